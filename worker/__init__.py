@@ -1,0 +1,1 @@
+"""The trainer: claims runs, samples groups, scores them and moves the policy."""

@@ -1,0 +1,1 @@
+"""Tasks: where prompts and reference answers come from."""
