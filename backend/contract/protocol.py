@@ -1,0 +1,152 @@
+"""What a worker and the backend say to each other. Public: anything that produces groups may speak it.
+
+claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Every message after the claim carries `attempt`; a
+stale one is answered 409 `lease_lost` and changes nothing.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backend.contract.base import CleanText, Count, Json, Record, ShortText
+from backend.contract.records import GroupReport, Progress, Requested, RunError
+
+Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Outcome = Literal["finished", "stopped", "paused", "released"]
+
+
+class WorkerInfo(Record):
+    """Who asks for work, and what it has."""
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=200)]  # unique while it lives
+    device: ShortText
+    memory_bytes: Count | None = None
+    store: ShortText  # where it keeps checkpoints: only a worker that reaches the same store resumes them
+    versions: dict[str, ShortText] = {}
+
+
+class ClaimRequest(Record):
+    """POST /worker/claim. `kinds` limits what is wanted: a busy worker asks for `sample` only, between two steps."""
+
+    worker: WorkerInfo
+    kinds: list[Literal["grpo", "sample"]] = ["grpo", "sample"]
+
+
+class CheckpointRef(Record):
+    """Where a checkpoint lies."""
+
+    run_id: int
+    step: int
+    store: str
+    path: str
+    sha256: str
+
+
+class Claim(Record):
+    """A claimed run. The lease runs `lease_seconds` from now; each heartbeat renews it."""
+
+    run_id: int
+    name: str
+    attempt: Attempt
+    config: dict[str, Json]
+    lease_seconds: float
+    resume: CheckpointRef | None = None  # this run's newest checkpoint in the worker's store
+    source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
+
+
+class ClaimReply(Record):
+    """`claim` is None when nothing waits that this worker could run."""
+
+    claim: Claim | None = None
+
+
+class Start(Record):
+    """POST …/start: where the attempt begins."""
+
+    attempt: Attempt
+    from_step: Count
+    device: ShortText
+    versions: dict[str, ShortText] = {}
+
+
+class Heartbeat(Record):
+    """POST …/heartbeat: still alive, and this far."""
+
+    attempt: Attempt
+    progress: Progress | None = None
+    worker: ShortText
+
+
+class HeartbeatReply(Record):
+    """What the person asked for meanwhile; it takes effect at the next step boundary."""
+
+    requested: Requested
+    lease_seconds: float
+
+
+class LogLine(Record):
+    """One line for the run's log."""
+
+    level: Literal["info", "warning", "error"] = "info"
+    message: Annotated[CleanText, Field(max_length=20_000)]
+
+
+class TraceFile(Record):
+    """The token traces of one step: a zstd-compressed Parquet file, one row per traced completion.
+
+    Columns: `group` and `completion` (int32, their indices), then the lists of TokenTrace by name, `text_offsets` (int32, one
+    more than there are tokens: token t is text[offsets[t]:offsets[t + 1]] of the UTF-8 bytes of `text`) and `text` (binary).
+    """
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    data: Annotated[str, Field(max_length=48 * 2**20)]  # base64
+    rows: Count
+
+
+class Report(Record):
+    """POST …/report: what one step (or a moment between steps) brought. Numbered; sending one twice is harmless.
+
+    A training step s is reported once, with its groups, after its update. An evaluation after k steps is reported with
+    step k and no groups. A report without a step carries log lines only. A metric that was not finite is None.
+    """
+
+    attempt: Attempt
+    seq: Count
+    step: Count | None = None
+    metrics: dict[Annotated[str, Field(max_length=200)], float | None] = {}
+    groups: list[GroupReport] = []
+    trace: TraceFile | None = None
+    logs: list[LogLine] = []
+    seconds: float | None = None  # wall time of the attempt so far, by a monotonic clock
+
+
+class CheckpointReport(Record):
+    """POST …/checkpoint: checkpoint `step` exists, whole, in `store`; the reports below it were sent before."""
+
+    attempt: Attempt
+    step: Count
+    store: ShortText
+    path: ShortText  # relative to the store
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of its manifest
+    size_bytes: Count
+
+
+class Finish(Record):
+    """POST …/finish. `paused`, `stopped`: as asked. `released`: the worker shuts down gracefully; the run queues again."""
+
+    attempt: Attempt
+    outcome: Outcome
+
+
+class Fail(Record):
+    """POST …/fail. A retryable failure (a crash, not a mistake in the configuration) queues again within the budget."""
+
+    attempt: Attempt
+    error: RunError
+    retryable: bool = False
+
+
+class Accepted(Record):
+    """The answer to start, report, checkpoint, finish and fail; `duplicate` when it had been stored before."""
+
+    duplicate: bool = False

@@ -1,0 +1,126 @@
+"""What is good: named reward functions, their weights, and the gates between them."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.contract.base import CleanText, Frozen
+
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Weight = Annotated[float, Field(ge=-1000, le=1000)]
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
+class _Function(Frozen):
+    name: Name = Field(description="Unique in the run; the metric is rewards/<name>/mean.")
+    weight: Weight = Field(1.0, description="The total reward is the sum of weight × raw score.")
+
+
+class Correctness(_Function):
+    """1 if the answer in the completion is the reference answer, else 0."""
+
+    kind: Literal["correctness"] = "correctness"
+    extract: Literal["answer_tag", "last_number", "boxed", "whole"] = Field(
+        "answer_tag",
+        description="Where the answer stands: the last <answer>…</answer>, the last number, the last \\boxed{…}, or all of the text.",
+    )
+    match: Literal["task", "exact", "numeric", "symbolic"] = Field(
+        "task",
+        description="How it is compared. task: as the task itself defines (countdown checks the expression); exact: the same "
+        "text; numeric: the same number; symbolic: the same mathematical value (math-verify).",
+    )
+
+
+class Format(_Function):
+    """1 if the completion is exactly these tags, in this order, each once, nothing outside them; else 0."""
+
+    kind: Literal["format"] = "format"
+    tags: Annotated[list[Tag], Field(min_length=1, max_length=8)] = Field(
+        ["think", "answer"],
+        description="The tags in their order: think, answer means <think>…</think><answer>…</answer>.",
+    )
+
+
+class Length(_Function):
+    """1 inside the bounds, falling in a straight line to 0 over the ramp outside them."""
+
+    kind: Literal["length"] = "length"
+    unit: Literal["tokens", "words", "characters"] = Field("tokens", description="What is counted.")
+    minimum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="The shortest full-score length; equal bounds make a target."
+    )
+    maximum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(256, description="The longest full-score length.")
+    ramp: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        64, description="So far outside the bounds the score reaches 0."
+    )
+
+    @model_validator(mode="after")
+    def _bounds(self) -> "Length":
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum ({self.minimum}) is above maximum ({self.maximum}); swap them")
+        return self
+
+
+class Pattern(_Function):
+    """The share of the given keywords or regular expressions that occur in the completion."""
+
+    kind: Literal["pattern"] = "pattern"
+    syntax: Literal["keyword", "regex"] = Field("keyword", description="How the patterns are read.")
+    patterns: Annotated[
+        list[Annotated[CleanText, Field(min_length=1, max_length=1000)]], Field(min_length=1, max_length=50)
+    ] = Field(description="Each found pattern adds its share of the score.")
+    case_sensitive: bool = Field(True, description="Whether upper and lower case differ.")
+
+    @model_validator(mode="after")
+    def _compiles(self) -> "Pattern":
+        if self.syntax == "regex":
+            for pattern in self.patterns:
+                try:
+                    re.compile(pattern)
+                except (re.error, OverflowError, RecursionError) as error:
+                    raise ValueError(f"the regular expression {pattern!r} does not compile: {error}") from None
+        return self
+
+
+RewardFunction = Annotated[Correctness | Format | Length | Pattern, Field(discriminator="kind")]
+
+
+class Gate(Frozen):
+    """A reward that counts only where another one holds: correctness only if the format holds."""
+
+    reward: Name = Field(description="The reward that is gated.")
+    requires: Name = Field(description="The reward it depends on.")
+    at_least: float = Field(1.0, ge=-1000, le=1000, description="The raw score that the required reward must reach.")
+
+
+class Rewards(Frozen):
+    """The whole scoring: functions, gates, and what happens when a function fails."""
+
+    functions: Annotated[list[RewardFunction], Field(min_length=1, max_length=16)] = Field(
+        default_factory=lambda: [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)],
+        description="The reward functions; their weighted scores are added up.",
+    )
+    gates: Annotated[list[Gate], Field(max_length=16)] = Field(
+        default_factory=list, description="Where a reward counts only if another one holds."
+    )
+    max_unscored: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.2, description="A larger share of completions that no function could score fails the run."
+    )
+    time_limit: Annotated[float, Field(gt=0, le=600)] = Field(
+        5.0, description="Seconds that one reward function may take for one completion before it is killed."
+    )
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "Rewards":
+        names = [function.name for function in self.functions]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"reward names must be unique; {', '.join(twice)} occurs more than once: rename one")
+        for gate in self.gates:
+            for name in (gate.reward, gate.requires):
+                if name not in names:
+                    raise ValueError(f"a gate names {name!r}, but the rewards are {', '.join(names)}")
+            if gate.reward == gate.requires:
+                raise ValueError(f"the gate on {gate.reward!r} requires itself; name another reward")
+        return self

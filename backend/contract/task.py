@@ -1,0 +1,124 @@
+"""What the model is asked: tasks, each a source of items (prompt, reference answer, stable id) with a held-out split."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.contract.base import CleanText, Frozen
+
+Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
+Operand = Annotated[int, Field(ge=-1000, le=1000)]
+
+
+class _Prompted(Frozen):
+    """How an item becomes a prompt."""
+
+    system_prompt: Annotated[CleanText, Field(max_length=20_000)] | None = Field(
+        None, description="Put before every prompt, as the system message of the chat."
+    )
+    prompt_format: Literal["chat", "raw"] = Field(
+        "chat", description="chat: through the tokenizer's chat template where it has one. raw: the text as it stands."
+    )
+
+
+class Arithmetic(_Prompted):
+    """Sums, differences and products of whole numbers, where precedence matters: 2 + 2 x 6 is 14, not 24."""
+
+    kind: Literal["arithmetic"] = "arithmetic"
+    operands: Annotated[int, Field(ge=2, le=4)] = Field(3, description="How many numbers stand in an expression.")
+    low: Operand = Field(1, description="The smallest number.")
+    high: Operand = Field(9, description="The largest number.")
+    operators: Annotated[list[Literal["+", "-", "x"]], Field(min_length=1, max_length=3)] = Field(
+        ["+", "-", "x"], description="The signs drawn from."
+    )
+    precedence: bool = Field(
+        True, description="Only expressions that a reader from left to right, blind to precedence, gets wrong."
+    )
+    template: Prompt = Field("Calculate {expression}", description="The prompt; {expression} is replaced.")
+
+    @model_validator(mode="after")
+    def _solvable(self) -> "Arithmetic":
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high}); swap them")
+        if len(set(self.operators)) != len(self.operators):
+            raise ValueError(f"operators {self.operators} name one twice; name each once")
+        if self.precedence and (self.operands < 3 or "x" not in self.operators or len(self.operators) < 2):
+            raise ValueError(
+                f"precedence needs 3 operands or more, x, and + or -; here are {self.operands} operands and "
+                f"{self.operators}: turn precedence off or add what is missing"
+            )
+        if "{expression}" not in self.template:
+            raise ValueError("template has no {expression}; say where the expression goes")
+        return self
+
+
+class Countdown(_Prompted):
+    """Reach a target with given numbers, each used at most once, and + - * /."""
+
+    kind: Literal["countdown"] = "countdown"
+    numbers: Annotated[int, Field(ge=2, le=6)] = Field(4, description="How many numbers are given.")
+    high: Annotated[int, Field(ge=5, le=100)] = Field(20, description="The largest number given.")
+    template: Prompt = Field(
+        "Using the numbers {numbers}, each at most once, and + - * /, write an expression that equals {target}. "
+        "Put it between <answer> and </answer>.",
+        description="The prompt; {numbers} and {target} are replaced.",
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Countdown":
+        if "{numbers}" not in self.template or "{target}" not in self.template:
+            raise ValueError("template must hold {numbers} and {target}; the model cannot solve what it is not told")
+        return self
+
+
+class SinglePrompt(_Prompted):
+    """One prompt, asked again and again (the seed notebook's): the purest view of a group."""
+
+    kind: Literal["single_prompt"] = "single_prompt"
+    prompt: Prompt = Field("Solve y = 2x + 1 for x = 2, y = ", description="The prompt.")
+    answer: CleanText = Field("5", max_length=20_000, description="The reference answer.")
+
+
+class Dataset(_Prompted):
+    """Your own prompts: an uploaded JSONL file, or a data set that the `datasets` library loads."""
+
+    kind: Literal["dataset"] = "dataset"
+    source: Annotated[str, Field(pattern=r"^(upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200})$")] = Field(
+        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the `datasets` library."
+    )
+    subset: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")] | None = Field(
+        None, description="The configuration of a Hub data set that has several."
+    )
+    split: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")] = Field(
+        "train", description="The split of a Hub data set."
+    )
+    prompt_column: Annotated[CleanText, Field(min_length=1, max_length=200)] = Field(
+        "prompt", description="The column with the prompt: a text, or a list of chat messages."
+    )
+    answer_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = Field(
+        "answer", description="The column with the reference answer; none if no reward needs one."
+    )
+    template: Prompt = Field("{prompt}", description="Put around each prompt; {prompt} is replaced.")
+    held_out: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Share of the items kept for evaluation.")
+
+    @model_validator(mode="after")
+    def _holds_the_prompt(self) -> "Dataset":
+        if "{prompt}" not in self.template:
+            raise ValueError("template has no {prompt}; say where the prompt goes")
+        return self
+
+
+class ReasoningGym(_Prompted):
+    """A procedurally generated task of the reasoning-gym library, scored by its own verifier."""
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    dataset: Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9_]+$")] = Field(
+        "basic_arithmetic", description="The generator's name, for example basic_arithmetic, countdown, leg_counting."
+    )
+    params: dict[Annotated[str, Field(max_length=100)], bool | int | float | str] = Field(
+        default_factory=dict, max_length=50, description="The generator's own settings."
+    )
+    size: Annotated[int, Field(ge=10, le=100_000)] = Field(2000, description="How many items are generated.")
+
+
+Task = Annotated[Arithmetic | Countdown | SinglePrompt | Dataset | ReasoningGym, Field(discriminator="kind")]
