@@ -276,7 +276,7 @@ def main() -> None:
     figures = measure(model, tokenizer, group=GROUP, seed=options.seed)
     print(json.dumps(figures, indent=1))
     model.save_pretrained(options.output)
-    tokenizer.save_pretrained(options.output)
+    tokenizer.save_pretrained(options.output, save_jinja_files=False)
     card = model_card(figures, parameters=model.num_parameters(), steps=options.steps, seed=options.seed)
     (options.output / "README.md").write_text(card, encoding="utf-8")
 

@@ -1,0 +1,84 @@
+"""What the shipped files of `builtin:tiny-arithmetic` promise to the task, the trainer and the person who looks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import worker.models
+from worker.tasks.arithmetic_problems import is_held_out, problems, read_by_precedence, read_left_to_right
+
+MODEL = Path(worker.models.__path__[0]) / "tiny_arithmetic"
+MAX_BYTES = 8 * 2**20
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(MODEL)
+
+
+def held_out_expressions() -> list[str]:
+    pool = problems(operands=3, low=1, high=9, operators=("+", "-", "x"), precedence=True)
+    return [problem.expression for problem in pool if is_held_out(problem.expression)][:500]
+
+
+def test_the_model_is_small_enough_to_ship() -> None:
+    assert sum(file.stat().st_size for file in MODEL.iterdir()) <= MAX_BYTES
+
+
+@settings(deadline=None)
+@given(text=st.text())
+def test_any_text_comes_back_exactly(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_worked_solution_comes_back_exactly_and_is_about_twenty_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    text = read_by_precedence("9 - 2 x 6").text
+    token_ids = tokenizer.encode(text)
+    assert tokenizer.decode(token_ids, skip_special_tokens=True) == text
+    assert len(token_ids) <= 25
+
+
+def test_end_and_padding_are_two_different_tokens(tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM) -> None:
+    assert None not in (tokenizer.eos_token_id, tokenizer.pad_token_id)
+    assert tokenizer.eos_token_id != tokenizer.pad_token_id
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_the_chat_template_renders_what_the_model_was_trained_on(tokenizer: PreTrainedTokenizerFast) -> None:
+    messages = [{"role": "user", "content": "Calculate 2 + 2 x 6"}]
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert prompt == "<user>Calculate 2 + 2 x 6<assistant>"
+    with_system = tokenizer.apply_chat_template([{"role": "system", "content": "Be brief."}, *messages], tokenize=False)
+    assert with_system == "<system>Be brief.<user>Calculate 2 + 2 x 6"
+
+
+def test_sampling_held_out_problems_gives_about_half_right_and_hardly_anything_but_the_two_procedures(
+    tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM
+) -> None:
+    torch.manual_seed(0)
+    expressions = held_out_expressions()
+    prompts = [f"<user>Calculate {expression}<assistant>" for expression in expressions]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    sampled = model.generate(**inputs)[:, inputs.input_ids.shape[1] :]
+    completions = tokenizer.batch_decode(sampled, skip_special_tokens=True)
+    right = [
+        completion == read_by_precedence(expression).text
+        for completion, expression in zip(completions, expressions, strict=True)
+    ]
+    wrong = [
+        completion == read_left_to_right(expression).text
+        for completion, expression in zip(completions, expressions, strict=True)
+    ]
+    assert 0.42 <= sum(right) / len(right) <= 0.58
+    assert sum(right) + sum(wrong) >= 0.95 * len(right)
+    assert (sampled == tokenizer.eos_token_id).any(dim=1).float().mean() >= 0.99
