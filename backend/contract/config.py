@@ -10,7 +10,6 @@ from backend.contract.model import Model
 from backend.contract.reward import Rewards
 from backend.contract.task import Arithmetic, Task
 
-SCHEMA_VERSION = 1
 MAX_COMPLETIONS_PER_STEP = 65_536
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -117,7 +116,7 @@ class Telemetry(Frozen):
 class GrpoConfig(Frozen):
     """A run that trains a policy on groups."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     kind: Literal["grpo"] = "grpo"
     recipe: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")] | None = Field(
         None, description="The recipe that this configuration started from; a label, nothing more."
@@ -164,7 +163,7 @@ class GrpoConfig(Frozen):
 class SampleConfig(Frozen):
     """One group for each of a few prompts, scored where rewards are given, and not trained on: try a model or checkpoint."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     kind: Literal["sample"] = "sample"
     model: Model = Field(default_factory=Model)
     prompts: Annotated[
