@@ -1,0 +1,1 @@
+"""What a person sees: a Streamlit application that knows the backend only through `backend.contract`."""

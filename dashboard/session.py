@@ -1,0 +1,87 @@
+"""What every page needs from its surroundings: the backend's client, its failures in words, and the pages' addresses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, NoReturn
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Client, Unreachable
+from dashboard.format import plain
+from dashboard.settings import Settings
+
+PageName = Literal["runs", "new-run", "compare", "workers", "run", "group"]
+Query = str | int | None
+
+SCRIPTS: dict[PageName, str] = {
+    "runs": "pages/runs.py",
+    "new-run": "pages/new_run.py",
+    "compare": "pages/compare.py",
+    "workers": "pages/workers.py",
+    "run": "pages/run.py",
+    "group": "pages/group.py",
+}
+
+
+@st.cache_resource
+def settings() -> Settings:
+    """The settings of this process."""
+    return Settings()
+
+
+@st.cache_resource
+def client() -> Client:
+    """The one client of this process."""
+    return Client(settings().backend_url, settings().secret())
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Shows a refusal or a silent backend as a message, and stops the page (or the fragment) there.
+
+    Only reads belong inside: what a form holds must survive a backend that restarts.
+    """
+    try:
+        yield
+    except Unreachable:
+        st.error(
+            f"The backend at {plain(settings().backend_url)} does not answer. Training goes on without it, and this page "
+            "comes back by itself once it is up. Start it with `groupscope backend`, or all three parts with `groupscope up`.",
+            icon=":material/cloud_off:",
+        )
+        st.stop()
+    except ApiError as refusal:
+        st.error(explain(refusal), icon=":material/error:")
+        st.stop()
+
+
+def explain(refusal: ApiError) -> str:
+    """The backend's own words, safe in a label, and what to do about a wrong token."""
+    if refusal.status == 401:
+        return (
+            "The backend refuses this dashboard's token. Give both the same GROUPSCOPE_TOKEN, or the same GROUPSCOPE_HOME, "
+            "and start the dashboard again."
+        )
+    return plain(refusal.message)
+
+
+def url(page: PageName, **query: Query) -> str:
+    """The page's address on this server: `url("run", id=3, tab="groups")` is `/run?id=3&tab=groups`."""
+    path = "/" if page == "runs" else f"/{page}"
+    given = _given(query)
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
+    """A link within the application; the label is shown as it is, never as markup."""
+    st.page_link(SCRIPTS[page], label=plain(label), icon=icon or "", help=help or "", query_params=_given(query))
+
+
+def go(page: PageName, **query: Query) -> NoReturn:
+    """Leave for another page."""
+    st.switch_page(SCRIPTS[page], query_params=_given(query))
+
+
+def _given(query: dict[str, Query]) -> dict[str, str]:
+    return {key: str(value) for key, value in query.items() if value is not None}

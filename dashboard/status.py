@@ -1,0 +1,50 @@
+"""One look for each state of a run, a worker and a group: a word, a colour and an icon, everywhere the same."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.contract.records import GroupState, Run, Status
+
+Colour = Literal["gray", "blue", "orange", "green", "red", "violet"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a state is shown: never by colour alone."""
+
+    word: str
+    colour: Colour
+    icon: str
+
+    @property
+    def markdown(self) -> str:
+        """Icon and word in their colour, for a Streamlit label."""
+        return f":{self.colour}[{self.icon} {self.word}]"
+
+
+RUN: dict[Status, Look] = {
+    "queued": Look("queued", "gray", ":material/radio_button_unchecked:"),
+    "running": Look("running", "blue", ":material/play_circle:"),
+    "paused": Look("paused", "orange", ":material/pause_circle:"),
+    "finished": Look("finished", "green", ":material/check_circle:"),
+    "failed": Look("failed", "red", ":material/cancel:"),
+    "stopped": Look("stopped", "orange", ":material/stop_circle:"),
+}
+PAUSING = Look("pausing", "orange", ":material/pause_circle:")
+STOPPING = Look("stopping", "orange", ":material/stop_circle:")
+
+GROUP: dict[GroupState, Look] = {
+    "live": Look("live", "blue", ":material/bolt:"),
+    "zero_variance": Look("dead", "gray", ":material/remove:"),
+    "unscored": Look("unscored", "red", ":material/help:"),
+    "filtered": Look("filtered", "violet", ":material/filter_alt:"),
+}
+
+
+def look(run: Run) -> Look:
+    """The run's state; what was asked for shows until the next step boundary, where it takes effect."""
+    if run.status == "running" and run.requested == "pause":
+        return PAUSING
+    if run.status == "running" and run.requested == "stop":
+        return STOPPING
+    return RUN[run.status]
