@@ -129,12 +129,23 @@ class Client:
         status: str | None = None,
         kind: str | None = "grpo",
         tag: str | None = None,
+        recipe: str | None = None,
+        model: str | None = None,
         search: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> r.Page[r.Run]:
-        """Runs, newest first; `kind=None` lists samples too."""
-        query = {"status": status, "kind": kind, "tag": tag, "search": search, "limit": limit, "cursor": cursor}
+        """Runs, newest first; `kind=None` lists samples too. `recipe` and `model` (its source) are the configuration's."""
+        query = {
+            "status": status,
+            "kind": kind,
+            "tag": tag,
+            "recipe": recipe,
+            "model": model,
+            "search": search,
+            "limit": limit,
+            "cursor": cursor,
+        }
         return self._get(r.Page[r.Run], "/api/v1/runs", query)
 
     def run(self, run_id: int) -> r.Run:
