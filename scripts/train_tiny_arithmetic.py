@@ -211,7 +211,7 @@ def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, grou
     return {
         "pass_at_1": sum(right) / total,
         "left_to_right": sum(wrong) / total,
-        "right_once_begun_right": sum(right) / sum(began_right),
+        "right_once_begun_right": sum(right) / max(1, sum(began_right)),
         "well_formed": sum(form.fullmatch(completion) is not None for completion in completions) / total,
         "mixed_groups": sum(0 < count < group for count in per_group) / len(per_group),
     }
