@@ -1,6 +1,6 @@
 """The typed HTTP client: one method for each route. The dashboard, the worker and the command line use nothing else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import httpx
@@ -246,6 +246,18 @@ class Client:
     def download_checkpoint(self, run_id: int, step: int) -> bytes:
         """A zip of the model directory that `from_pretrained` opens, where the backend reaches the store."""
         return self._send("GET", f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip").content
+
+    def export(self, run_id: int) -> Iterator[bytes]:
+        """The whole run as JSON lines, in chunks as they arrive."""
+        path = f"/api/v1/runs/{run_id}/export"
+        try:
+            with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise Unreachable(f"the backend at {self._http.base_url} broke off: {error}") from error
 
     def upload(self, name: str, content: bytes) -> r.Upload:
         """Store a JSONL file; each line must be an object."""

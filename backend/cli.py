@@ -1,0 +1,233 @@
+"""The command `groupscope`. Importing it needs the base install only: each command imports what it runs."""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from backend.connection import Connection, NoToken
+from backend.contract.base import Json
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.records import Message, Run
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Groupscope: configure, queue and train GRPO runs, and see every sampled group.",
+)
+
+Backend = Annotated[str | None, typer.Option(help="The backend's address (GROUPSCOPE_BACKEND_URL).")]
+Token = Annotated[str | None, typer.Option(help="The backend's token (GROUPSCOPE_TOKEN, else <home>/token).")]
+Home = Annotated[Path | None, typer.Option(help="The data directory (GROUPSCOPE_HOME, else ./.groupscope).")]
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(help="The dashboard's port.", min=1, max=65_535)] = 8501,
+    backend_port: Annotated[
+        int | None, typer.Option(help="The backend's port (GROUPSCOPE_BACKEND_PORT, else 8000).", min=1, max=65_535)
+    ] = None,
+    home: Home = None,
+    browser: Annotated[bool, typer.Option(help="Open the dashboard.")] = True,
+    quickstart: Annotated[bool, typer.Option(help="Queue a first run where there is none.")] = True,
+) -> None:
+    """Start backend, worker and dashboard on this machine; one Ctrl-C stops all three."""
+    _require("backend", "uvicorn")
+    _require("worker", "torch")
+    _require("dashboard", "streamlit")
+    from backend.settings import Settings
+    from backend.up import CannotStart, Up, run
+
+    _export(home=home, backend_port=backend_port)
+    with _plain_errors():
+        settings = Settings()
+        try:
+            run(Up(settings, port, browser, quickstart), typer.echo)
+        except CannotStart as error:
+            _fail(str(error))
+
+
+@app.command()
+def backend(
+    host: Annotated[str | None, typer.Option(help="The address to listen on (GROUPSCOPE_BACKEND_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(help="The port (GROUPSCOPE_BACKEND_PORT).", min=1, max=65_535)] = None,
+    home: Home = None,
+) -> NoReturn:
+    """Run the backend alone."""
+    _require("backend", "uvicorn")
+    _export(backend_host=host, backend_port=port, home=home)
+    _become("backend.app")
+
+
+@app.command()
+def worker(backend: Backend = None, token: Token = None, home: Home = None) -> NoReturn:
+    """Run a worker, on this machine or any other that reaches the backend."""
+    _require("worker", "torch")
+    _export(backend_url=backend, token=token, home=home)
+    _become("worker.main")
+
+
+@app.command()
+def dashboard(
+    port: Annotated[int, typer.Option(help="The port to serve on.", min=1, max=65_535)] = 8501,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    backend: Backend = None,
+    token: Token = None,
+    home: Home = None,
+) -> NoReturn:
+    """Run the dashboard alone."""
+    _require("dashboard", "streamlit")
+    from backend.dashboard_command import dashboard_command
+
+    _export(backend_url=backend, token=token, home=home)
+    command = dashboard_command(port, host)
+    os.execv(command[0], command)  # noqa: S606 — an argument list, no shell
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A run's configuration, as the form exports it.", metavar="RUN.YAML")],
+    name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
+    backend: Backend = None,
+    token: Token = None,
+    home: Home = None,
+) -> None:
+    """Check a configuration and queue a run."""
+    with _client(backend, token, home) as client:
+        config = _read_config(file)
+        preflight = client.preflight(config)
+        for message in preflight.messages:
+            typer.echo(_line(message), err=True)
+        if not preflight.ok:
+            _fail(f"{file} was not submitted")
+        run = client.create_run(config, name=name)
+        typer.echo(f"run {run.id} ({_plain(run.name)}) is {run.status}: {preflight.total_completions:,} completions")
+
+
+@app.command()
+def runs(
+    status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=200)] = 20,
+    backend: Backend = None,
+    token: Token = None,
+    home: Home = None,
+) -> None:
+    """List the newest runs."""
+    with _client(backend, token, home) as client:
+        found = client.runs(status=status, kind=None, limit=limit).items
+        typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
+        for run in found:
+            typer.echo(_row(run))
+
+
+@app.command()
+def export(
+    run_id: Annotated[int, typer.Argument(help="The run's number.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here instead of to the terminal.")
+    ] = None,
+    backend: Backend = None,
+    token: Token = None,
+    home: Home = None,
+) -> None:
+    """Write a run with all its groups and metrics as JSON lines."""
+    with _client(backend, token, home) as client:
+        chunks = client.export(run_id)
+        if output is None:
+            for chunk in chunks:
+                sys.stdout.buffer.write(chunk)
+            return
+        partial = output.with_name(f"{output.name}.partial")  # so that a broken transfer is never taken for a whole one
+        try:
+            with partial.open("wb") as file:
+                file.writelines(chunks)
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _require(extra: str, module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        _fail(f"the {extra} is not installed here: pip install 'groupscope[{extra}]'")
+
+
+def _export(**settings: object) -> None:
+    """Hand options to the program as the settings of the same name: a token among them must not show in `ps`."""
+    for name, value in settings.items():
+        if value is not None:
+            os.environ[f"GROUPSCOPE_{name.upper()}"] = str(value)
+
+
+def _become(module: str) -> NoReturn:
+    """Replace this process, so that signals and exit codes are the program's own."""
+    os.execv(sys.executable, [sys.executable, "-m", module])  # noqa: S606 — an argument list, no shell
+
+
+@contextmanager
+def _client(backend: str | None, token: str | None, home: Path | None) -> Iterator[Client]:
+    _export(backend_url=backend, token=token, home=home)
+    with _plain_errors(), Connection().client() as client:
+        yield client
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What can go wrong outside this program becomes one line and exit code 1."""
+    try:
+        yield
+    except ApiError as error:
+        _fail(f"{error.message} ({error.code})")
+    except (Unreachable, NoToken) as error:
+        _fail(str(error))
+    except ValidationError as error:  # a setting
+        first = error.errors()[0]
+        _fail(f"the setting GROUPSCOPE_{'.'.join(map(str, first['loc'])).upper()} is wrong: {first['msg']}")
+    except OSError as error:
+        _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"groupscope: {_plain(message)}", err=True)
+    raise typer.Exit(1)
+
+
+def _read_config(file: Path) -> dict[str, Json]:
+    try:
+        value: object = yaml.safe_load(file.read_text("utf-8"))
+        # Through JSON, because YAML knows dates and numbers as keys, and a configuration does not.
+        return TypeAdapter(dict[str, Json]).validate_json(json.dumps(value, allow_nan=False))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        _fail(f"{file} is not readable YAML: {str(error).splitlines()[0]}")
+    except (TypeError, ValueError):
+        _fail(f"{file} does not hold a run's configuration: names and values such as the form exports")
+
+
+def _line(message: Message) -> str:
+    where = f"{message.field}: " if message.field else ""
+    return _plain(f"{message.level:<7}  {where}{message.text}")
+
+
+def _row(run: Run) -> str:
+    reward = run.summary.get("reward")
+    steps = f"{run.progress.step}/{run.progress.total_steps}"
+    return (
+        f"{run.id:>6}  {run.status:<9} {steps:>11} {'' if reward is None else f'{reward:.3f}':>7}  {_plain(run.name)}"
+    )
+
+
+def _plain(text: str) -> str:
+    """Without characters that would steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,155 @@
+"""`groupscope up`: the three processes on one machine, behind one Ctrl-C."""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from backend.auth import token_of
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.recipes import QUICKSTART, RECIPES
+from backend.dashboard_command import dashboard_command
+from backend.settings import Settings
+from backend.supervisor import Program, Supervisor
+
+BACKEND_PATIENCE, DASHBOARD_PATIENCE = 60.0, 60.0  # seconds: imports and migrations on a slow disk
+RELEASE = 20.0  # seconds that the worker has to put its run back into the queue
+
+
+class CannotStart(Exception):
+    """Something stands in the way: the message says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Up:
+    """What the person asked for on the command line."""
+
+    settings: Settings
+    port: int
+    browser: bool
+    quickstart: bool
+
+    @property
+    def home(self) -> Path:
+        """The data directory, absolute, so that every process means the same one."""
+        return self.settings.home.resolve()
+
+    @property
+    def backend_url(self) -> str:
+        """Where worker and dashboard find the backend."""
+        return f"http://127.0.0.1:{self.settings.backend_port}"
+
+    @property
+    def address(self) -> str:
+        """What the person opens."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def run(up: Up, say: Callable[[str], None]) -> None:
+    """Start everything, stay until Ctrl-C or SIGTERM, and stop everything. Raises CannotStart."""
+    logs = up.home / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with _alone_in(up.home, up.address):
+        _require_free(up.settings.backend_port, "--backend-port")
+        _require_free(up.port, "--port")
+        supervisor = Supervisor(logs, say)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, supervisor.on_signal)
+        try:
+            _start(up, supervisor, say)
+            supervisor.watch()
+        finally:
+            say("stopping: the worker puts its run back into the queue (Ctrl-C again does not wait)")
+            supervisor.stop()
+            say("stopped; `groupscope up` goes on where it was")
+
+
+def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
+    token = token_of(up.settings)
+    environment = _environment(up, token)
+    say(f"Groupscope in {up.home} is starting")
+    backend = supervisor.start(Program("backend", [sys.executable, "-m", "backend.app"], environment, grace=10))
+    with Client(up.backend_url, token, timeout=5) as client:
+        if not supervisor.wait_until(client.healthy, BACKEND_PATIENCE):
+            if supervisor.stopping:
+                return
+            raise CannotStart(
+                f"the backend does not answer after {BACKEND_PATIENCE:.0f} s; its last line: {backend.last_words()}\n"
+                f"all of it: {backend.log}"
+            )
+        supervisor.start(Program("dashboard", dashboard_command(up.port), environment, grace=5))
+        supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
+        if up.quickstart:
+            _submit_quickstart(client, say)
+    if supervisor.wait_until(lambda: _answers(f"{up.address}/_stcore/health"), DASHBOARD_PATIENCE):
+        say(f"open {up.address}   (Ctrl-C stops everything; runs go on when you start again)")
+        if up.browser:
+            webbrowser.open(up.address)
+
+
+def _environment(up: Up, token: str) -> Mapping[str, str]:
+    """What all three are told; the token travels here, because every user of a machine can read its command lines."""
+    return os.environ | {
+        "GROUPSCOPE_HOME": str(up.home),
+        "GROUPSCOPE_BACKEND_URL": up.backend_url,
+        "GROUPSCOPE_BACKEND_PORT": str(up.settings.backend_port),
+        "GROUPSCOPE_TOKEN": token,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _submit_quickstart(client: Client, say: Callable[[str], None]) -> None:
+    """Queue the first run of an empty installation, so that there is something to watch."""
+    try:
+        if client.runs(kind=None, limit=1).items:
+            return
+        recipe = next(card for card in RECIPES if card.id == QUICKSTART)
+        run = client.create_run(recipe.config, name="quickstart", idempotency_key="quickstart")
+        say(f"run {run.id} (quickstart, recipe {QUICKSTART}) is queued")
+    except (ApiError, Unreachable) as error:
+        say(f"the quickstart was not started: {error}")
+
+
+@contextmanager
+def _alone_in(home: Path, address: str) -> Iterator[None]:
+    """Hold the home's lock, which the kernel lets go however this process ends. Raises CannotStart if another has it."""
+    with (home / "up.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise CannotStart(
+                f"Groupscope already runs in {home}: {lock.read().strip()}. Open that, stop it with Ctrl-C where it "
+                "runs, or start another one with --home, --port and --backend-port"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, {address}\n")
+        lock.flush()
+        yield
+
+
+def _require_free(port: int, option: str) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CannotStart(
+                f"port {port} cannot be used ({error.strerror}): stop the program that has it, or choose another with {option}"
+            ) from None
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=2) as response:  # noqa: S310 — our own http address
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False
