@@ -1,0 +1,114 @@
+"""The application: services made, database brought up to date, leases extended, the sweep running, routes in place."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
+
+from backend import errors
+from backend.auth import Gate, token_of
+from backend.body_limit import BodyLimit
+from backend.checkpoints.routes import router as checkpoints
+from backend.clock import Clock
+from backend.queue import lease
+from backend.queue.routes import router as queue
+from backend.queue.sweep import anything, sweep
+from backend.runs.routes import router as runs
+from backend.services import Services
+from backend.settings import LOOPBACK, Settings
+from backend.storage.database import Database
+from backend.storage.migrate import upgrade
+from backend.telemetry.broadcast import Broadcast
+from backend.telemetry.routes import router as telemetry
+from backend.workers.routes import router as workers
+
+log = logging.getLogger(__name__)
+
+ROUTERS = (runs, telemetry, checkpoints, workers, queue)
+
+
+def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
+    """The backend as an ASGI application. Its database is opened when it starts, and brought up to date."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
+    services = Services(settings, database, clock or Clock(), Broadcast())
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(_open, services)
+        sweeper = asyncio.create_task(_sweep_forever(services))
+        try:
+            yield
+        finally:
+            sweeper.cancel()
+            await asyncio.gather(sweeper, return_exceptions=True)
+            services.database.close()
+
+    # no generated pages: the schema of the contract is in the catalog, and every path needs the token
+    app = FastAPI(title="Groupscope", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.services = services
+    app.router.redirect_slashes = False
+    errors.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.add_middleware(BodyLimit, large_bytes=settings.max_upload_bytes)
+    app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)  # outermost
+    return app
+
+
+def healthz() -> dict[str, str]:
+    """The backend answers."""
+    return {"status": "ok"}
+
+
+def _open(services: Services) -> None:
+    upgrade(services.database)
+    with services.database.write() as tx:
+        lease.extend_all(tx, services.terms())
+
+
+async def _sweep_forever(services: Services) -> None:
+    while True:
+        await asyncio.sleep(services.settings.sweep_seconds)
+        try:
+            await run_in_threadpool(sweep_once, services)
+        except Exception:
+            log.exception("the sweep failed; it is tried again")
+
+
+def sweep_once(services: Services) -> None:
+    """Settle what nobody holds."""
+    with services.database.read() as tx:
+        if not anything(tx, services.terms()):
+            return
+    with services.database.write() as tx:
+        settled = sweep(tx, services.terms(), services.clock.stamp())
+    for run_id in settled:
+        services.broadcast.ring(run_id)
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    settings = Settings()
+    if settings.backend_host not in LOOPBACK and settings.token is None:
+        raise SystemExit(
+            f"Listening on {settings.backend_host} lets other machines in: set GROUPSCOPE_TOKEN, or listen on 127.0.0.1."
+        )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.backend_host,
+        port=settings.backend_port,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Who may ask: the Host check, the refusal of cross-site requests, and the bearer token, before any route is looked at."""
+
+import hmac
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backend.errors import error_response
+from backend.settings import LOOPBACK, Settings
+
+OPEN_PATHS = frozenset({"/healthz"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def token_of(settings: Settings) -> str:
+    """The token that clients must show: the setting's, else the one in `<home>/token`, made at the first start."""
+    if settings.token is not None:
+        return settings.token.get_secret_value()
+    path = settings.home / "token"
+    settings.home.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _create_token_file(path)
+    return path.read_text("ascii").strip()
+
+
+def _create_token_file(path: Path) -> None:
+    """Make the file whole or not at all, also when two processes start at once."""
+    partial = path.with_name(f".token.{os.getpid()}.partial")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(32))
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return  # the other process was first: its token counts
+    finally:
+        partial.unlink()
+
+
+class Gate:
+    """ASGI middleware: everything but /healthz needs a known Host, no foreign origin, and the token."""
+
+    def __init__(self, app: ASGIApp, *, token: str, allowed_hosts: Collection[str]) -> None:
+        self.app = app
+        self._token = token.encode()
+        self._hosts = frozenset(host.lower() for host in allowed_hosts) | LOOPBACK
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 400, 401 or 403."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self.app(scope, receive, send)
+        else:
+            status, code, message = refusal
+            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+            await error_response(status, code, message, headers=headers)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        if scope["type"] != "http":
+            return 403, "forbidden", "Only plain HTTP is spoken here."
+        headers = Headers(scope=scope)
+        if _host(headers.get("host", "")) not in self._hosts:
+            return 400, "bad_host", "This Host is not served; name it in GROUPSCOPE_BACKEND_ALLOWED_HOSTS."
+        if scope["method"] not in SAFE_METHODS and _cross_site(headers, self._hosts):
+            return 403, "cross_site", "A page of another site may not do this."
+        if scope["path"] in OPEN_PATHS and scope["method"] in SAFE_METHODS:
+            return None
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
+            return None
+        return 401, "unauthorized", "This needs the backend's token: Authorization: Bearer <token>."
+
+
+def _host(netloc: str) -> str | None:
+    """The name without the port; None where it cannot be read."""
+    try:
+        return urlsplit(f"//{netloc}").hostname
+    except ValueError:
+        return None
+
+
+def _cross_site(headers: Headers, hosts: Collection[str]) -> bool:
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
+        return True
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).hostname not in hosts
+    except ValueError:
+        return True

@@ -1,0 +1,44 @@
+"""The largest body that is read, counted as it arrives: a header can lie, and a chunked body has none."""
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backend.errors import error_response
+
+DEFAULT_BYTES = 2 * 2**20
+LARGE_PATHS = ("/api/v1/worker/", "/api/v1/uploads")
+
+
+class BodyLimit:
+    """ASGI middleware: 413 beyond 2 MiB, or beyond `large_bytes` where workers report and files are uploaded."""
+
+    def __init__(self, app: ASGIApp, *, large_bytes: int) -> None:
+        self.app = app
+        self._large_bytes = large_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse by the declared length at once, and by the received bytes as soon as they are too many."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self._large_bytes if scope["path"].startswith(LARGE_PATHS) else DEFAULT_BYTES
+        message = f"The body is larger than {limit:,} bytes; send less at once."
+        declared = Headers(scope=scope).get("content-length", "0")
+        if not (declared.isascii() and declared.isdigit()) or len(declared) > 18:
+            await error_response(400, "bad_request", "Content-Length is no number.")(scope, receive, send)
+            return
+        if int(declared) > limit:
+            await error_response(413, "too_large", message)(scope, receive, send)
+            return
+        received = 0
+
+        async def counting() -> Message:
+            nonlocal received
+            event = await receive()
+            received += len(event.get("body", b""))
+            if received > limit:
+                raise HTTPException(413, message)  # any other exception would become FastAPI's own 400
+            return event
+
+        await self.app(scope, counting, send)

@@ -1,0 +1,1 @@
+"""Checkpoints: registered by workers, listed, downloaded."""

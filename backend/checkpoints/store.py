@@ -1,0 +1,51 @@
+"""The SQL of checkpoints."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from backend.contract import protocol as p
+from backend.errors import Conflict
+from backend.storage.tables import attempt, checkpoint, run
+from backend.telemetry import events, history
+
+
+def register(tx: Connection, run_id: int, sent: p.CheckpointReport, at: datetime) -> bool:
+    """Record a checkpoint; whether it was recorded before. Raises Conflict if another one was, at the same step."""
+    same = (checkpoint.c.run_id == run_id) & (checkpoint.c.attempt == sent.attempt) & (checkpoint.c.step == sent.step)
+    earlier = tx.execute(select(checkpoint.c.sha256).where(same)).scalar_one_or_none()
+    if earlier is not None and earlier != sent.sha256:
+        raise Conflict(f"Attempt {sent.attempt} of run {run_id} registered another checkpoint at step {sent.step}.")
+    if earlier is not None:
+        return True
+    tx.execute(insert(checkpoint).values(run_id=run_id, created_at=at, **sent.model_dump()))
+    tx.execute(update(run).where(run.c.id == run_id).values(store=sent.store))
+    events.record(tx, run_id, "checkpoint", {"step": sent.step}, at)
+    return False
+
+
+def live(tx: Connection, run_id: int) -> list[RowMapping]:
+    """The checkpoints of the live history by step, one for each."""
+    query = (
+        select(checkpoint)
+        .join(attempt, history.of_attempt(checkpoint))
+        .where(checkpoint.c.run_id == run_id, history.live_state(checkpoint.c.step))
+        .order_by(checkpoint.c.step, checkpoint.c.attempt)
+    )
+    by_step = {row["step"]: row for row in tx.execute(query).mappings()}
+    return list(by_step.values())
+
+
+def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
+    """The live checkpoint at a step."""
+    return next((row for row in live(tx, run_id) if row["step"] == step), None)
+
+
+def newest_in(tx: Connection, run_id: int, store: str) -> RowMapping | None:
+    """The live checkpoint with the most steps that lies in a store."""
+    return next((row for row in reversed(live(tx, run_id)) if row["store"] == store), None)
+
+
+def reference(row: RowMapping) -> p.CheckpointRef:
+    """How a claim names it."""
+    return p.CheckpointRef.model_validate(dict(row))

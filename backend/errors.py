@@ -1,0 +1,142 @@
+"""What the backend refuses, as domain nouns, and the one shape in which every error is answered."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from backend.contract.base import Json
+from backend.field_errors import FieldError, field_errors, summary
+
+log = logging.getLogger(__name__)
+
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+}
+
+
+class Refusal(Exception):
+    """A request that cannot be granted: `code` for programs, the message for people, `details` for either."""
+
+    status = 400
+    code = "bad_request"
+
+    def __init__(self, message: str, details: Json = None) -> None:
+        super().__init__(message)
+        self.message, self.details = message, details
+
+
+class BadRequest(Refusal):
+    """The request cannot be read."""
+
+
+class NotFound(Refusal):
+    """There is no such thing."""
+
+    status, code = 404, "not_found"
+
+
+class Conflict(Refusal):
+    """The thing's present state does not allow it."""
+
+    status, code = 409, "conflict"
+
+
+class LeaseLost(Refusal):
+    """The attempt is not the run's current one, or the run is no longer running: what it sends changes nothing."""
+
+    status, code = 409, "lease_lost"
+
+
+class ReportConflict(Refusal):
+    """The same number was used for something else before."""
+
+    status, code = 409, "report_conflict"
+
+
+class TooLarge(Refusal):
+    """More bytes than are accepted."""
+
+    status, code = 413, "too_large"
+
+
+class Invalid(Refusal):
+    """Fields with wrong values; `details` lists them as {field, message}."""
+
+    status, code = 422, "invalid"
+
+    def __init__(self, *errors: FieldError) -> None:
+        super().__init__(summary(errors), [{"field": error.field, "message": error.message} for error in errors])
+
+
+def error_response(
+    status: int, code: str, message: str, details: Json = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """The one shape."""
+    body = {"error": {"code": code, "message": message, "details": details}}
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def _refusal(_request: Request, error: Refusal) -> Response:
+    return error_response(error.status, error.code, error.message, error.details)
+
+
+def _http(request: Request, error: HTTPException) -> Response:
+    message = str(error.detail)
+    if error.status_code in (404, 405):
+        message = f"{request.method} {request.url.path} is no route of this backend"
+    code = CODES.get(error.status_code, "http_error")
+    return error_response(error.status_code, code, message, headers=dict(error.headers or {}))
+
+
+def _validation(_request: Request, error: RequestValidationError) -> Response:
+    return _refusal(_request, Invalid(*field_errors(error.errors(), error.body)))
+
+
+def _storage(_request: Request, error: OperationalError | PoolTimeout) -> Response:
+    text = str(getattr(error, "orig", None) or error)
+    if isinstance(error, PoolTimeout) or "locked" in text or "busy" in text:
+        return error_response(
+            503, "busy", "The database is busy; nothing was changed. Try again.", None, {"Retry-After": "1"}
+        )
+    if "disk is full" in text:
+        return disk_full()
+    log.error("database error", exc_info=error)
+    return error_response(500, "internal", "The database failed; the backend's log says why.")
+
+
+def disk_full() -> JSONResponse:
+    """What is answered when a write found no room; nothing was changed."""
+    return error_response(507, "disk_full", "The disk is full; nothing was changed. Free some space and try again.")
+
+
+def _internal(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal", "The backend failed; its log says why.")
+
+
+Handler = Callable[[Request, Exception], Response | Awaitable[Response]]
+
+
+def install(app: FastAPI) -> None:
+    """Render every error in the one shape."""
+    handlers: dict[type[Exception], object] = {
+        Refusal: _refusal,
+        HTTPException: _http,
+        RequestValidationError: _validation,
+        OperationalError: _storage,
+        PoolTimeout: _storage,
+        Exception: _internal,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]  # each handles its own kind

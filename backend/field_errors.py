@@ -1,0 +1,98 @@
+"""Validation errors in words: the dotted path of the field, as in the configuration, and what to do."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SHOWN = 3
+# pydantic's error type -> our words, filled in from the error's context
+WORDS = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "missing": "is required",
+    "extra_forbidden": "is not a known field",
+    "literal_error": "must be {expected}",
+    "union_tag_invalid": "kind must be one of {expected_tags}",
+    "union_tag_not_found": "needs a kind",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+    "string_pattern_mismatch": "must match {pattern}",
+    "finite_number": "must be a finite number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "json_invalid": "is no valid JSON: {error}",
+}
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One field and what is wrong with it; the field is empty where the whole is meant."""
+
+    field: str
+    message: str
+
+
+def field_errors(errors: Iterable[Mapping[str, Any]], body: object) -> list[FieldError]:
+    """Pydantic's errors in words. `body` is what was validated: it tells real fields from pydantic's own path entries."""
+    return [FieldError(field_path(error["loc"], body, error["type"]), _message(error)) for error in errors]
+
+
+def summary(errors: Sequence[FieldError]) -> str:
+    """The first few in one line."""
+    shown = [f"{error.field}: {error.message}" if error.field else error.message for error in errors[:SHOWN]]
+    rest = len(errors) - len(shown)
+    return "; ".join([*shown, f"and {rest} more"] if rest else shown)
+
+
+def field_path(loc: Sequence[int | str], body: object, kind: str) -> str:
+    """The dotted path that exists in the body: without `body`, `config`, and the tags of unions."""
+    place, path = list(loc), []
+    if place and place[0] in ("body", "query", "path", "header"):
+        place.pop(0)
+    value = body
+    for position, entry in enumerate(place):
+        if _holds(value, entry):
+            value = value[entry]  # type: ignore[index]  # _holds has looked
+        elif isinstance(value, dict) and kind == "missing" and position == len(place) - 1:
+            value = None
+        elif isinstance(value, dict | list | str) or kind == "json_invalid":
+            continue  # a union's tag or the name of a type: no part of the body
+        path.append(str(entry))
+    if path and path[0] == "config":
+        path.pop(0)
+    return ".".join(path)
+
+
+def _holds(value: object, entry: int | str) -> bool:
+    if isinstance(value, list):
+        return isinstance(entry, int) and entry < len(value)
+    return isinstance(value, dict) and entry in value
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    context = error.get("ctx", {})
+    words = WORDS.get(error["type"])
+    if words is None:
+        text = str(error["msg"]).removeprefix("Value error, ")
+        return text.replace("Input should be", "must be")
+    return words.format_map(_Words(context)) + _got(error.get("input"))
+
+
+class _Words(dict[str, Any]):
+    """A template's values; one that pydantic left out stays as it is."""
+
+    def __missing__(self, key: str) -> str:
+        return "…"
+
+
+def _got(value: object) -> str:
+    """What was sent, where it is short; never NaN or infinity, which JSON cannot carry back."""
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        text = repr(value) if isinstance(value, str) else str(value)
+        return f" (got {text})" if len(text) <= 60 else ""
+    return ""

@@ -1,0 +1,121 @@
+"""An attempt's beginning and end: start, heartbeat, finish, fail."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.errors import Conflict, LeaseLost
+from backend.queue import lease
+from backend.storage.tables import attempt, run
+from backend.telemetry import events, history, summary
+
+IDLE: dict[str, Any] = {
+    "lease_until": None,
+    "requested": "nothing",
+    "eta_seconds": None,
+    "phase": None,
+    "phase_done": None,
+    "phase_total": None,
+}
+OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
+
+
+def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> bool:
+    """Say where the attempt begins; whether it had said so before. Raises LeaseLost, and Conflict for another place."""
+    lease.hold(tx, run_id, sent.attempt, terms)
+    earlier = history.from_step(tx, run_id, sent.attempt)
+    if earlier is not None and earlier != sent.from_step:
+        raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")
+    if earlier is not None:
+        return True
+    tx.execute(
+        update(attempt)
+        .where(attempt.c.run_id == run_id, attempt.c.attempt == sent.attempt)
+        .values(from_step=sent.from_step, device=sent.device, versions=sent.versions)
+    )
+    history.begin(tx, run_id, sent.attempt, sent.from_step)
+    values = {"step": sent.from_step, "device": sent.device, "eta_seconds": None, **summary.recomputed(tx, run_id)}
+    tx.execute(update(run).where(run.c.id == run_id).values(values))
+    return False
+
+
+def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms) -> p.HeartbeatReply:
+    """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
+    row = lease.hold(tx, run_id, beat.attempt, terms)
+    if beat.progress is not None:
+        within = {"phase": beat.progress.phase, "phase_done": beat.progress.done, "phase_total": beat.progress.total}
+        tx.execute(update(run).where(run.c.id == run_id).values(within))
+    return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl)
+
+
+def finish(tx: Connection, run_id: int, sent: p.Finish, terms: lease.Terms, at: datetime) -> bool:
+    """End the attempt; whether it had been ended like that before. Raises LeaseLost."""
+    try:
+        row = lease.hold(tx, run_id, sent.attempt, terms)
+    except LeaseLost:
+        if _ended(tx, run_id, sent.attempt) == sent.outcome:
+            return True
+        raise
+    status = _settled(sent.outcome, row["requested"])
+    _end(tx, run_id, sent.attempt, sent.outcome, {"status": status}, at)
+    return False
+
+
+def _settled(outcome: p.Outcome, requested: str) -> str:
+    """The status after an attempt. What the person asked last counts: a pause that was taken back goes on, a stop stays."""
+    if outcome == "paused" and requested == "nothing":
+        return "queued"
+    if outcome in ("paused", "released") and requested == "stop":
+        return "stopped"
+    if outcome == "released" and requested == "pause":
+        return "paused"
+    return OUTCOMES[outcome]
+
+
+def fail(tx: Connection, run_id: int, sent: p.Fail, terms: lease.Terms, at: datetime) -> bool:
+    """End the attempt as failed, or queue the run again within its budget; whether it was told before. Raises LeaseLost."""
+    try:
+        row = lease.hold(tx, run_id, sent.attempt, terms)
+    except LeaseLost:
+        if _ended(tx, run_id, sent.attempt) == "failed":
+            return True
+        raise
+    failures = row["failures"] + 1
+    status = _after_failure(sent.retryable and failures < terms.max_failures, row["requested"])
+    values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
+    _end(tx, run_id, sent.attempt, "failed", values, at)
+    return False
+
+
+def _after_failure(again: bool, requested: str) -> str:
+    if not again:
+        return "failed"
+    return {"nothing": "queued", "pause": "paused", "stop": "stopped"}[requested]
+
+
+def _ended(tx: Connection, run_id: int, number: int) -> str | None:
+    """How an attempt ended, if it is the run's newest."""
+    query = (
+        select(attempt.c.outcome)
+        .join(run, (run.c.id == attempt.c.run_id) & (run.c.attempt == attempt.c.attempt))
+        .where(attempt.c.run_id == run_id, attempt.c.attempt == number)
+    )
+    return tx.execute(query).scalar_one_or_none()
+
+
+def _end(tx: Connection, run_id: int, number: int, outcome: str, values: dict[str, Any], at: datetime) -> None:
+    status = str(values["status"])
+    ended = at if status in ("finished", "failed", "stopped") else None
+    tx.execute(update(run).where(run.c.id == run_id).values(**IDLE, **values, finished_at=ended))
+    this = (attempt.c.run_id == run_id) & (attempt.c.attempt == number)
+    tx.execute(update(attempt).where(this).values(outcome=outcome))
+    tell(tx, run_id, status, at)
+
+
+def tell(tx: Connection, run_id: int, status: str, at: datetime) -> None:
+    """The event that a status changed."""
+    payload: dict[str, Json] = {"status": status, "requested": "nothing"}
+    events.record(tx, run_id, "status", payload, at)

@@ -1,0 +1,69 @@
+"""The claim: one statement takes a run, raises its attempt and sets the lease, so that two workers never get the same."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, and_, case, insert, or_, select, update
+
+from backend.checkpoints import store as checkpoints
+from backend.contract import protocol as p
+from backend.contract.model import checkpoint_of
+from backend.queue import lease
+from backend.runs.store import CLAIM_ORDER
+from backend.storage.tables import attempt, run
+from backend.telemetry import events
+
+
+def claim(
+    tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], terms: lease.Terms, at: datetime
+) -> p.Claim | None:
+    """The next run that this worker can go on with: queued, or lost by another within its budget of failures."""
+    lost = and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
+    candidate = (
+        select(run.c.id)
+        .where(
+            or_(run.c.status == "queued", lost),
+            run.c.kind.in_(kinds),
+            or_(run.c.store.is_(None), run.c.store == worker.store),
+        )
+        .order_by(*CLAIM_ORDER)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    taken = (
+        update(run)
+        .where(run.c.id == candidate)
+        .values(
+            status="running",
+            attempt=run.c.attempt + 1,
+            failures=run.c.failures + case((run.c.status == "running", 1), else_=0),
+            worker=worker.name,
+            device=worker.device,
+            lease_until=terms.until,
+            error=None,
+            started_at=case((run.c.started_at.is_(None), at), else_=run.c.started_at),
+        )
+        .returning(run)
+    )
+    row = tx.execute(taken).mappings().one_or_none()
+    if row is None:
+        return None
+    tx.execute(insert(attempt).values(run_id=row["id"], attempt=row["attempt"], worker=worker.name, claimed_at=at))
+    events.record(tx, row["id"], "status", {"status": "running", "requested": row["requested"]}, at)
+    return _offer(tx, row, worker.store, terms.ttl)
+
+
+def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
+    resume = checkpoints.newest_in(tx, row["id"], store)
+    named = checkpoint_of(row["config"]["model"]["source"])
+    source = checkpoints.live_at(tx, *named) if named else None
+    return p.Claim(
+        run_id=row["id"],
+        name=row["name"],
+        attempt=row["attempt"],
+        config=row["config"],
+        lease_seconds=ttl,
+        resume=checkpoints.reference(resume) if resume else None,
+        source_checkpoint=checkpoints.reference(source) if source else None,
+    )

@@ -1,0 +1,87 @@
+"""The worker's routes: claim, start, heartbeat, report, checkpoint, finish, fail."""
+
+import hashlib
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+
+from backend.checkpoints import store as checkpoints
+from backend.contract import protocol as p
+from backend.queue import attempts, lease
+from backend.queue import claim as claims
+from backend.runs.routes import RunId
+from backend.services import Services, ServicesDep
+from backend.telemetry import reports, traces
+from backend.telemetry.body import parse
+from backend.workers import store as workers
+
+router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
+
+
+@router.post("/claim")
+def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
+    """The next run for this worker, if one waits."""
+    with services.database.write() as tx:
+        terms = services.terms()
+        workers.seen(tx, body.worker, terms.now)
+        claimed = claims.claim(tx, body.worker, body.kinds, terms, services.clock.stamp())
+    if claimed is not None:
+        services.broadcast.ring(claimed.run_id)
+    return p.ClaimReply(claim=claimed)
+
+
+@router.post("/runs/{run_id}/start")
+def start(services: ServicesDep, run_id: RunId, body: p.Start) -> p.Accepted:
+    """Where the attempt begins."""
+    with services.changing(run_id) as tx:
+        return p.Accepted(duplicate=attempts.start(tx, run_id, body, services.terms()))
+
+
+@router.post("/runs/{run_id}/heartbeat")
+def heartbeat(services: ServicesDep, run_id: RunId, body: p.Heartbeat) -> p.HeartbeatReply:
+    """Renew the lease; learn what was asked for."""
+    with services.database.write() as tx:
+        terms = services.terms()
+        reply = attempts.heartbeat(tx, run_id, body, terms)
+        workers.heard(tx, body.worker, terms.now)
+        return reply
+
+
+@router.post("/runs/{run_id}/report")
+async def report(services: ServicesDep, run_id: RunId, request: Request) -> p.Accepted:
+    """Store one report. Parsed off the event loop: it may be large."""
+    body = await request.body()
+    return await run_in_threadpool(_report, services, run_id, body)
+
+
+def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
+    sent = parse(p.Report, body)
+    trace = traces.keep(services.settings.home, run_id, sent)
+    with services.changing(run_id) as tx:
+        digest = hashlib.sha256(body).hexdigest()
+        duplicate = reports.store(tx, run_id, sent, digest, trace, services.terms(), services.clock.stamp())
+    return p.Accepted(duplicate=duplicate)
+
+
+@router.post("/runs/{run_id}/checkpoint")
+def checkpoint(services: ServicesDep, run_id: RunId, body: p.CheckpointReport) -> p.Accepted:
+    """Register a checkpoint."""
+    with services.changing(run_id) as tx:
+        lease.hold(tx, run_id, body.attempt, services.terms())
+        return p.Accepted(duplicate=checkpoints.register(tx, run_id, body, services.clock.stamp()))
+
+
+@router.post("/runs/{run_id}/finish")
+def finish(services: ServicesDep, run_id: RunId, body: p.Finish) -> p.Accepted:
+    """End the attempt."""
+    with services.changing(run_id) as tx:
+        terms = services.terms()
+        return p.Accepted(duplicate=attempts.finish(tx, run_id, body, terms, services.clock.stamp()))
+
+
+@router.post("/runs/{run_id}/fail")
+def fail(services: ServicesDep, run_id: RunId, body: p.Fail) -> p.Accepted:
+    """End the attempt as failed."""
+    with services.changing(run_id) as tx:
+        terms = services.terms()
+        return p.Accepted(duplicate=attempts.fail(tx, run_id, body, terms, services.clock.stamp()))

@@ -1,0 +1,45 @@
+"""The sweep: settles runs that nobody holds any more."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, update
+
+from backend.contract.records import RunError
+from backend.queue import lease
+from backend.queue.attempts import IDLE, tell
+from backend.storage.tables import run
+
+WORKER_LOST = RunError(
+    code="worker_lost",
+    message="The worker stopped answering too often, and the run was given up. Its checkpoints are kept: see the worker's "
+    "log for the cause, then retry.",
+)
+
+
+def sweep(tx: Connection, terms: lease.Terms, at: datetime) -> list[int]:
+    """Settle lost runs: those asked to stop or pause do, those out of budget fail. Their numbers."""
+    expired = lease.expired(terms.now)
+    spent = run.c.failures + 1 >= terms.max_failures
+    ends: list[tuple[ColumnElement[bool], dict[str, Any]]] = [
+        (run.c.requested == "stop", {"status": "stopped", "finished_at": at}),
+        (run.c.requested == "pause", {"status": "paused"}),
+        (spent, {"status": "failed", "finished_at": at, "error": WORKER_LOST.model_dump()}),
+    ]
+    settled = []
+    for condition, values in ends:
+        statement = (
+            update(run)
+            .where(expired, condition)
+            .values(**IDLE, **values, failures=run.c.failures + 1)
+            .returning(run.c.id)
+        )
+        for run_id in tx.execute(statement).scalars():
+            tell(tx, run_id, str(values["status"]), at)
+            settled.append(run_id)
+    return settled
+
+
+def anything(tx: Connection, terms: lease.Terms) -> bool:
+    """Whether a lease has run out, so that an idle backend writes nothing."""
+    return tx.execute(run.select().where(lease.expired(terms.now)).limit(1)).first() is not None

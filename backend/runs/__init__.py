@@ -1,0 +1,1 @@
+"""Runs: what people create, list, change and command."""

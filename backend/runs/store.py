@@ -1,0 +1,139 @@
+"""The SQL of runs: insert, read, list, change, delete."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, select, update
+
+from backend.contract import records as r
+from backend.errors import Conflict, NotFound
+from backend.runs.record import run_from_row
+from backend.storage.tables import run
+from backend.telemetry import events, sparkline
+
+# Samples are short and somebody waits for them.
+CLAIM_ORDER = (case((run.c.kind == "sample", 0), else_=1), run.c.priority.desc(), run.c.id)
+WAITING = ("queued", "running", "paused")
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """What a run is created from, checked."""
+
+    name: str
+    kind: str
+    config: Mapping[str, Any]
+    total_steps: int
+    tags: Sequence[str] = ()
+    notes: str = ""
+    priority: int = 0
+    parent_id: int | None = None
+    source_run_id: int | None = None
+    upload_id: int | None = None
+    store: str | None = None
+    idempotency_key: str | None = None
+    idempotency_hash: str | None = None
+
+
+def create(tx: Connection, new: NewRun, at: datetime) -> int:
+    """Queue a run; its number."""
+    values = {
+        **vars(new),
+        "tags": list(new.tags),
+        "status": "queued",
+        "requested": "nothing",
+        "attempt": 0,
+        "failures": 0,
+        "step": 0,
+        "summary": {},
+        "sparkline": sparkline.empty(),
+        "created_at": at,
+    }
+    run_id: int = tx.execute(insert(run).values(values).returning(run.c.id)).scalar_one()
+    events.record(tx, run_id, "status", {"status": "queued", "requested": "nothing"}, at)
+    return run_id
+
+
+def row_of(tx: Connection, run_id: int) -> RowMapping:
+    """The run's row. Raises NotFound."""
+    row = tx.execute(select(run).where(run.c.id == run_id)).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return row
+
+
+def require(tx: Connection, run_id: int) -> None:
+    """Raises NotFound where there is no such run."""
+    if tx.execute(select(run.c.id).where(run.c.id == run_id)).first() is None:
+        raise NotFound(f"There is no run {run_id}.")
+
+
+def get(tx: Connection, run_id: int) -> r.Run:
+    """One run."""
+    return run_from_row(row_of(tx, run_id), queue_positions(tx).get(run_id))
+
+
+def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
+    """The run that was created under a key."""
+    return tx.execute(select(run).where(run.c.idempotency_key == key)).mappings().one_or_none()
+
+
+def queue_positions(tx: Connection) -> dict[int, int]:
+    """1 for the run that is claimed next, by run."""
+    waiting = tx.execute(select(run.c.id).where(run.c.status == "queued").order_by(*CLAIM_ORDER)).scalars()
+    return {run_id: position for position, run_id in enumerate(waiting, 1)}
+
+
+def page(
+    tx: Connection,
+    *,
+    status: str | None,
+    kind: str | None,
+    tag: str | None,
+    search: str | None,
+    limit: int,
+    before: int | None,
+) -> r.Page[r.Run]:
+    """Runs, newest first, below the number `before`."""
+    query: Select[Any] = select(run).order_by(run.c.id.desc()).limit(limit + 1)
+    if status is not None:
+        query = query.where(run.c.status == status)
+    if kind is not None:
+        query = query.where(run.c.kind == kind)
+    if tag is not None:
+        query = query.where(_has_tag(tag))
+    if search is not None:
+        query = query.where(run.c.name.icontains(search, autoescape=True))
+    if before is not None:
+        query = query.where(run.c.id < before)
+    rows = tx.execute(query).mappings().all()
+    positions = queue_positions(tx)
+    items = [run_from_row(row, positions.get(row["id"])) for row in rows[:limit]]
+    return r.Page[r.Run](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+
+
+def _has_tag(tag: str) -> Any:
+    tags = func.json_each(run.c.tags).table_valued("value", name="tag")
+    return select(1).select_from(tags).where(tags.c.value == tag).exists()
+
+
+def change(tx: Connection, run_id: int, update_: r.RunUpdate) -> None:
+    """Set the fields that were sent. Raises NotFound."""
+    require(tx, run_id)
+    values = {name: value for name, value in update_.model_dump(exclude_unset=True).items() if value is not None}
+    if values:
+        tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def remove(tx: Connection, run_id: int) -> None:
+    """Delete a run and its records. Raises NotFound, and Conflict while it runs or another run still needs it."""
+    status = row_of(tx, run_id)["status"]
+    if status == "running":
+        raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
+    needs = select(run.c.id).where(run.c.source_run_id == run_id, run.c.status.in_(WAITING), run.c.id != run_id)
+    dependent = tx.execute(needs.limit(1)).scalar_one_or_none()
+    if dependent is not None:
+        raise Conflict(f"Run {dependent} starts from a checkpoint of run {run_id}; stop or finish that one first.")
+    tx.execute(delete(run).where(run.c.id == run_id))

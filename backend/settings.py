@@ -1,0 +1,51 @@
+"""The backend's settings, read once from the environment (GROUPSCOPE_…) or `.env`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Settings(BaseSettings):
+    """One value per setting; an empty variable counts as unset."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GROUPSCOPE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    home: Path = Field(Path(".groupscope"), description="The data directory: database, uploads, checkpoints, traces.")
+    database_url: str | None = Field(None, description="Where the records lie; a SQLite file in the home by default.")
+    token: SecretStr | None = Field(None, description="What clients must show; made and kept in <home>/token if unset.")
+    backend_host: str = Field("127.0.0.1", description="The address to listen on; anything but loopback needs a token.")
+    backend_port: Annotated[int, Field(ge=0, le=65_535)] = Field(8000, description="The port to listen on.")
+    backend_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names that requests may name besides the loopback ones, separated by commas."
+    )
+    lease_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
+        30.0, description="A worker that is silent for so long loses its run."
+    )
+    sweep_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
+        5.0, description="How often lost runs and unheeded requests are settled."
+    )
+    max_failures: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="A run is given up after so many lost leases and crashes."
+    )
+    max_upload_bytes: Annotated[int, Field(ge=1, le=2**40)] = Field(
+        64 * 2**20, description="The largest upload and the largest report of a worker."
+    )
+    busy_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
+        5.0, description="How long a request waits for a locked database before it is told to come back."
+    )
+
+    @field_validator("backend_allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The database's URL, with the default filled in."""
+        return self.database_url or f"sqlite:///{self.home.resolve() / 'groupscope.db'}"

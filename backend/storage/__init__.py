@@ -1,0 +1,1 @@
+"""The database: engine, tables and migrations. The backend alone opens it."""

@@ -1,0 +1,14 @@
+"""Alembic's entry: runs in the transaction that `backend.storage.migrate` opened."""
+
+from alembic import context
+
+from backend.storage.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,  # SQLite alters a table by building it anew
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,1 @@
+"""What training brings: reports, metrics, groups, token traces, logs and events."""

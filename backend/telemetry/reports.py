@@ -1,0 +1,127 @@
+"""A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from backend.contract import protocol as p
+from backend.errors import Conflict, LeaseLost, ReportConflict
+from backend.queue import lease
+from backend.storage.tables import log_line, report, run, trace_file
+from backend.telemetry import events, groups, history, metrics, summary
+
+RECENT_STEPS = 10
+LOG_CHARACTERS = 500  # of a log line, in its event
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """A trace file that lies in its place."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    completions: Collection[tuple[int, int]]  # (group, completion) indices
+
+
+def store(
+    tx: Connection,
+    run_id: int,
+    sent: p.Report,
+    body_sha256: str,
+    trace: StoredTrace | None,
+    terms: lease.Terms,
+    at: datetime,
+) -> bool:
+    """Add a report; whether it had been stored before. Raises LeaseLost, ReportConflict, and Conflict before the start."""
+    try:
+        row = lease.hold(tx, run_id, sent.attempt, terms)
+    except LeaseLost:
+        if _is_current(tx, run_id, sent.attempt) and _seen(tx, run_id, sent, body_sha256):
+            return True
+        raise
+    if _seen(tx, run_id, sent, body_sha256):
+        return True
+    trained = sent.step if sent.groups else None
+    values = {"run_id": run_id, "attempt": sent.attempt, "seq": sent.seq, "body_sha256": body_sha256}
+    tx.execute(insert(report).values(**values, step=trained, seconds=sent.seconds))
+    if sent.step is not None:
+        _store_step(tx, row, sent, sent.step, trace, at)
+    _store_logs(tx, run_id, sent, at)
+    return False
+
+
+def _is_current(tx: Connection, run_id: int, number: int) -> bool:
+    return tx.execute(select(run.c.id).where(run.c.id == run_id, run.c.attempt == number)).first() is not None
+
+
+def _seen(tx: Connection, run_id: int, sent: p.Report, body_sha256: str) -> bool:
+    same = (report.c.run_id == run_id) & (report.c.attempt == sent.attempt) & (report.c.seq == sent.seq)
+    earlier = tx.execute(select(report.c.body_sha256).where(same)).scalar_one_or_none()
+    if earlier is not None and earlier != body_sha256:
+        raise ReportConflict(f"Report {sent.seq} of attempt {sent.attempt} was stored before, with another body.")
+    return earlier is not None
+
+
+def _store_step(
+    tx: Connection, row: RowMapping, sent: p.Report, step: int, trace: StoredTrace | None, at: datetime
+) -> None:
+    run_id = row["id"]
+    if history.from_step(tx, run_id, sent.attempt) is None:
+        raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
+    if sent.groups and _has_groups(tx, run_id, sent.attempt, step):
+        raise ReportConflict(f"Attempt {sent.attempt} reported the groups of step {step} before, under another number.")
+    metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
+    values: dict[str, Any] = summary.extended(row, step, sent.metrics)
+    if sent.groups:
+        groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
+        values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
+        values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)
+        events.record(tx, run_id, "step", {"step": step}, at)
+    if trace is not None:
+        tx.execute(
+            insert(trace_file).values(
+                run_id=run_id,
+                attempt=sent.attempt,
+                step=step,
+                path=trace.path,
+                sha256=trace.sha256,
+                size_bytes=trace.size_bytes,
+                rows=len(trace.completions),
+            )
+        )
+    tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def _has_groups(tx: Connection, run_id: int, number: int, step: int) -> bool:
+    query = select(report.c.seq).where(report.c.run_id == run_id, report.c.attempt == number, report.c.step == step)
+    return len(tx.execute(query.limit(2)).all()) > 1  # the report itself is there already
+
+
+def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:
+    """Seconds to go at the pace of the last steps, evaluations included; after the first step, at that step's time."""
+    query = (
+        select(report.c.step, report.c.seconds)
+        .where(report.c.run_id == run_id, report.c.attempt == sent.attempt)
+        .where(report.c.step.is_not(None), report.c.seconds.is_not(None))
+        .order_by(report.c.step.desc())
+        .limit(RECENT_STEPS + 1)
+    )
+    recent = tx.execute(query).all()
+    if len(recent) >= 2:
+        newest, oldest = recent[0], recent[-1]
+        pace: float = (newest.seconds - oldest.seconds) / (newest.step - oldest.step)
+        return max(0.0, pace) * remaining
+    step_time = sent.metrics.get("step_time")
+    return None if step_time is None else step_time * remaining
+
+
+def _store_logs(tx: Connection, run_id: int, sent: p.Report, at: datetime) -> None:
+    for line in sent.logs:
+        values = {"run_id": run_id, "attempt": sent.attempt, "created_at": at, **line.model_dump()}
+        tx.execute(insert(log_line).values(values))
+        shown = line.message[:LOG_CHARACTERS]
+        events.record(tx, run_id, "log", {"level": line.level, "message": shown}, at)

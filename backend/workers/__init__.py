@@ -1,0 +1,1 @@
+"""Workers: who asks for work, and when they were last heard of."""

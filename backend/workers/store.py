@@ -1,0 +1,39 @@
+"""The SQL of workers."""
+
+from sqlalchemy import Connection, select, update
+
+from backend.contract import protocol as p
+from backend.contract import records as r
+from backend.storage.tables import run, worker
+from backend.storage.upsert import upsert
+
+DAY = 86_400.0
+
+
+def seen(tx: Connection, info: p.WorkerInfo, now: float) -> None:
+    """A worker asked for work and said what it has."""
+    upsert(tx, worker, [{**info.model_dump(), "seen_at": now}])
+
+
+def heard(tx: Connection, name: str, now: float) -> None:
+    """A worker's heartbeat came."""
+    tx.execute(update(worker).where(worker.c.name == name).values(seen_at=now))
+
+
+def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:
+    """Workers heard of in the last day, with the run that each holds; alive unless silent for `silence` seconds."""
+    held = (
+        select(run.c.worker, run.c.id, run.c.name)
+        .where(run.c.status == "running")
+        .order_by(run.c.kind.desc(), run.c.id.desc())  # a training run before the sample served between its steps
+    )
+    runs = {name: (run_id, title) for name, run_id, title in tx.execute(held)}
+    query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.name)
+    found = []
+    for row in tx.execute(query).mappings():
+        run_id, title = runs.get(row["name"], (None, None))
+        since = max(0.0, now - row["seen_at"])
+        alive = since <= silence
+        facts = {"run_id": run_id, "run_name": title, "seconds_since_seen": since, "alive": alive}
+        found.append(r.Worker.model_validate({**row, **facts}))
+    return found
