@@ -59,7 +59,7 @@ class Optimizer(Frozen):
     """AdamW with float32 master weights."""
 
     learning_rate: Annotated[float, Field(gt=0, le=1)] = Field(
-        2e-4, description="LoRA usually wants about 10 times that of full training."
+        5e-5, description="LoRA usually wants about 10 times that of full training."
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="How the learning rate falls to 0 by the last step."

@@ -32,7 +32,7 @@ class Lora(Frozen):
     rank: Annotated[int, Field(ge=1, le=512)] = Field(
         16, description="Rank of the update; higher learns more, costs more."
     )
-    alpha: Annotated[float, Field(gt=0, le=4096)] = Field(
+    alpha: Annotated[int, Field(ge=1, le=4096)] = Field(
         32, description="Scale of the update: alpha / rank multiplies it."
     )
     target_modules: Annotated[list[str], Field(min_length=1, max_length=32)] | Literal["all-linear"] = Field(

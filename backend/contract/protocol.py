@@ -82,6 +82,7 @@ class HeartbeatReply(Record):
 
     requested: Requested
     lease_seconds: float
+    samples_waiting: bool = False  # a busy worker claims and serves them between two steps
 
 
 class LogLine(Record):

@@ -1,0 +1,228 @@
+"""One claimed run, from the claim to its end: whatever happens, the backend learns a reason, and the worker lives on."""
+
+import errno
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
+from backend.contract.records import Progress, RunError
+from worker.checkpoint import is_whole
+from worker.errors import RunFailure
+from worker.lease import Lease, LeaseLost
+from worker.policy.policy import Policy, load_policy
+from worker.policy.sources import resolve
+from worker.rewards.scoring import RewardScorer
+from worker.sampling_job import sample_groups
+from worker.settings import Settings
+from worker.spool import Refused, Spool, SpoolFull
+from worker.tasks.loading import load_items
+from worker.trainer import Channels, Ending, Place, Trainer
+
+log = logging.getLogger(__name__)
+
+# A shutdown waits this long for a backend that is away; the spool keeps the rest for the next start.
+_DRAIN_ON_SHUTDOWN = 15.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What every job of this process shares."""
+
+    settings: Settings
+    info: WorkerInfo
+    client: Client
+    device: torch.device
+    shutting_down: Callable[[], bool]
+
+    @property
+    def spool_folder(self) -> Path:
+        """This worker's own spool."""
+        return self.settings.home.resolve() / "spool" / self.info.name
+
+
+class MemoryExhausted(Exception):
+    """The device ran out of memory: the process should be replaced, since fragments may stay."""
+
+
+def run_claim(worker: Worker, claim: Claim) -> None:
+    """Do what was claimed and tell how it ended. Raises MemoryExhausted after that was told."""
+    lease = Lease(worker.client, claim, worker.info.name)
+    spool = Spool(
+        worker.spool_folder,
+        claim.run_id,
+        claim.attempt,
+        worker.client,
+        on_lost=lease.mark_lost,
+        cap_bytes=worker.settings.spool_cap_bytes,
+    )
+    exhausted = False
+    with lease:
+        try:
+            outcome = _work(worker, claim, lease, spool)
+            spool.append("finish", Finish(attempt=claim.attempt, outcome=outcome))
+        except (LeaseLost, SpoolFull) as error:
+            log.warning("left run %s: %s", claim.run_id, error)
+        except Refused as error:
+            _tell_directly(worker.client, claim, f"The backend refused what the worker reported: {error}.")
+        except Exception as error:  # noqa: BLE001 — the boundary between a run and the worker that survives it
+            exhausted = _out_of_memory(error)
+            spool.append("fail", _failure(claim, error))
+        spool.drain(_DRAIN_ON_SHUTDOWN if worker.shutting_down() else None)
+    spool.close()
+    if exhausted:
+        raise MemoryExhausted
+
+
+def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
+    def show(progress: Progress) -> None:
+        lease.check()
+        lease.show(progress)
+
+    try:
+        config = RUN_CONFIG.validate_python(claim.config)
+    except ValidationError as error:
+        raise RunFailure(
+            "config_unreadable",
+            "This worker is older or newer than the stored configuration; clone the run.",
+            str(error),
+        ) from error
+    log.info("run %s, attempt %s: %s", claim.run_id, claim.attempt, claim.name)
+    if isinstance(config, SampleConfig):
+        _announce(worker, claim, spool)
+        show(Progress(total_steps=1, phase="loading the model"))
+        policy = _load(worker, claim, config, resume=None)
+        spool.append("report", sample_groups(config, policy, claim.attempt, show))
+        return "finished"
+    return _train(worker, claim, config, lease, spool, show)
+
+
+def _train(
+    worker: Worker, claim: Claim, config: GrpoConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
+) -> Ending:
+    steps = config.budget.steps
+    show(Progress(total_steps=steps, phase="loading the task"))
+    items = load_items(config.task, fetch_upload=worker.client.upload_content)
+    show(Progress(total_steps=steps, phase="loading the model"))
+    resume = _checkpoint_to_resume(worker.settings.checkpoints, claim)
+    policy = _load(worker, claim, config, resume)
+    place = Place(
+        run_id=claim.run_id,
+        attempt=claim.attempt,
+        store=worker.settings.checkpoints,
+        store_name=worker.info.store,
+        resume=resume,
+        device_name=worker.info.device,
+        versions=worker.info.versions,
+    )
+    channels = Channels(
+        send=spool.append,
+        show=show,
+        requested=lambda: lease.requested,
+        between_steps=lambda: _serve_samples(worker, lease),
+        shutting_down=worker.shutting_down,
+    )
+    with RewardScorer(config.rewards) as scorer:
+        return Trainer(config, policy, items, scorer, place, channels).run()
+
+
+def _announce(worker: Worker, claim: Claim, spool: Spool) -> None:
+    info = worker.info
+    spool.append("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
+
+
+def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
+    settings, origin = worker.settings, claim.source_checkpoint
+    source = resolve(
+        config.model.source,
+        converted=settings.models,
+        root=settings.model_root,
+        checkpoint=None if origin is None else settings.checkpoints / origin.path,
+    )
+    wants_reference = isinstance(config, GrpoConfig) and (
+        config.algorithm.kl.beta > 0 and config.algorithm.kl.reference == "initial"
+    )
+    return load_policy(
+        config.model,
+        source,
+        worker.device,
+        resume=None if resume is None else resume / "model",
+        reference=wants_reference,
+        seed=config.budget.seed if isinstance(config, GrpoConfig) else config.seed,
+    )
+
+
+def _checkpoint_to_resume(store: Path, claim: Claim) -> Path | None:
+    """The newest checkpoint that is whole: the registered one, or, where that is damaged, one before it."""
+    if claim.resume is None:
+        return None
+    registered = store / claim.resume.path
+    if is_whole(registered, claim.resume.sha256):
+        return registered
+    log.warning("checkpoint %s is damaged or gone; looking for an earlier one", registered)
+    earlier = sorted(
+        (
+            (step, attempt, folder)
+            for folder in registered.parent.glob("step-*-attempt-*")
+            for step, attempt in [(int(folder.name.split("-")[1]), int(folder.name.split("-")[3]))]
+            if step < claim.resume.step
+        ),
+        reverse=True,
+    )
+    return next((folder for _, _, folder in earlier if is_whole(folder)), None)
+
+
+def _serve_samples(worker: Worker, lease: Lease) -> None:
+    """Between two steps: somebody may be waiting to try a checkpoint. Training is not disturbed by how that ends."""
+    if not lease.samples_waiting:
+        return
+    lease.samples_waiting = False
+    try:
+        claim = worker.client.claim(ClaimRequest(worker=worker.info, kinds=["sample"]))
+    except (Unreachable, ApiError) as error:
+        log.warning("could not ask for samples: %s", error)
+        return
+    if claim is not None:
+        run_claim(worker, claim)
+
+
+def _failure(claim: Claim, error: Exception) -> Fail:
+    """What the person reads. Only a crash is tried again: a mistake would be made again."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, RunFailure):
+        return Fail(
+            attempt=claim.attempt, error=RunError(code=error.code, message=error.message, details=error.details)
+        )
+    if _out_of_memory(error):
+        message = (
+            "The device ran out of memory. Lower optimizer.micro_batch_tokens, sampling.group_size or "
+            f"sampling.max_new_tokens, or turn on model.gradient_checkpointing. ({str(error).splitlines()[0]})"
+        )
+        return Fail(attempt=claim.attempt, error=RunError(code="out_of_memory", message=message, details=trace))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message = "The worker's disk is full. Free some space and retry: the run goes on from its last checkpoint."
+        return Fail(attempt=claim.attempt, error=RunError(code="disk_full", message=message, details=trace))
+    log.error("run %s crashed", claim.run_id, exc_info=error)
+    message = f"The worker met an error that it did not expect: {type(error).__name__}: {error}"
+    return Fail(attempt=claim.attempt, error=RunError(code="crash", message=message, details=trace), retryable=True)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+def _tell_directly(client: Client, claim: Claim, message: str) -> None:
+    """Past the spool, which the backend does not take any more."""
+    try:
+        client.fail(claim.run_id, Fail(attempt=claim.attempt, error=RunError(code="report_refused", message=message)))
+    except (ApiError, Unreachable) as error:
+        log.warning("could not tell the backend: %s", error)

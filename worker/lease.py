@@ -1,0 +1,72 @@
+"""The lease: heartbeats from a thread of their own, which a long step cannot starve."""
+
+import logging
+import threading
+from types import TracebackType
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.protocol import Claim, Heartbeat
+from backend.contract.records import Progress, Requested
+
+log = logging.getLogger(__name__)
+
+# Also how fresh the picture inside a long step is.
+_LONGEST_INTERVAL = 2.0
+
+
+class LeaseLost(Exception):
+    """Another attempt holds the run now: whatever this one still computes counts for nothing."""
+
+
+class Lease:
+    """Renews the lease of one claimed run while it is entered. Training asks it, at safe places, whether to go on.
+
+    A backend that does not answer is no reason to stop: the lease is lost only when the backend says so.
+    """
+
+    def __init__(self, client: Client, claim: Claim, worker: str) -> None:
+        self._client, self._claim, self._worker = client, claim, worker
+        self._progress: Progress | None = None
+        self._lost = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{claim.run_id}", daemon=True)
+        self.requested: Requested = "nothing"
+        self.samples_waiting = False
+
+    def __enter__(self) -> "Lease":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=_LONGEST_INTERVAL)
+
+    def show(self, progress: Progress) -> None:
+        """Say how far the step is; the next heartbeat carries it."""
+        self._progress = progress
+
+    def mark_lost(self) -> None:
+        """Another part of the worker learned that the lease is lost."""
+        self._lost.set()
+
+    def check(self) -> None:
+        """Raises LeaseLost if another attempt holds the run."""
+        if self._lost.is_set():
+            raise LeaseLost(f"run {self._claim.run_id}, attempt {self._claim.attempt}")
+
+    def _beat(self) -> None:
+        interval = min(_LONGEST_INTERVAL, self._claim.lease_seconds / 4)
+        while not self._ended.wait(interval) and not self._lost.is_set():
+            try:
+                beat = Heartbeat(attempt=self._claim.attempt, progress=self._progress, worker=self._worker)
+                reply = self._client.heartbeat(self._claim.run_id, beat)
+                self.requested, self.samples_waiting = reply.requested, reply.samples_waiting
+            except Unreachable as error:
+                log.warning("heartbeat not delivered: %s", error)
+            except ApiError as error:
+                if error.code == "lease_lost":
+                    self._lost.set()
+                else:
+                    log.warning("heartbeat refused: %s", error.message)

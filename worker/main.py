@@ -1,0 +1,95 @@
+"""The worker process: claim, train, finish, and again until it is told to stop."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import transformers
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.protocol import ClaimRequest, WorkerInfo
+from worker.checkpoint import remove_partial
+from worker.job import MemoryExhausted, Worker, run_claim
+from worker.policy.device import describe, find_device, memory_bytes, versions
+from worker.settings import Settings, store_name, take_name
+from worker.spool import recover
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 1.0
+_LONGEST_WAIT = 5.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; a run in progress is saved at its next step boundary and goes back to the queue."""
+    settings = _settings(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        token = settings.read_token()
+    except FileNotFoundError:
+        log.error("no token: give --token, set GROUPSCOPE_TOKEN, or point GROUPSCOPE_HOME at the backend's directory")  # noqa: TRY400
+        return 2
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    name, lock = take_name(settings.home.resolve())
+    with lock, Client(settings.backend_url, token) as client:
+        device = find_device()
+        info = WorkerInfo(
+            name=name,
+            device=describe(device),
+            memory_bytes=memory_bytes(device),
+            store=store_name(settings.checkpoints),
+            versions=versions(),
+        )
+        worker = Worker(settings, info, client, device, stopping.is_set)
+        remove_partial(settings.checkpoints)
+        log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
+        try:
+            _serve(worker, stopping)
+        except MemoryExhausted:
+            log.warning("out of memory: starting again with a clean process")
+            os.execv(sys.executable, [sys.executable, "-m", "worker.main", *(arguments or sys.argv[1:])])  # noqa: S606
+    return 0
+
+
+def _serve(worker: Worker, stopping: threading.Event) -> None:
+    """Claim and run until told to stop. A backend that is away is waited for."""
+    wait, recovered = _IDLE_SECONDS, False
+    while not stopping.is_set():
+        try:
+            if not recovered:
+                recover(worker.spool_folder, worker.client)
+                recovered = True
+            claim = worker.client.claim(ClaimRequest(worker=worker.info))
+            wait = _IDLE_SECONDS
+        except Unreachable as error:
+            log.warning("%s", error)
+            claim, wait = None, min(_LONGEST_WAIT, wait * 1.5)
+        except ApiError as error:
+            log.warning("the backend refused to give work: %s", error.message)
+            claim, wait = None, _LONGEST_WAIT
+        if claim is not None:
+            run_claim(worker, claim)
+        else:
+            stopping.wait(wait)
+
+
+def _settings(arguments: list[str]) -> Settings:
+    parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
+    parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
+    parser.add_argument("--token", help="the backend's token (GROUPSCOPE_TOKEN)")
+    parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    return Settings(**given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

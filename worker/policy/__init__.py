@@ -1,0 +1,1 @@
+"""The policy: finding and loading models, adapters, and the log-probabilities that training rests on."""

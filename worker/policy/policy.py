@@ -1,0 +1,225 @@
+"""The policy that is trained, with its tokenizer and its reference."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+from peft import LoraConfig, LoraModel, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from backend.contract.model import Lora
+from backend.contract.model import Model as ModelConfig
+from worker.errors import RunFailure
+from worker.policy.device import autocast
+from worker.policy.logprobs import TokenBatch, TokenValues, completion_logprobs
+from worker.policy.sources import Pretrained
+
+
+class Promptable(Protocol):
+    """Something that is asked: chat messages, or a raw question."""
+
+    @property
+    def question(self) -> str:
+        """The question as the task words it."""
+
+    @property
+    def messages(self) -> tuple[dict[str, str], ...] | None:
+        """Chat messages; None for a raw prompt."""
+
+
+class Policy:
+    """A causal language model that can be sampled, trained, and compared with the weights it began with.
+
+    Weights are float32. The model stays in evaluation mode throughout: dropout would make the first ratio differ from 1.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, device: torch.device, dtype: str
+    ):
+        cast(torch.nn.Module, model).to(device).eval()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = device
+        self._dtype = dtype
+        self._reference: torch.nn.Module | None = None
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained instead of all the weights."""
+        return isinstance(self.model, PeftModel)
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The model's configuration."""
+        return cast(PreTrainedConfig, self.model.config)
+
+    @property
+    def stop_ids(self) -> set[int]:
+        """The tokens that end a completion."""
+        generation = getattr(self.model, "generation_config", None)
+        ids = getattr(generation, "eos_token_id", None)
+        found = set(ids) if isinstance(ids, list) else {ids}
+        return {i for i in found | {self.tokenizer.eos_token_id} if i is not None}
+
+    @property
+    def context(self) -> int | None:
+        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        limit = getattr(self.config, "max_position_embeddings", None)
+        return int(limit) if isinstance(limit, int) else None
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters that are trained."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def set_reference(self, reference: torch.nn.Module) -> None:
+        """Keep the weights at step 0 to compare with; with adapters it is not needed: they are turned off instead."""
+        self._reference = reference.to(self.device).eval().requires_grad_(False)
+
+    def encode(self, item: Promptable) -> tuple[str, list[int]]:
+        """The prompt as the model reads it: its text and its token ids."""
+        if item.messages is None:
+            return item.question, list(self.tokenizer(item.question)["input_ids"])
+        if self.tokenizer.chat_template is None:
+            text = "\n\n".join(message["content"] for message in item.messages)
+            return text, list(self.tokenizer(text)["input_ids"])
+        text = str(self.tokenizer.apply_chat_template(list(item.messages), tokenize=False, add_generation_prompt=True))
+        return text, list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of a completion, without the tokens that only end it."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def logprobs(self, batch: TokenBatch, *, temperature: float, entropy_gradient: bool = False) -> TokenValues:
+        """Of the policy; with gradient where it is enabled."""
+        with autocast(self.device, self._dtype):
+            return completion_logprobs(self.model, batch, temperature=temperature, entropy_gradient=entropy_gradient)
+
+    @torch.no_grad()
+    def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
+        """Of the weights at step 0."""
+        with autocast(self.device, self._dtype), self._as_reference() as model:
+            return completion_logprobs(model, batch, temperature=temperature)
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[torch.nn.Module]:
+        if isinstance(self.model, PeftModel):
+            with self.model.disable_adapter():
+                yield self.model
+        elif self._reference is not None:
+            yield self._reference
+        else:
+            raise LookupError("this policy was loaded without a reference")
+
+    @contextmanager
+    def sampling(self) -> Iterator[torch.nn.Module]:
+        """The model as a sampler uses it."""
+        with torch.no_grad(), autocast(self.device, self._dtype):
+            yield self.model
+
+    def save(self, folder: Path) -> None:
+        """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
+        self.model.save_pretrained(str(folder))
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_policy(
+    config: ModelConfig,
+    source: Pretrained,
+    device: torch.device,
+    *,
+    resume: Path | None = None,
+    reference: bool = False,
+    seed: int = 0,
+) -> Policy:
+    """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
+
+    With `reference`, the source's weights are kept beside it. Raises RunFailure `model_unavailable`.
+    """
+    if config.lora is not None:
+        model: PreTrainedModel | PeftModel = _with_adapters(_causal_lm(source), config.lora, resume, seed)
+        tokenizer = _tokenizer(source)
+    else:
+        start = source if resume is None else Pretrained(str(resume))
+        model, tokenizer = _causal_lm(start), _tokenizer(start)
+    if config.gradient_checkpointing:
+        _checkpoint_gradients(model)
+    policy = Policy(model, tokenizer, device, config.dtype)
+    if reference and not policy.adapted:
+        policy.set_reference(_causal_lm(source))
+    return policy
+
+
+def _with_adapters(base: PreTrainedModel, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
+    if resume is not None:
+        return PeftModel.from_pretrained(base, str(resume), is_trainable=True)
+    torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
+    settings = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules, lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+    try:
+        return get_peft_model(base, settings)
+    except ValueError as error:
+        raise RunFailure(
+            "lora_target_modules", f"The adapters do not fit this model: {error}. Use all-linear, or its module names."
+        ) from error
+
+
+def _checkpoint_gradients(model: PreTrainedModel | PeftModel) -> None:
+    if isinstance(model, PeftModel):
+        model.enable_input_require_grads()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+@contextmanager
+def recomputing(model: torch.nn.Module) -> Iterator[None]:
+    """Let the layers recompute their activations, where the model was set up so; the rest stays in evaluation mode.
+
+    transformers recomputes only in training mode, and training mode of the whole model would turn dropout on.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+def _causal_lm(source: Pretrained) -> PreTrainedModel:
+    folder = Path(source.location)
+    if (folder / "adapter_config.json").is_file():  # a checkpoint with adapters: they become part of the weights
+        base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+        adapted = PeftModel.from_pretrained(_causal_lm(Pretrained(base)), str(folder))
+        merged = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+        merged.name_or_path = source.location
+        return merged
+    return cast(
+        PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
+    )
+
+
+def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
+    return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source))
+
+
+def _from_pretrained(
+    factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
+) -> object:
+    """Raises RunFailure where the model is not there, is not a language model, or holds pickled weights only."""
+    try:
+        return factory.from_pretrained(
+            source.location, revision=source.revision or "main", trust_remote_code=False, **options
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise RunFailure(
+            "model_unavailable",
+            f"The model {source.location} cannot be loaded: {reason} "
+            "Check the name; a Hub model needs a connection or a copy in this worker's cache.",
+            details=str(error),
+        ) from error

@@ -1,0 +1,1 @@
+"""Rollouts: drawing a group of completions for each prompt."""

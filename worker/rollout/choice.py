@@ -1,0 +1,36 @@
+"""Choosing the next token from logits and one uniform number."""
+
+import torch
+from torch import Tensor
+
+from backend.contract.config import Decoding
+
+# The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
+_BELOW_ONE = 1 - 2.0**-22
+
+
+def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
+    """Minus infinity outside the k likeliest tokens, and outside the likeliest that make up the probability p.
+
+    The likeliest token always stays. Ties at the edge of the k all stay.
+    """
+    if 0 < top_k < logits_R_V.shape[-1]:
+        edge_R_1 = logits_R_V.topk(top_k, dim=-1).values[:, -1:]
+        logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_R_1, float("-inf"))
+    if top_p < 1:
+        sorted_R_V, order_R_V = logits_R_V.sort(dim=-1, descending=True)
+        probabilities_R_V = sorted_R_V.softmax(-1)
+        before_R_V = probabilities_R_V.cumsum(-1) - probabilities_R_V
+        dropped_R_V = torch.zeros_like(before_R_V, dtype=torch.bool).scatter(-1, order_R_V, before_R_V >= top_p)
+        logits_R_V = logits_R_V.masked_fill(dropped_R_V, float("-inf"))
+    return logits_R_V
+
+
+def choose(logits_R_V: Tensor, uniforms_R: Tensor | None, decoding: Decoding) -> Tensor:
+    """The next token of each row, (R,): by inverting the cumulative distribution at u, or the likeliest without u."""
+    if uniforms_R is None:
+        return logits_R_V.argmax(-1)
+    scaled_R_V = truncate(logits_R_V / decoding.temperature, top_k=decoding.top_k, top_p=decoding.top_p)
+    cumulative_R_V = scaled_R_V.softmax(-1).cumsum(-1)
+    threshold_R_1 = uniforms_R[:, None] * _BELOW_ONE * cumulative_R_V[:, -1:]
+    return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(max=logits_R_V.shape[-1] - 1)

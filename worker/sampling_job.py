@@ -1,0 +1,59 @@
+"""A `sample` run: one group for each of a few prompts, scored where rewards are given, and not trained on."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from backend.contract.config import SampleConfig
+from backend.contract.protocol import Report
+from backend.contract.records import Progress
+from worker.algorithms.advantages import group_statistics, group_zscore
+from worker.group_records import group_reports
+from worker.policy.policy import Policy
+from worker.rewards.scoring import RewardScorer
+from worker.rollout.draws import Draws
+from worker.rollout.rollout import Rollout
+from worker.rollout.sampler import sample
+from worker.tasks.items import Item, digest
+from worker.trainer import samples_of
+
+
+def sample_groups(config: SampleConfig, policy: Policy, attempt: int, show: Callable[[Progress], None]) -> Report:
+    """The groups, as the one report of the run. Advantages are GRPO's, to show what training would make of them."""
+    items = [_item(config, prompt) for prompt in config.prompts]
+    prompts = [policy.encode(item) for item in items]
+    total = len(items) * config.group_size
+    completions = sample(
+        policy,
+        [ids for _, ids in prompts],
+        group_size=config.group_size,
+        decoding=config.decoding,
+        draws=Draws(config.seed, "sample"),
+        on_progress=lambda done: show(Progress(total_steps=1, phase="rollout", done=done, total=total)),
+    )
+    rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)
+    scores = None
+    rewards_P_G = torch.full((len(items), config.group_size), math.nan, dtype=torch.float64)
+    if config.rewards is not None:
+        with RewardScorer(config.rewards) as scorer:
+            scores = scorer.score(samples_of(rollout))
+        rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
+    advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
+    groups = group_reports(rollout, scores, rewards_P_G, group_statistics(rewards_P_G), advantages_P_G)
+    metrics = {} if scores is None else {"reward": float(rewards_P_G.nanmean())}
+    return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics)
+
+
+def _item(config: SampleConfig, prompt: str) -> Item:
+    messages = None
+    if config.prompt_format == "chat":
+        system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+        messages = (*system, {"role": "user", "content": prompt})
+    return Item(
+        id=f"sample:{digest(prompt)}",
+        question=prompt,
+        messages=messages,
+        answer=config.answer,
+        verifier={"kind": "numeric"},
+    )

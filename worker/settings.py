@@ -1,0 +1,71 @@
+"""The worker's settings: from GROUPSCOPE_* in the environment or `.env`, or from its command line."""
+
+import fcntl
+import secrets
+import socket
+from pathlib import Path
+from typing import IO
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a worker needs to know before it can ask for work."""
+
+    model_config = SettingsConfigDict(env_prefix="GROUPSCOPE_", env_file=".env", extra="ignore")
+
+    home: Path = Field(Path(".groupscope"), description="Data directory: checkpoints, spool, converted models.")
+    backend_url: str = Field("http://127.0.0.1:8000", description="Where the backend answers.")
+    token: str | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
+    model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
+    spool_cap_bytes: int = Field(
+        2 * 2**30, ge=2**20, description="The run ends when so much waits for an absent backend."
+    )
+
+    @property
+    def checkpoints(self) -> Path:
+        """The checkpoint store."""
+        return self.home.resolve() / "checkpoints"
+
+    @property
+    def models(self) -> Path:
+        """Where models that had to be converted are kept."""
+        return self.home.resolve() / "models"
+
+    def read_token(self) -> str:
+        """The token, from the settings or the home directory. Raises FileNotFoundError where neither has one."""
+        return self.token or (self.home / "token").read_text().strip()
+
+
+def store_name(checkpoints: Path) -> str:
+    """The store's name: its path and a random id that lies in it.
+
+    Two machines may use the same path for different disks, and only one of them can resume what lies there.
+    """
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    label = checkpoints / "store-id"
+    try:
+        with label.open("x") as file:
+            file.write(secrets.token_hex(4))
+    except FileExistsError:
+        pass
+    return f"{checkpoints}#{label.read_text().strip()}"
+
+
+def take_name(home: Path) -> tuple[str, IO[str]]:
+    """A worker name that nobody else on this machine and home has now, and the lock that holds it.
+
+    It is the same after a restart, so that a worker stays one line on the screen and finds its own spool.
+    """
+    folder = home / "workers"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):
+        lock = (folder / f"{number}.lock").open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        return f"{socket.gethostname()}-{number}", lock
+    raise RuntimeError(f"a thousand workers hold locks in {folder}")

@@ -1,0 +1,172 @@
+"""The spool: what the worker has to tell, on the disk before it is sent, and sent in order by a thread of its own.
+
+Training outlives a backend that is down, and telling never blocks it. One file for each attempt; a record is a line
+`<crc32 in hex> <json>`, so that a torn tail is seen and dropped. The backend takes every message twice without harm,
+so a new process simply sends a file that it finds from its beginning.
+"""
+
+import json
+import logging
+import os
+import random
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.protocol import CheckpointReport, Fail, Finish, Report, Start
+
+log = logging.getLogger(__name__)
+
+_MESSAGES: dict[str, type[BaseModel]] = {
+    "start": Start,
+    "report": Report,
+    "checkpoint": CheckpointReport,
+    "finish": Finish,
+    "fail": Fail,
+}
+_LONGEST_WAIT = 5.0
+
+
+class SpoolFull(Exception):
+    """The backend was away so long that the spool reached its cap."""
+
+
+class Refused(Exception):
+    """The backend will never take this message: the two sides disagree about the contract."""
+
+
+class Spool:
+    """Messages of one attempt, in order.
+
+    `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
+    """
+
+    def __init__(
+        self, folder: Path, run_id: int, attempt: int, client: Client, on_lost: Callable[[], None], cap_bytes: int
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"run-{run_id}-attempt-{attempt}.jsonl"
+        self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
+        self._file = self.path.open("ab")
+        self._changed = threading.Condition()
+        self._written = self._sent = 0
+        self._closing = False
+        self.refusal: str | None = None
+        self._thread = threading.Thread(target=self._ship, name=f"spool-{run_id}", daemon=True)
+        self._thread.start()
+
+    def append(self, kind: str, message: BaseModel) -> None:
+        """Store a message durably and let the thread send it. Raises SpoolFull and Refused."""
+        if self.refusal is not None:
+            raise Refused(self.refusal)
+        if self._file.tell() > self._cap:
+            raise SpoolFull(f"{self.path} holds {self._file.tell():,} bytes that the backend did not take")
+        self._file.write(_frame(kind, message))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        with self._changed:
+            self._written += 1
+            self._changed.notify_all()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until everything is sent (or will never be); False if the time ran out."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._sent >= self._written or not self._thread.is_alive(), timeout)
+
+    def close(self) -> None:
+        """Stop sending; the file goes if nothing in it is left to send."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout=_LONGEST_WAIT)
+        self._file.close()
+        if self._sent >= self._written:
+            self.path.unlink(missing_ok=True)
+
+    def _ship(self) -> None:
+        with self.path.open("rb") as file:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._sent < self._written or self._closing)
+                    if self._closing:
+                        return
+                if not self._deliver(file.readline()):
+                    return
+                with self._changed:
+                    self._sent += 1
+                    self._changed.notify_all()
+
+    def _deliver(self, line: bytes) -> bool:
+        """Send one record, as often as it takes. False when nothing after it should be sent."""
+        message = _parse(line)
+        if message is None:
+            return True
+        wait = 0.1
+        while True:
+            try:
+                send(self._client, self._run_id, *message)
+            except Unreachable as error:
+                log.warning("the backend does not answer, trying again: %s", error)
+            except ApiError as error:
+                if error.code == "lease_lost":
+                    self._on_lost()
+                    self._sent = self._written  # another attempt is the truth now: this file has no reader left
+                    return False
+                if error.status < 500 and error.status not in (408, 429):
+                    self.refusal = f"{error.code}: {error.message}"
+                    log.warning("the backend refused a message: %s", self.refusal)
+                    return False
+                log.warning("the backend is in trouble, trying again: %s", error.message)
+            else:
+                return True
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closing, wait * random.uniform(0.5, 1.5)):
+                    return False
+            wait = min(_LONGEST_WAIT, wait * 2)
+
+
+def send(client: Client, run_id: int, kind: str, message: BaseModel) -> None:
+    """Send one message by its kind."""
+    getattr(client, kind)(run_id, message)
+
+
+def recover(folder: Path, client: Client) -> None:
+    """Send what an earlier process of this worker stored and did not get through; stale attempts are dropped.
+
+    Raises Unreachable while the backend is down: the files stay.
+    """
+    for path in sorted(folder.glob("run-*-attempt-*.jsonl")):
+        run_id = int(path.name.split("-")[1])
+        try:
+            for message in read(path):
+                send(client, run_id, *message)
+        except ApiError as error:
+            log.info("dropped what was left of run %s: %s", run_id, error.message)
+        path.unlink()
+
+
+def read(path: Path) -> Iterator[tuple[str, BaseModel]]:
+    """The whole records of a spool file, up to the first torn one."""
+    with path.open("rb") as file:
+        for line in file:
+            message = _parse(line)
+            if message is None:
+                return
+            yield message
+
+
+def _frame(kind: str, message: BaseModel) -> bytes:
+    body = json.dumps({"kind": kind, "body": message.model_dump_json()}).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> tuple[str, BaseModel] | None:
+    checksum, _, body = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
+        return None
+    record = json.loads(body)
+    return record["kind"], _MESSAGES[record["kind"]].model_validate_json(record["body"])

@@ -1,0 +1,70 @@
+"""The metrics of one step, under the names that TRL's GRPO trainer logs, and ours beside them."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from worker.learner import Update
+from worker.rewards.scoring import Scores
+from worker.rollout.rollout import Rollout
+
+
+def step_metrics(rollout: Rollout, scores: Scores, rewards_P_G: Tensor, update: Update) -> dict[str, float]:
+    """Metrics by name; NaN where there was nothing to measure.
+
+    `reward_std` is the std over the whole batch and `group_reward_std` the mean of the groups' stds: the field uses one
+    word for both. Both are population stds. `frac_reward_zero_std` counts groups with two scored completions or more.
+    """
+    rewards_R = rewards_P_G.flatten()
+    scored_R = rewards_R[~rewards_R.isnan()]
+    lengths_R = torch.tensor([len(completion.ids) for completion in rollout.completions_R], dtype=torch.float64)
+    truncated_R = torch.tensor([completion.finish_reason == "length" for completion in rollout.completions_R])
+    return {
+        "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
+        "reward_std": float(scored_R.std(correction=0)) if len(scored_R) else math.nan,
+        **_spread(rewards_P_G),
+        **_components(scores),
+        "frac_unscored": float(rewards_R.isnan().double().mean()),
+        "completions/mean_length": float(lengths_R.mean()),
+        "completions/min_length": float(lengths_R.min()),
+        "completions/max_length": float(lengths_R.max()),
+        "completions/clipped_ratio": float(truncated_R.double().mean()),
+        "sampling_logprob_diff": _mismatch(rollout, update),
+        **update.metrics,
+    }
+
+
+def _spread(rewards_P_G: Tensor) -> dict[str, float]:
+    stds, dead, judged = [], 0, 0
+    for rewards_G in rewards_P_G:
+        scored = rewards_G[~rewards_G.isnan()]
+        if len(scored) >= 2:
+            judged += 1
+            dead += bool(scored.max() == scored.min())
+            stds.append(float(scored.std(correction=0)))
+    return {
+        "group_reward_std": float(np.mean(stds)) if stds else math.nan,
+        "frac_reward_zero_std": dead / judged if judged else math.nan,
+    }
+
+
+def _components(scores: Scores) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for column in zip(*scores.components, strict=True):
+        values = [score.raw for score in column if score.raw is not None]
+        name = column[0].name
+        metrics[f"rewards/{name}/mean"] = float(np.mean(values)) if values else math.nan
+        metrics[f"rewards/{name}/std"] = float(np.std(values)) if values else math.nan
+    return metrics
+
+
+def _mismatch(rollout: Rollout, update: Update) -> float:
+    """Mean |sampler's log-prob − training path's| over the tokens: cached decoding rounds differently."""
+    total, count = 0.0, 0
+    for row, completion in enumerate(rollout.completions_R):
+        trained = update.tokens.old_logprob[row][update.tokens.mask[row]].double()
+        total += float((trained - torch.tensor(completion.logprobs, dtype=torch.float64)).abs().sum())
+        count += len(completion.ids)
+    return total / max(1, count)
