@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backend.contract.base import Misfit
+
 SHOWN = 3
 # pydantic's error type -> our words, filled in from the error's context
 WORDS = {
@@ -39,7 +41,13 @@ class FieldError:
 
 def field_errors(errors: Iterable[Mapping[str, Any]], body: object) -> list[FieldError]:
     """Pydantic's errors in words. `body` is what was validated: it tells real fields from pydantic's own path entries."""
-    return [FieldError(field_path(error["loc"], body, error["type"]), _message(error)) for error in errors]
+    return [FieldError(_field(error, body), _message(error)) for error in errors]
+
+
+def _field(error: Mapping[str, Any], body: object) -> str:
+    path = field_path(error["loc"], body, error["type"])
+    cause = error.get("ctx", {}).get("error")
+    return ".".join(filter(None, (path, cause.field))) if isinstance(cause, Misfit) else path
 
 
 def summary(errors: Sequence[FieldError]) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from backend.contract.base import Frozen
+from backend.contract.base import Frozen, Misfit
 
 Epsilon = Annotated[float, Field(ge=0, le=100)]
 
@@ -38,9 +38,13 @@ class Clip(Frozen):
     @model_validator(mode="after")
     def _room(self) -> "Clip":
         if self.epsilon_low > 1:
-            raise ValueError(f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1")
+            raise Misfit(
+                f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1",
+                "epsilon_low",
+                {"epsilon_low": 1},
+            )
         if self.delta is not None and self.delta <= 1 + self.epsilon_high:
-            raise ValueError(f"delta ({self.delta}) must be above 1 + epsilon_high ({1 + self.epsilon_high})")
+            raise Misfit(f"delta ({self.delta}) must be above 1 + epsilon_high ({1 + self.epsilon_high})", "delta")
         return self
 
 

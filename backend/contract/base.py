@@ -1,6 +1,7 @@
 """The base of every model in the contract, and the text and number types that survive JSON, SQL and a screen."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -19,6 +20,18 @@ ShortText = Annotated[CleanText, Field(max_length=200)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Json = JsonValue
+
+
+class Misfit(ValueError):
+    """Fields that do not go together: the message names the numbers, `field` is the one to look at, `fix` would settle it.
+
+    Both are dotted paths, counted from the model whose validator raises this.
+    """
+
+    def __init__(self, message: str, field: str, fix: Mapping[str, Json] | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.fix: Mapping[str, Json] = fix or {}
 
 
 class Frozen(BaseModel):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from backend.contract.algorithm import Algorithm
-from backend.contract.base import CleanText, Frozen
+from backend.contract.base import CleanText, Frozen, Misfit
 from backend.contract.model import Model
 from backend.contract.reward import Rewards
 from backend.contract.task import Arithmetic, Task
@@ -134,28 +134,37 @@ class GrpoConfig(Frozen):
     def _fits_together(self) -> "GrpoConfig":
         sampling, budget = self.sampling, self.budget
         if sampling.completions_per_step > MAX_COMPLETIONS_PER_STEP:
-            raise ValueError(
+            raise Misfit(
                 f"{sampling.prompts_per_step} prompts × {sampling.group_size} completions are "
-                f"{sampling.completions_per_step:,} completions a step; at most {MAX_COMPLETIONS_PER_STEP:,} fit: lower one"
+                f"{sampling.completions_per_step:,} completions a step; at most {MAX_COMPLETIONS_PER_STEP:,} fit: lower one",
+                "sampling.prompts_per_step",
+                {"sampling.prompts_per_step": MAX_COMPLETIONS_PER_STEP // sampling.group_size},
             )
         if self.optimizer.warmup_steps > budget.steps:
-            raise ValueError(
-                f"warm-up of {self.optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it"
+            raise Misfit(
+                f"warm-up of {self.optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it",
+                "optimizer.warmup_steps",
+                {"optimizer.warmup_steps": budget.steps // 10},
             )
         if self.optimizer.micro_batch_tokens <= sampling.max_new_tokens:
-            raise ValueError(
+            raise Misfit(
                 f"a micro-batch of {self.optimizer.micro_batch_tokens} tokens cannot hold one completion of "
-                f"{sampling.max_new_tokens} and its prompt; raise micro_batch_tokens above {sampling.max_new_tokens}"
+                f"{sampling.max_new_tokens} and its prompt; raise micro_batch_tokens above {sampling.max_new_tokens}",
+                "optimizer.micro_batch_tokens",
+                {"optimizer.micro_batch_tokens": 4 * sampling.max_new_tokens},
             )
         if self.task.kind == "dataset" and self.task.held_out == 0 and budget.eval_every:
-            raise ValueError(
+            raise Misfit(
                 f"evaluation every {budget.eval_every} steps needs held-out items, and held_out is 0; "
-                "raise held_out or set eval_every to 0"
+                "raise held_out or set eval_every to 0",
+                "task.held_out",
+                {"task.held_out": 0.1},
             )
         needs_answer = [f.name for f in self.rewards.functions if f.kind == "correctness"]
         if self.task.kind == "dataset" and self.task.answer_column is None and needs_answer:
-            raise ValueError(
-                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it"
+            raise Misfit(
+                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
+                "task.answer_column",
             )
         return self
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from backend.contract.base import CleanText, Frozen
+from backend.contract.base import CleanText, Frozen, Misfit
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Weight = Annotated[float, Field(ge=-1000, le=1000)]
@@ -58,7 +58,11 @@ class Length(_Function):
     @model_validator(mode="after")
     def _bounds(self) -> "Length":
         if self.minimum > self.maximum:
-            raise ValueError(f"minimum ({self.minimum}) is above maximum ({self.maximum}); swap them")
+            raise Misfit(
+                f"minimum ({self.minimum}) is above maximum ({self.maximum}); swap them",
+                "minimum",
+                {"minimum": self.maximum, "maximum": self.minimum},
+            )
         return self
 
 
@@ -79,7 +83,7 @@ class Pattern(_Function):
                 try:
                     re.compile(pattern)
                 except (re.error, OverflowError, RecursionError) as error:
-                    raise ValueError(f"the regular expression {pattern!r} does not compile: {error}") from None
+                    raise Misfit(f"the regular expression {pattern!r} does not compile: {error}", "patterns") from None
         return self
 
 
@@ -120,11 +124,11 @@ class Rewards(Frozen):
         names = [function.name for function in self.functions]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"reward names must be unique; {', '.join(twice)} occurs more than once: rename one")
+            raise Misfit(f"names must be unique; {', '.join(twice)} occurs more than once: rename one", "functions")
         for gate in self.gates:
             for name in (gate.reward, gate.requires):
                 if name not in names:
-                    raise ValueError(f"a gate names {name!r}, but the rewards are {', '.join(names)}")
+                    raise Misfit(f"a gate names {name!r}, but the rewards are {', '.join(names)}", "gates")
             if gate.reward == gate.requires:
-                raise ValueError(f"the gate on {gate.reward!r} requires itself; name another reward")
+                raise Misfit(f"the gate on {gate.reward!r} requires itself; name another reward", "gates")
         return self

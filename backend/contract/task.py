@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from backend.contract.base import CleanText, Frozen
+from backend.contract.base import CleanText, Frozen, Misfit
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
@@ -39,16 +39,24 @@ class Arithmetic(_Prompted):
     @model_validator(mode="after")
     def _solvable(self) -> "Arithmetic":
         if self.low > self.high:
-            raise ValueError(f"low ({self.low}) is above high ({self.high}); swap them")
+            raise Misfit(
+                f"low ({self.low}) is above high ({self.high}); swap them", "low", {"low": self.high, "high": self.low}
+            )
         if len(set(self.operators)) != len(self.operators):
-            raise ValueError(f"operators {self.operators} name one twice; name each once")
+            raise Misfit(
+                f"operators {self.operators} name one twice; name each once",
+                "operators",
+                {"operators": list(dict.fromkeys(self.operators))},
+            )
         if self.precedence and (self.operands < 3 or "x" not in self.operators or len(self.operators) < 2):
-            raise ValueError(
+            raise Misfit(
                 f"precedence needs 3 operands or more, x, and + or -; here are {self.operands} operands and "
-                f"{self.operators}: turn precedence off or add what is missing"
+                f"{self.operators}: turn precedence off or add what is missing",
+                "precedence",
+                {"precedence": False},
             )
         if "{expression}" not in self.template:
-            raise ValueError("template has no {expression}; say where the expression goes")
+            raise Misfit("template has no {expression}; say where the expression goes", "template")
         return self
 
 
@@ -67,7 +75,9 @@ class Countdown(_Prompted):
     @model_validator(mode="after")
     def _complete(self) -> "Countdown":
         if "{numbers}" not in self.template or "{target}" not in self.template:
-            raise ValueError("template must hold {numbers} and {target}; the model cannot solve what it is not told")
+            raise Misfit(
+                "template must hold {numbers} and {target}; the model cannot solve what it is not told", "template"
+            )
         return self
 
 
@@ -104,7 +114,7 @@ class Dataset(_Prompted):
     @model_validator(mode="after")
     def _holds_the_prompt(self) -> "Dataset":
         if "{prompt}" not in self.template:
-            raise ValueError("template has no {prompt}; say where the prompt goes")
+            raise Misfit("template has no {prompt}; say where the prompt goes", "template")
         return self
 
 
