@@ -30,7 +30,7 @@ def _grpo() -> RecipeCard:
         "Start here: on the small arithmetic model it learns precedence in minutes, on any machine.",
         "DeepSeekMath (arXiv:2402.03300), equations 3 and 4; β = 0.04, ε = 0.2",
         # 1e-4 and 2e-4 learn faster, but are done by step 40 and leave little to watch; see docs/experiments.md.
-        GrpoConfig(optimizer=Optimizer(learning_rate=5e-5, warmup_steps=10)),
+        GrpoConfig(optimizer=Optimizer(learning_rate=5e-5, warmup_steps=10), budget=Budget(eval_samples=4)),
     )
 
 
