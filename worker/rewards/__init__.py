@@ -1,0 +1,1 @@
+"""Rewards: pure scoring functions, and the process that they run in, which can be killed."""

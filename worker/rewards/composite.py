@@ -1,0 +1,20 @@
+"""The total reward: a weighted sum, with gates."""
+
+import math
+from collections.abc import Mapping
+
+from backend.contract.reward import Rewards
+
+
+def total_reward(raw: Mapping[str, float | None], rewards: Rewards) -> float:
+    """The sum of weight × raw score, without the rewards whose gate is closed; NaN where any score is missing.
+
+    A gate is open where the raw score of the reward it requires reaches `at_least`.
+    """
+    scores = {name: math.nan if score is None else score for name, score in raw.items()}
+    closed = {gate.reward for gate in rewards.gates if scores[gate.requires] < gate.at_least}
+    if any(math.isnan(score) for score in scores.values()):
+        return math.nan
+    return math.fsum(
+        function.weight * scores[function.name] for function in rewards.functions if function.name not in closed
+    )

@@ -1,0 +1,101 @@
+"""Items: what a task asks, with an id that never changes, and the order in which they are drawn."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Protocol
+
+import numpy as np
+
+from backend.contract.base import Json
+from worker.errors import RunFailure
+
+LONGEST_ID = 200
+ChatMessage = dict[str, str]
+
+
+class TaskError(RunFailure):
+    """The task has no items to train on: unreadable, incomplete, unknown or too small."""
+
+
+class Prompted(Protocol):
+    """How a question becomes a prompt; every task's configuration says it."""
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The chat's system message."""
+
+    @property
+    def prompt_format(self) -> str:
+        """`chat` or `raw`."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a task.
+
+    `id` is the task's own: the same in every step, run and machine. `question` is as the task words it, `messages` the
+    chat with its system prompt (None for a raw prompt). `verifier` says how the task itself checks an answer and
+    `columns` keeps the row of a data set; both are JSON.
+    """
+
+    id: str
+    question: str
+    messages: tuple[ChatMessage, ...] | None
+    answer: str | None
+    verifier: Mapping[str, Json]
+    columns: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items to train on, and others never trained on, in the order of evaluation."""
+
+    train: Sequence[Item]
+    held_out: Sequence[Item]
+
+
+def item_id(kind: str, text: str) -> str:
+    """`kind:text`, or `kind:` and a hash of the text where that would be too long."""
+    plain = f"{kind}:{text}"
+    return plain if len(plain) <= LONGEST_ID else f"{kind}:{digest(text)}"
+
+
+def digest(text: str) -> str:
+    """128 bits of SHA-256, in hex."""
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def chat(prompted: Prompted, question: str) -> tuple[ChatMessage, ...] | None:
+    """The question as a chat of one turn; None where the prompt is raw."""
+    if prompted.prompt_format == "raw":
+        return None
+    return (*system_message(prompted), {"role": "user", "content": question})
+
+
+def system_message(prompted: Prompted) -> tuple[ChatMessage, ...]:
+    """The system prompt as a message; nothing where there is none."""
+    return ({"role": "system", "content": prompted.system_prompt},) if prompted.system_prompt else ()
+
+
+def draw(items: Sequence[Item], *, cursor: int, count: int, seed: int) -> list[Item]:
+    """The items at positions cursor … cursor + count of an endless sequence: one permutation after another.
+
+    The permutation of an epoch depends on (seed, epoch) alone, so nothing but the cursor needs to be saved.
+    """
+    drawn: list[Item] = []
+    while len(drawn) < count:
+        epoch, start = divmod(cursor + len(drawn), len(items))
+        order = np.random.default_rng([seed, epoch]).permutation(len(items))
+        drawn += [items[int(index)] for index in order[start : start + count - len(drawn)]]
+    return drawn
+
+
+def held_out(items: Items, count: int) -> list[Item]:
+    """The first `count` held-out items, whatever the seed: always the same, so that evaluations compare."""
+    return list(items.held_out[:count])
+
+
+def by_digest(items: Sequence[Item]) -> list[Item]:
+    """The items in an order that has nothing to do with their content and never changes."""
+    return sorted(items, key=lambda item: digest(item.id))
