@@ -12,8 +12,10 @@ from fastapi.concurrency import run_in_threadpool
 from backend import errors
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
+from backend.catalog.routes import router as catalog
 from backend.checkpoints.routes import router as checkpoints
 from backend.clock import Clock
+from backend.preflight.routes import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
@@ -24,11 +26,13 @@ from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.telemetry.broadcast import Broadcast
 from backend.telemetry.routes import router as telemetry
+from backend.telemetry.stream import router as events
+from backend.uploads.routes import router as uploads
 from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (runs, telemetry, checkpoints, workers, queue)
+ROUTERS = (catalog, preflight, runs, telemetry, events, checkpoints, uploads, workers, queue)
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:

@@ -1,5 +1,6 @@
 """What the backend refuses, as domain nouns, and the one shape in which every error is answered."""
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -77,6 +78,7 @@ class Invalid(Refusal):
 
     def __init__(self, *errors: FieldError) -> None:
         super().__init__(summary(errors), [{"field": error.field, "message": error.message} for error in errors])
+        self.errors = errors
 
 
 def error_response(
@@ -115,6 +117,10 @@ def _storage(_request: Request, error: OperationalError | PoolTimeout) -> Respon
     return error_response(500, "internal", "The database failed; the backend's log says why.")
 
 
+def _file(request: Request, error: OSError) -> Response:
+    return disk_full() if error.errno in (errno.ENOSPC, errno.EDQUOT) else _internal(request, error)
+
+
 def disk_full() -> JSONResponse:
     """What is answered when a write found no room; nothing was changed."""
     return error_response(507, "disk_full", "The disk is full; nothing was changed. Free some space and try again.")
@@ -136,6 +142,7 @@ def install(app: FastAPI) -> None:
         RequestValidationError: _validation,
         OperationalError: _storage,
         PoolTimeout: _storage,
+        OSError: _file,
         Exception: _internal,
     }
     for kind, handler in handlers.items():

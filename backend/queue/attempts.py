@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, or_, select, update
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
-from backend.storage.tables import attempt, run
+from backend.storage.tables import attempt, run, worker
 from backend.telemetry import events, history, summary
 
 IDLE: dict[str, Any] = {
@@ -48,7 +48,19 @@ def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms
     if beat.progress is not None:
         within = {"phase": beat.progress.phase, "phase_done": beat.progress.done, "phase_total": beat.progress.total}
         tx.execute(update(run).where(run.c.id == run_id).values(within))
-    return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl)
+    waiting = _samples_wait(tx, beat.worker)
+    return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl, samples_waiting=waiting)
+
+
+def _samples_wait(tx: Connection, name: str) -> bool:
+    """Whether a sample is queued that the worker could serve between two steps."""
+    reached = select(worker.c.store).where(worker.c.name == name).scalar_subquery()
+    query = (
+        select(run.c.id)
+        .where(run.c.status == "queued", run.c.kind == "sample")
+        .where(or_(run.c.store.is_(None), run.c.store == reached))
+    )
+    return tx.execute(query.limit(1)).first() is not None
 
 
 def finish(tx: Connection, run_id: int, sent: p.Finish, terms: lease.Terms, at: datetime) -> bool:

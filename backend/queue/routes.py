@@ -7,9 +7,9 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
+from backend.parameters import RowId
 from backend.queue import attempts, lease
 from backend.queue import claim as claims
-from backend.runs.routes import RunId
 from backend.services import Services, ServicesDep
 from backend.telemetry import reports, traces
 from backend.telemetry.body import parse
@@ -31,14 +31,14 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
 
 
 @router.post("/runs/{run_id}/start")
-def start(services: ServicesDep, run_id: RunId, body: p.Start) -> p.Accepted:
+def start(services: ServicesDep, run_id: RowId, body: p.Start) -> p.Accepted:
     """Where the attempt begins."""
     with services.changing(run_id) as tx:
         return p.Accepted(duplicate=attempts.start(tx, run_id, body, services.terms()))
 
 
 @router.post("/runs/{run_id}/heartbeat")
-def heartbeat(services: ServicesDep, run_id: RunId, body: p.Heartbeat) -> p.HeartbeatReply:
+def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat) -> p.HeartbeatReply:
     """Renew the lease; learn what was asked for."""
     with services.database.write() as tx:
         terms = services.terms()
@@ -48,7 +48,7 @@ def heartbeat(services: ServicesDep, run_id: RunId, body: p.Heartbeat) -> p.Hear
 
 
 @router.post("/runs/{run_id}/report")
-async def report(services: ServicesDep, run_id: RunId, request: Request) -> p.Accepted:
+async def report(services: ServicesDep, run_id: RowId, request: Request) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
     body = await request.body()
     return await run_in_threadpool(_report, services, run_id, body)
@@ -64,7 +64,7 @@ def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
 
 
 @router.post("/runs/{run_id}/checkpoint")
-def checkpoint(services: ServicesDep, run_id: RunId, body: p.CheckpointReport) -> p.Accepted:
+def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport) -> p.Accepted:
     """Register a checkpoint."""
     with services.changing(run_id) as tx:
         lease.hold(tx, run_id, body.attempt, services.terms())
@@ -72,7 +72,7 @@ def checkpoint(services: ServicesDep, run_id: RunId, body: p.CheckpointReport) -
 
 
 @router.post("/runs/{run_id}/finish")
-def finish(services: ServicesDep, run_id: RunId, body: p.Finish) -> p.Accepted:
+def finish(services: ServicesDep, run_id: RowId, body: p.Finish) -> p.Accepted:
     """End the attempt."""
     with services.changing(run_id) as tx:
         terms = services.terms()
@@ -80,7 +80,7 @@ def finish(services: ServicesDep, run_id: RunId, body: p.Finish) -> p.Accepted:
 
 
 @router.post("/runs/{run_id}/fail")
-def fail(services: ServicesDep, run_id: RunId, body: p.Fail) -> p.Accepted:
+def fail(services: ServicesDep, run_id: RowId, body: p.Fail) -> p.Accepted:
     """End the attempt as failed."""
     with services.changing(run_id) as tx:
         terms = services.terms()

@@ -2,16 +2,20 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 
+from backend.checkpoints import files
+from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
-from backend.paging import Cursor, Limit, position
+from backend.parameters import Cursor, Limit, RowId, position
 from backend.runs import commands, creation, store
-from backend.services import ServicesDep
+from backend.runs.overrides import overridden
+from backend.services import Services, ServicesDep
+from backend.telemetry import traces
+from backend.uploads import columns as uploads
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
-RunId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Word = Annotated[str | None, Query(max_length=200)]
 
@@ -19,9 +23,13 @@ Word = Annotated[str | None, Query(max_length=200)]
 @router.post("", status_code=201)
 def create_run(services: ServicesDep, body: r.RunCreate, idempotency_key: Key = None) -> r.Run:
     """Store and queue a run."""
+    return _create(services, body, idempotency_key)
+
+
+def _create(services: Services, body: r.RunCreate, key: str | None) -> r.Run:
+    uploads.require_columns(services.settings.home, body.config)  # reads a file: not under the write lock
     with services.database.write() as tx:
-        run_id, _ = creation.create(tx, body, idempotency_key, services.clock.stamp())
-        return store.get(tx, run_id)
+        return store.get(tx, creation.create(tx, body, key, services.clock.stamp()))
 
 
 @router.get("")
@@ -41,14 +49,14 @@ def list_runs(
 
 
 @router.get("/{run_id}")
-def get_run(services: ServicesDep, run_id: RunId) -> r.Run:
+def get_run(services: ServicesDep, run_id: RowId) -> r.Run:
     """One run."""
     with services.database.read() as tx:
         return store.get(tx, run_id)
 
 
 @router.patch("/{run_id}")
-def update_run(services: ServicesDep, run_id: RunId, body: r.RunUpdate) -> r.Run:
+def update_run(services: ServicesDep, run_id: RowId, body: r.RunUpdate) -> r.Run:
     """Change name, tags, notes or priority."""
     with services.changing(run_id) as tx:
         store.change(tx, run_id, body)
@@ -56,32 +64,56 @@ def update_run(services: ServicesDep, run_id: RunId, body: r.RunUpdate) -> r.Run
 
 
 @router.delete("/{run_id}", status_code=204)
-def delete_run(services: ServicesDep, run_id: RunId) -> Response:
+def delete_run(services: ServicesDep, run_id: RowId) -> Response:
     """Delete a run that is not running, with all its records."""
     with services.changing(run_id) as tx:
+        saved = checkpoints.every(tx, run_id)
         store.remove(tx, run_id)
+    traces.remove(services.settings.home, run_id)
+    files.remove(services.settings.home, saved)
     return Response(status_code=204)
 
 
 @router.post("/{run_id}/clone", status_code=201)
-def clone_run(services: ServicesDep, run_id: RunId, body: r.RunClone) -> r.Run:
+def clone_run(services: ServicesDep, run_id: RowId, body: r.RunClone) -> r.Run:
     """Queue a copy with some fields changed."""
-    with services.database.write() as tx:
+    with services.database.read() as tx:
         original = store.row_of(tx, run_id)
-        copy = r.RunCreate(
-            name=body.name or creation.copy_name(original["name"]),
-            config=creation.overridden(original["config"], body.overrides),
-            tags=original["tags"],
-            priority=original["priority"],
-            parent_id=run_id,
-        )
-        created, _ = creation.create(tx, copy, None, services.clock.stamp())
-        return store.get(tx, created)
+    copy = r.RunCreate(
+        name=body.name or creation.copy_name(original["name"]),
+        config=overridden(original["config"], body.overrides),
+        tags=original["tags"],
+        priority=original["priority"],
+        parent_id=run_id,
+    )
+    return _create(services, copy, None)
 
 
-@router.post("/{run_id}/{verb}")
-def command_run(services: ServicesDep, run_id: RunId, verb: Literal["pause", "resume", "stop", "retry"]) -> r.Run:
-    """Pause, resume, stop or retry a run."""
+def _command(verb: str, services: Services, run_id: int) -> r.Run:
     with services.changing(run_id) as tx:
         commands.command(tx, run_id, verb, services.clock.stamp())
         return store.get(tx, run_id)
+
+
+@router.post("/{run_id}/pause")
+def pause_run(services: ServicesDep, run_id: RowId) -> r.Run:
+    """Pause at the next step; a queued run at once."""
+    return _command("pause", services, run_id)
+
+
+@router.post("/{run_id}/resume")
+def resume_run(services: ServicesDep, run_id: RowId) -> r.Run:
+    """Queue a paused run again, or take back a pause."""
+    return _command("resume", services, run_id)
+
+
+@router.post("/{run_id}/stop")
+def stop_run(services: ServicesDep, run_id: RowId) -> r.Run:
+    """Stop at the next step; a run that nobody holds at once."""
+    return _command("stop", services, run_id)
+
+
+@router.post("/{run_id}/retry")
+def retry_run(services: ServicesDep, run_id: RowId) -> r.Run:
+    """Queue a failed or stopped run again; it goes on from its newest checkpoint."""
+    return _command("retry", services, run_id)

@@ -64,9 +64,14 @@ def row_of(tx: Connection, run_id: int) -> RowMapping:
     return row
 
 
+def exists(tx: Connection, run_id: int) -> bool:
+    """Whether there is such a run."""
+    return tx.execute(select(run.c.id).where(run.c.id == run_id)).first() is not None
+
+
 def require(tx: Connection, run_id: int) -> None:
     """Raises NotFound where there is no such run."""
-    if tx.execute(select(run.c.id).where(run.c.id == run_id)).first() is None:
+    if not exists(tx, run_id):
         raise NotFound(f"There is no run {run_id}.")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy import Connection, RowMapping, func, insert, select
 
 from backend.contract.base import Json
 from backend.storage.tables import run_event
@@ -23,3 +23,8 @@ def after(tx: Connection, run_id: int, event_id: int, limit: int = 500) -> Seque
         .limit(limit)
     )
     return tx.execute(query).mappings().all()
+
+
+def newest(tx: Connection, run_id: int) -> int:
+    """The number of a run's newest event; 0 where there is none."""
+    return tx.execute(select(func.max(run_event.c.id)).where(run_event.c.run_id == run_id)).scalar_one() or 0

@@ -1,7 +1,5 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,21 +8,11 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from backend.contract import protocol as p
 from backend.errors import Conflict, LeaseLost, ReportConflict
 from backend.queue import lease
-from backend.storage.tables import log_line, report, run, trace_file
-from backend.telemetry import events, groups, history, metrics, summary
+from backend.storage.tables import log_line, report, run
+from backend.telemetry import events, groups, history, metrics, summary, traces
 
 RECENT_STEPS = 10
 LOG_CHARACTERS = 500  # of a log line, in its event
-
-
-@dataclass(frozen=True)
-class StoredTrace:
-    """A trace file that lies in its place."""
-
-    path: str
-    sha256: str
-    size_bytes: int
-    completions: Collection[tuple[int, int]]  # (group, completion) indices
 
 
 def store(
@@ -32,7 +20,7 @@ def store(
     run_id: int,
     sent: p.Report,
     body_sha256: str,
-    trace: StoredTrace | None,
+    trace: traces.StoredTrace | None,
     terms: lease.Terms,
     at: datetime,
 ) -> bool:
@@ -67,7 +55,7 @@ def _seen(tx: Connection, run_id: int, sent: p.Report, body_sha256: str) -> bool
 
 
 def _store_step(
-    tx: Connection, row: RowMapping, sent: p.Report, step: int, trace: StoredTrace | None, at: datetime
+    tx: Connection, row: RowMapping, sent: p.Report, step: int, trace: traces.StoredTrace | None, at: datetime
 ) -> None:
     run_id = row["id"]
     if history.from_step(tx, run_id, sent.attempt) is None:
@@ -82,17 +70,7 @@ def _store_step(
         values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)
         events.record(tx, run_id, "step", {"step": step}, at)
     if trace is not None:
-        tx.execute(
-            insert(trace_file).values(
-                run_id=run_id,
-                attempt=sent.attempt,
-                step=step,
-                path=trace.path,
-                sha256=trace.sha256,
-                size_bytes=trace.size_bytes,
-                rows=len(trace.completions),
-            )
-        )
+        traces.record(tx, run_id, sent, trace)
     tx.execute(update(run).where(run.c.id == run_id).values(values))
 
 

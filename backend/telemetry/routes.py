@@ -3,15 +3,15 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
 
 from backend.contract import records as r
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.paging import Cursor, Limit, position
+from backend.parameters import Cursor, Limit, RowId, position
 from backend.runs import store as runs
-from backend.runs.routes import RunId
 from backend.services import ServicesDep
-from backend.telemetry import groups, logs, metrics
+from backend.telemetry import export, groups, logs, metrics, tokens, traces
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
@@ -31,7 +31,7 @@ def _split(names: str | None) -> list[str]:
 @router.get("/runs/{run_id}/metrics")
 def run_metrics(
     services: ServicesDep,
-    run_id: RunId,
+    run_id: RowId,
     names: Names = None,
     after_step: Step = None,
     from_step: Step = None,
@@ -73,7 +73,7 @@ def _run_ids(text: str) -> list[int]:
 
 
 @router.get("/runs/{run_id}/steps")
-def steps(services: ServicesDep, run_id: RunId, after_step: Step = None) -> r.Page[r.StepSummary]:
+def steps(services: ServicesDep, run_id: RowId, after_step: Step = None) -> r.Page[r.StepSummary]:
     """The steps that have groups, and the states of those."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
@@ -83,7 +83,7 @@ def steps(services: ServicesDep, run_id: RunId, after_step: Step = None) -> r.Pa
 @router.get("/runs/{run_id}/groups")
 def list_groups(
     services: ServicesDep,
-    run_id: RunId,
+    run_id: RowId,
     step: Step = None,
     prompt_id: Annotated[str | None, Query(max_length=200)] = None,
     state: r.GroupState | None = None,
@@ -100,16 +100,24 @@ def list_groups(
 
 
 @router.get("/groups/{group_id}")
-def get_group(services: ServicesDep, group_id: RunId) -> r.Group:
+def get_group(services: ServicesDep, group_id: RowId) -> r.Group:
     """A group with its completions."""
     with services.database.read() as tx:
         return groups.get(tx, group_id)
 
 
+@router.get("/completions/{completion_id}/tokens")
+def completion_tokens(services: ServicesDep, completion_id: RowId) -> r.TokenTrace:
+    """The token trace of a completion."""
+    with services.database.read() as tx:
+        place = traces.locate(tx, completion_id)
+    return tokens.read(services.settings.home, completion_id, place)
+
+
 @router.get("/runs/{run_id}/logs")
 def run_logs(
     services: ServicesDep,
-    run_id: RunId,
+    run_id: RowId,
     after_id: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 500,
 ) -> r.Page[r.LogRecord]:
@@ -117,3 +125,11 @@ def run_logs(
     with services.database.read() as tx:
         runs.require(tx, run_id)
         return logs.page(tx, run_id, after_id, limit)
+
+
+@router.get("/runs/{run_id}/export")
+def export_run(services: ServicesDep, run_id: RowId) -> StreamingResponse:
+    """The run, its metrics and its groups as JSON lines."""
+    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
+    lines = export.lines(services.database, run_id)
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

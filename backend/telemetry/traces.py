@@ -4,22 +4,37 @@ import base64
 import binascii
 import hashlib
 import os
+import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowException, BufferReader
+from sqlalchemy import Connection, RowMapping, insert, select
 
 from backend.contract import protocol as p
-from backend.errors import Invalid
+from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
-from backend.telemetry.reports import StoredTrace
+from backend.storage.tables import completion, prompt_group, trace_file
 
 FOLDER = "traces"
+# what a file with other columns or types than promised makes pyarrow and Python raise
+BROKEN = (ArrowException, KeyError, IndexError, TypeError, ValueError, OSError)
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """A trace file that lies in its place, and the (group, completion) indices whose tokens it has."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    completions: frozenset[tuple[int, int]]
 
 
 def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
-    """Put a report's trace file, if it has one, in its place: whole, before any row speaks of it. Raises Invalid for a broken one."""
+    """Put a report's trace file, if it has one, in its place: whole, before any row speaks of it. Raises Invalid."""
     if sent.trace is None:
         return None
     if not sent.groups:
@@ -29,12 +44,20 @@ def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
     folder = home / FOLDER / str(run_id)
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{sent.attempt}-{sent.step}-{sent.trace.sha256[:16]}.parquet"
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, folder / name)
+    _write(folder / name, data)
     return StoredTrace(f"{run_id}/{name}", sent.trace.sha256, len(data), completions)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def _decoded(trace: p.TraceFile) -> bytes:
@@ -51,6 +74,51 @@ def _indices(data: bytes) -> frozenset[tuple[int, int]]:
     try:
         table = pq.read_table(BufferReader(data), columns=["group", "completion"])
         pairs = zip(table["group"].to_pylist(), table["completion"].to_pylist(), strict=True)
-        return frozenset((int(group), int(completion)) for group, completion in pairs)
-    except (ArrowException, KeyError, TypeError, OSError, ValueError):
+        return frozenset((int(group), int(one)) for group, one in pairs)
+    except BROKEN:
         raise Invalid(FieldError("trace.data", "is no Parquet file with the columns group and completion")) from None
+
+
+def record(tx: Connection, run_id: int, sent: p.Report, trace: StoredTrace) -> None:
+    """The row of a trace file."""
+    tx.execute(
+        insert(trace_file).values(
+            run_id=run_id,
+            attempt=sent.attempt,
+            step=sent.step,
+            path=trace.path,
+            sha256=trace.sha256,
+            size_bytes=trace.size_bytes,
+            rows=len(trace.completions),
+        )
+    )
+
+
+def locate(tx: Connection, completion_id: int) -> RowMapping:
+    """The trace file of a completion, with its indices there. Raises NotFound where no tokens were kept."""
+    of_step = (
+        (trace_file.c.run_id == prompt_group.c.run_id)
+        & (trace_file.c.attempt == prompt_group.c.attempt)
+        & (trace_file.c.step == prompt_group.c.step)
+    )
+    query = (
+        select(
+            trace_file.c.path,
+            trace_file.c.sha256,
+            prompt_group.c.index.label("group"),
+            completion.c.index.label("completion"),
+        )
+        .select_from(completion)
+        .join(prompt_group, prompt_group.c.id == completion.c.group_id)
+        .join(trace_file, of_step)
+        .where(completion.c.id == completion_id, completion.c.has_trace)
+    )
+    row = tx.execute(query).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"No tokens were kept of completion {completion_id}; the run's telemetry says which are.")
+    return row
+
+
+def remove(home: Path, run_id: int) -> None:
+    """Delete a run's trace files."""
+    shutil.rmtree(home / FOLDER / str(run_id), ignore_errors=True)

@@ -1,17 +1,16 @@
-"""Pages: a hard maximum, and cursors that say where the next one begins."""
+"""Path and query parameters that routes share: bounded numbers, pages with a hard maximum, cursors."""
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 
-MAX_LIMIT = 200
-
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
+StepNumber = Annotated[int, Path(ge=0, le=2**63 - 1)]
+Limit = Annotated[int, Query(ge=1, le=200)]
 Cursor = Annotated[str | None, Query(max_length=100)]
-Id = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 def position(cursor: str | None) -> int | None:

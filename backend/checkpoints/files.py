@@ -1,0 +1,87 @@
+"""A checkpoint's files, where the backend reaches them: only below `<home>/checkpoints`, whatever a worker wrote."""
+
+import io
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sqlalchemy import RowMapping
+
+from backend.errors import Conflict, NotFound
+
+FOLDER = "checkpoints"
+MODEL = "model"
+CHUNK = 1 << 20
+
+
+def directory(home: Path, row: RowMapping) -> Path | None:
+    """Where a checkpoint lies, links resolved; None outside of our own store."""
+    root = (home / FOLDER).resolve()
+    place = (Path(row["store"]) / row["path"]).resolve()
+    return place if place.is_relative_to(root) and place != root else None
+
+
+def model_directory(home: Path, row: RowMapping) -> Path:
+    """Where a checkpoint's model lies. Raises Conflict where another machine has it, NotFound where it is gone."""
+    place = directory(home, row)
+    if place is None:
+        raise Conflict(
+            f"Checkpoint {row['step']} of run {row['run_id']} lies in {row['store']}, at {row['path']}, which the backend "
+            "does not reach; copy it from the worker's machine."
+        )
+    if not (place / MODEL).is_dir():
+        raise NotFound(f"The model of checkpoint {row['step']} of run {row['run_id']} is gone from {place}.")
+    return place / MODEL
+
+
+def archive(folder: Path) -> Iterator[bytes]:
+    """A zip of a folder's own files, made while it is read. Not compressed: weights do not shrink."""
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as zipped:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+                yield from _zipped(zipped, path, path.relative_to(folder).as_posix(), sink)
+    yield sink.taken()
+
+
+def _zipped(zipped: zipfile.ZipFile, path: Path, name: str, sink: "_Sink") -> Iterator[bytes]:
+    with path.open("rb") as file, zipped.open(name, "w", force_zip64=True) as entry:
+        while chunk := file.read(CHUNK):
+            entry.write(chunk)
+            yield sink.taken()
+
+
+class _Sink(io.RawIOBase):
+    """What zipfile writes to, since it cannot yield."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        chunk = bytes(memoryview(data))  # type: ignore[arg-type]  # zipfile writes bytes
+        self._chunks.append(chunk)
+        return len(chunk)
+
+    def taken(self) -> bytes:
+        """What has been written since the last time."""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        return data
+
+
+def remove(home: Path, rows: Iterable[RowMapping]) -> None:
+    """Delete the checkpoints that lie in our own store, and the folders that this leaves empty."""
+    root = (home / FOLDER).resolve()
+    for row in rows:
+        place = directory(home, row)
+        if place is None:
+            continue
+        shutil.rmtree(place, ignore_errors=True)
+        parent = place.parent
+        while parent != root and parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()
+            parent = parent.parent

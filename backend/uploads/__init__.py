@@ -1,0 +1,1 @@
+"""Uploads: JSONL files that runs take their prompts from."""

@@ -1,0 +1,98 @@
+"""Routes of uploads."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+
+from backend.contract import records as r
+from backend.contract.base import CleanText
+from backend.errors import NotFound
+from backend.parameters import Cursor, Limit, RowId, position
+from backend.services import Services, ServicesDep
+from backend.uploads import jsonl, store
+
+router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
+
+PREVIEW_ROWS = 20
+
+Name = Annotated[CleanText, Query(min_length=1, max_length=200)]
+
+
+@router.post("", status_code=201)
+async def create_upload(services: ServicesDep, request: Request, name: Name) -> r.Upload:
+    """Store a JSONL file, sent as the raw body; each line must be an object."""
+    folder = services.settings.home / store.FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    async with _received(request, folder) as partial:
+        return await run_in_threadpool(_keep, services, name, partial)
+
+
+@asynccontextmanager
+async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
+    """The body in a file of its own, which is gone afterwards unless it was moved. A byte order mark is left out."""
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            first = True
+            async for chunk in request.stream():
+                file.write(chunk.removeprefix(store.BOM) if first else chunk)
+                first = False
+            file.flush()
+            await run_in_threadpool(os.fsync, file.fileno())
+            yield partial
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _keep(services: Services, name: str, partial: Path) -> r.Upload:
+    found, sha256 = jsonl.contents(partial), store.digest(partial)
+    with services.database.write() as tx:
+        at = services.clock.stamp()
+        return store.get(tx, store.add(tx, services.settings.home, name, partial, found, sha256, at))
+
+
+@router.get("")
+def list_uploads(services: ServicesDep, limit: Limit = 50, cursor: Cursor = None) -> r.Page[r.Upload]:
+    """Uploads, newest first."""
+    with services.database.read() as tx:
+        return store.page(tx, limit, position(cursor))
+
+
+@router.get("/{upload_id}")
+def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
+    """An upload and its first rows."""
+    upload, path = _found(services, upload_id)
+    return r.UploadPreview(upload=upload, rows=list(islice(jsonl.rows_of(path), PREVIEW_ROWS)))
+
+
+@router.get("/{upload_id}/content")
+def upload_content(services: ServicesDep, upload_id: RowId) -> FileResponse:
+    """The file as it was uploaded."""
+    upload, path = _found(services, upload_id)
+    return FileResponse(path, media_type="application/x-ndjson", filename=f"{upload.id}.jsonl")
+
+
+def _found(services: Services, upload_id: int) -> tuple[r.Upload, Path]:
+    with services.database.read() as tx:
+        upload = store.get(tx, upload_id)
+    path = store.path_of(services.settings.home, upload_id)
+    if not path.exists():
+        raise NotFound(f"The file of upload {upload_id} is gone from the data directory.")
+    return upload, path
+
+
+@router.delete("/{upload_id}", status_code=204)
+def delete_upload(services: ServicesDep, upload_id: RowId) -> Response:
+    """Delete an upload that no waiting run needs."""
+    with services.database.write() as tx:
+        store.remove(tx, upload_id)
+    store.path_of(services.settings.home, upload_id).unlink(missing_ok=True)
+    return Response(status_code=204)

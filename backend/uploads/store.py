@@ -1,0 +1,72 @@
+"""Uploads in the database, and their files: the server names them, and each is there whole before its row."""
+
+import hashlib
+import os
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, delete, insert, select
+
+from backend.contract import records as r
+from backend.errors import Conflict, NotFound
+from backend.runs.store import WAITING
+from backend.storage.tables import run, upload
+from backend.uploads import jsonl
+
+FOLDER = "uploads"
+BOM = b"\xef\xbb\xbf"
+
+
+def path_of(home: Path, upload_id: int) -> Path:
+    """Where an upload lies."""
+    return home / FOLDER / f"{upload_id}.jsonl"
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def add(tx: Connection, home: Path, name: str, partial: Path, found: jsonl.Contents, sha256: str, at: datetime) -> int:
+    """Record an upload and move its file to its place. A crash in between leaves a file that the next upload replaces."""
+    values = {
+        "name": name,
+        "rows": found.rows,
+        "columns": found.columns,
+        "size_bytes": partial.stat().st_size,
+        "sha256": sha256,
+        "created_at": at,
+    }
+    upload_id: int = tx.execute(insert(upload).values(values).returning(upload.c.id)).scalar_one()
+    os.replace(partial, path_of(home, upload_id))
+    return upload_id
+
+
+def get(tx: Connection, upload_id: int) -> r.Upload:
+    """One upload. Raises NotFound."""
+    row = tx.execute(select(upload).where(upload.c.id == upload_id)).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"There is no upload {upload_id}.")
+    return r.Upload.model_validate(dict(row))
+
+
+def page(tx: Connection, limit: int, before: int | None) -> r.Page[r.Upload]:
+    """Uploads, newest first."""
+    query = select(upload).order_by(upload.c.id.desc()).limit(limit + 1)
+    if before is not None:
+        query = query.where(upload.c.id < before)
+    rows = tx.execute(query).mappings().all()
+    items = [r.Upload.model_validate(dict(row)) for row in rows[:limit]]
+    return r.Page[r.Upload](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+
+
+def remove(tx: Connection, upload_id: int) -> None:
+    """Forget an upload. Raises NotFound, and Conflict while a run needs it."""
+    get(tx, upload_id)
+    needs = select(run.c.id).where(run.c.upload_id == upload_id, run.c.status.in_(WAITING)).order_by(run.c.id)
+    users = list(tx.execute(needs).scalars())
+    if users:
+        names = ", ".join(map(str, users[:5]))
+        raise Conflict(f"Upload {upload_id} is needed by run {names}; stop or finish what needs it first.")
+    tx.execute(delete(upload).where(upload.c.id == upload_id))
