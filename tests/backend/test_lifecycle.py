@@ -1,48 +1,216 @@
 """A run's life, as the worker and the person move it."""
 
-import hashlib
-
+import pytest
+from acting import GRPO, SAMPLE, Actor, completion
 from serving import Backend
 
+from backend.app import sweep_once
 from backend.contract import protocol as p
 from backend.contract import records as r
-from backend.contract.config import GrpoConfig
+from backend.contract.client import ApiError
 
-WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
+
+def status(backend: Backend, run_id: int) -> str:
+    return backend.client.run(run_id).status
+
+
+def refusal(client_call: object) -> str:
+    with pytest.raises(ApiError) as caught:
+        client_call()  # type: ignore[operator]
+    assert (caught.value.status, caught.value.code) == (409, "conflict")
+    return caught.value.message
 
 
 def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
     client = backend.client
-    run = client.create_run(GrpoConfig().model_dump(mode="json"), name="first")
-    assert (run.status, run.queue_position) == ("queued", 1)
-    claim = client.claim(p.ClaimRequest(worker=WORKER))
-    assert claim is not None
-    assert (claim.run_id, claim.attempt) == (run.id, 1)
-    client.start(run.id, p.Start(attempt=1, from_step=0, device="cpu"))
-    assert client.heartbeat(run.id, p.Heartbeat(attempt=1, worker="one")).requested == "nothing"
-    completion = r.CompletionData(index=0, text="x", token_count=1, finish_reason="stop", reward=1.0)
-    group = r.GroupReport(index=0, prompt_id="p", prompt_text="1+1", state="live", scored=1, completions=[completion])
-    report = p.Report(
-        attempt=1, seq=0, step=0, metrics={"reward": 1.0, "kl": None}, groups=[group], logs=[p.LogLine(message="hello")]
-    )
-    assert not client.report(run.id, report).duplicate
-    assert client.report(run.id, report).duplicate
-    digest = hashlib.sha256(b"").hexdigest()
-    client.checkpoint(
-        run.id, p.CheckpointReport(attempt=1, step=1, store="/store", path="1/1", sha256=digest, size_bytes=0)
-    )
-    assert client.run(run.id).progress.step == 1
-    assert client.run(run.id).summary == {"reward": 1.0, "kl": None}
-    assert client.run(run.id).reward_sparkline == [1.0]
+    run = client.create_run(GRPO, name="first", tags=["demo"], notes="why")
+    assert (run.status, run.queue_position, run.progress.total_steps) == ("queued", 1, 100)
+    actor = Actor(client).begin()
+    assert actor.beat().requested == "nothing"
+    actor.report(0, metrics={"reward": 1.0, "kl": None}, logs=[p.LogLine(message="hello")])
+    actor.save(1)
+    running = client.run(run.id)
+    assert (running.status, running.worker, running.device, running.progress.step) == ("running", "one", "CPU", 1)
+    assert running.summary == {"reward": 1.0, "kl": None}
+    assert running.reward_sparkline == [1.0]
     assert client.metrics(run.id).series["kl"].value == [None]
     [listed] = client.groups(run.id).items
-    assert listed.best == "x"
-    assert client.group(listed.id).completions[0].text == "x"
+    assert (listed.best, listed.worst, listed.rewards, listed.advantages) == (
+        "text 0",
+        "text 1",
+        [1.0, 0.0],
+        [0.5, -0.5],
+    )
+    whole = client.group(listed.id)
+    assert [one.text for one in whole.completions] == ["text 0", "text 1"]
+    assert whole.completions[0].rewards[0].name == "correctness"
     assert client.steps(run.id) == [r.StepSummary(step=0, states={"live": 1})]
     assert [line.message for line in client.logs(run.id).items] == ["hello"]
     assert [one.step for one in client.checkpoints(run.id)] == [1]
-    assert client.workers()[0].run_id == run.id
-    client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
-    assert client.finish(run.id, p.Finish(attempt=1, outcome="finished")).duplicate
-    assert client.run(run.id).status == "finished"
-    assert client.runs().items[0].id == run.id
+    [worker] = client.workers()
+    assert (worker.run_id, worker.run_name, worker.alive) == (run.id, "first", True)
+    actor.finish()
+    finished = client.run(run.id)
+    assert (finished.status, finished.failures) == ("finished", 0)
+    assert finished.finished_at is not None
+    assert client.workers()[0].run_id is None
+
+
+def test_a_pause_takes_effect_at_the_step_boundary_and_the_run_goes_on_from_its_checkpoint(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.report(0)
+    actor.save(1)
+    assert backend.client.command(run.id, "pause").status == "running"
+    assert actor.beat().requested == "pause"
+    actor.finish("paused")
+    paused = backend.client.run(run.id)
+    assert (paused.status, paused.requested, paused.failures) == ("paused", "nothing", 0)
+    assert Actor(backend.client).claim() is None
+    backend.client.command(run.id, "resume")
+    claim = Actor(backend.client, "two").claim()
+    assert claim is not None
+    assert (claim.attempt, claim.resume and claim.resume.step) == (2, 1)
+
+
+def test_a_pause_that_was_taken_back_too_late_queues_the_run_again(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    backend.client.command(run.id, "pause")
+    assert actor.beat().requested == "pause"
+    backend.client.command(run.id, "resume")
+    actor.finish("paused")
+    assert status(backend, run.id) == "queued"
+
+
+def test_a_stop_beats_a_pause_and_a_graceful_shutdown(backend: Backend) -> None:
+    for outcome in ("paused", "released", "stopped"):
+        run = backend.client.create_run(GRPO)
+        actor = Actor(backend.client).begin()
+        backend.client.command(run.id, "pause")
+        backend.client.command(run.id, "stop")
+        refusal(lambda: backend.client.command(run.id, "pause"))
+        refusal(lambda: backend.client.command(run.id, "resume"))
+        actor.finish(outcome)  # type: ignore[arg-type]
+        assert status(backend, run.id) == "stopped"
+        assert backend.client.run(run.id).finished_at is not None
+
+
+def test_a_released_run_queues_again_and_costs_no_budget(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    for _ in range(5):
+        Actor(backend.client).begin().finish("released")
+    assert (status(backend, run.id), backend.client.run(run.id).failures) == ("queued", 0)
+
+
+def test_what_waits_is_paused_and_stopped_at_once(backend: Backend) -> None:
+    first, second = backend.client.create_run(GRPO), backend.client.create_run(GRPO)
+    assert backend.client.command(first.id, "pause").status == "paused"
+    assert backend.client.run(second.id).queue_position == 1
+    assert backend.client.command(first.id, "stop").status == "stopped"
+    assert backend.client.command(second.id, "stop").status == "stopped"
+    assert Actor(backend.client).claim() is None
+
+
+def test_retryable_failures_queue_again_until_the_budget_is_spent(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    for expected in ("queued", "queued", "failed"):
+        Actor(backend.client).begin().fail(retryable=True)
+        assert status(backend, run.id) == expected
+    failed = backend.client.run(run.id)
+    assert (failed.failures, failed.error and failed.error.code) == (3, "out_of_memory")
+
+
+def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_clean_slate(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.fail()
+    assert actor.fail().duplicate
+    assert status(backend, run.id) == "failed"
+    retried = backend.client.command(run.id, "retry")
+    assert (retried.status, retried.failures, retried.error, retried.finished_at) == ("queued", 0, None, None)
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert claim.attempt == 2
+
+
+def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    assert "is queued: only a paused run" in refusal(lambda: backend.client.command(run.id, "resume"))
+    assert "is queued: only a failed or stopped run" in refusal(lambda: backend.client.command(run.id, "retry"))
+    actor = Actor(backend.client).begin()
+    assert "stop it first" in refusal(lambda: backend.client.delete_run(run.id))
+    actor.finish()
+    for verb in ("pause", "resume", "stop", "retry"):
+        assert "is finished" in refusal(lambda verb=verb: backend.client.command(run.id, verb))  # type: ignore[misc]
+
+
+def test_a_deleted_run_is_gone_with_everything_it_had(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="hello")])
+    actor.save(1)
+    actor.finish()
+    group_id = backend.client.groups(run.id).items[0].id
+    backend.client.delete_run(run.id)
+    for gone in (lambda: backend.client.run(run.id), lambda: backend.client.group(group_id)):
+        with pytest.raises(ApiError, match="There is no"):
+            gone()
+    assert backend.client.create_run(GRPO).id == run.id + 1, "a number is never given twice"
+
+
+def test_a_sample_has_a_single_step(backend: Backend) -> None:
+    run = backend.client.create_run(SAMPLE)
+    actor = Actor(backend.client).begin()
+    actor.report(0, groups=[r.GroupReport(**vars_of_group(), completions=[completion()])])
+    actor.finish()
+    assert backend.client.run(run.id).progress.step == backend.client.run(run.id).progress.total_steps == 1
+    assert backend.client.runs().items == [], "lists show training runs unless asked for samples"
+    assert [one.id for one in backend.client.runs(kind=None).items] == [run.id]
+
+
+def vars_of_group() -> dict[str, object]:
+    return {"index": 0, "prompt_id": "a", "prompt_text": "2 + 2", "state": "zero_variance", "scored": 1}
+
+
+def test_progress_within_a_step_and_the_time_to_go_are_shown(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.beat(r.Progress(phase="rollout", done=3, total=128))
+    within = backend.client.run(run.id).progress
+    assert (within.phase, within.done, within.total, within.eta_seconds) == ("rollout", 3, 128, None)
+    actor.report(0, seconds=100.0, metrics={"step_time": 2.0})
+    assert backend.client.run(run.id).progress.eta_seconds == 2.0 * 99
+    assert backend.client.run(run.id).progress.phase is None
+    for step in range(1, 20):
+        actor.report(step, seconds=100.0 + 3.0 * step)
+    assert backend.client.run(run.id).progress.eta_seconds == pytest.approx(3.0 * 80)
+    actor.finish()
+    assert backend.client.run(run.id).progress.eta_seconds is None
+
+
+def test_a_run_whose_worker_died_settles_as_the_person_asked(backend: Backend) -> None:
+    for verb, expected in (("stop", "stopped"), ("pause", "paused")):
+        run = backend.client.create_run(GRPO)
+        Actor(backend.client).begin()
+        backend.client.command(run.id, verb)
+        sweep_once(backend.services)
+        assert status(backend, run.id) == "running", "its lease is alive"
+        backend.clock.now += 31
+        sweep_once(backend.services)
+        assert status(backend, run.id) == expected
+        if expected == "paused":
+            backend.client.command(run.id, "stop")
+
+
+def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    for attempt in (1, 2, 3):
+        claim = Actor(backend.client).claim()
+        assert claim is not None
+        assert claim.attempt == attempt
+        backend.clock.now += 31
+    assert Actor(backend.client).claim() is None
+    sweep_once(backend.services)
+    failed = backend.client.run(run.id)
+    assert (failed.status, failed.failures, failed.error and failed.error.code) == ("failed", 3, "worker_lost")

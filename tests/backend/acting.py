@@ -1,0 +1,91 @@
+"""A worker as the backend sees one: it speaks the protocol and trains nothing."""
+
+import hashlib
+from collections.abc import Sequence
+
+from backend.contract import protocol as p
+from backend.contract import records as r
+from backend.contract.base import Json
+from backend.contract.client import Client
+from backend.contract.config import GrpoConfig, SampleConfig
+
+GRPO: dict[str, Json] = GrpoConfig().model_dump(mode="json")
+SAMPLE: dict[str, Json] = SampleConfig(prompts=["2 + 2"]).model_dump(mode="json")
+
+
+def completion(index: int = 0, text: str = "four", reward: float | None = 1.0) -> r.CompletionData:
+    return r.CompletionData(
+        index=index,
+        text=text,
+        token_count=1,
+        finish_reason="stop",
+        rewards=[r.RewardScore(name="correctness", raw=reward, weight=1.0)],
+        reward=reward,
+        advantage=None if reward is None else reward - 0.5,
+    )
+
+
+def group(index: int = 0, *, prompt_id: str = "a", rewards: Sequence[float | None] = (1.0, 0.0)) -> r.GroupReport:
+    finite = [reward for reward in rewards if reward is not None]
+    return r.GroupReport(
+        index=index,
+        prompt_id=prompt_id,
+        prompt_text=f"prompt {prompt_id}",
+        state="live" if len(set(finite)) > 1 else "zero_variance",
+        scored=len(finite),
+        reward_mean=sum(finite) / len(finite) if finite else None,
+        completions=[completion(at, f"text {at}", reward) for at, reward in enumerate(rewards)],
+    )
+
+
+class Actor:
+    """One worker process, with the run it holds."""
+
+    def __init__(self, client: Client, name: str = "one", store: str = "/store") -> None:
+        self.client, self.name = client, name
+        self.info = p.WorkerInfo(name=name, device="CPU", store=store)
+        self.run_id, self.attempt, self.seq = 0, 0, 0
+
+    def claim(self, *kinds: str) -> p.Claim | None:
+        request = p.ClaimRequest.model_validate({"worker": self.info, "kinds": list(kinds or ("grpo", "sample"))})
+        claim = self.client.claim(request)
+        if claim is not None:
+            self.run_id, self.attempt, self.seq = claim.run_id, claim.attempt, 0
+        return claim
+
+    def start(self, from_step: int = 0) -> p.Accepted:
+        return self.client.start(self.run_id, p.Start(attempt=self.attempt, from_step=from_step, device="CPU"))
+
+    def begin(self, from_step: int = 0) -> "Actor":
+        assert self.claim() is not None
+        self.start(from_step)
+        return self
+
+    def beat(self, progress: r.Progress | None = None) -> p.HeartbeatReply:
+        return self.client.heartbeat(
+            self.run_id, p.Heartbeat(attempt=self.attempt, worker=self.name, progress=progress)
+        )
+
+    def report(self, step: int | None = None, **fields: object) -> p.Accepted:
+        """A training step with one group, unless `groups` says otherwise."""
+        if step is not None:
+            fields.setdefault("groups", [group()])
+        values = {"attempt": self.attempt, "seq": self.seq, "step": step, **fields}
+        accepted = self.client.report(self.run_id, p.Report.model_validate(values))
+        self.seq += 1
+        return accepted
+
+    def save(self, step: int, content: str = "") -> p.Accepted:
+        digest = hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
+        path = f"{self.run_id}/step-{step}"
+        sent = p.CheckpointReport(
+            attempt=self.attempt, step=step, store=self.info.store, path=path, sha256=digest, size_bytes=1
+        )
+        return self.client.checkpoint(self.run_id, sent)
+
+    def finish(self, outcome: p.Outcome = "finished") -> p.Accepted:
+        return self.client.finish(self.run_id, p.Finish(attempt=self.attempt, outcome=outcome))
+
+    def fail(self, *, retryable: bool = False) -> p.Accepted:
+        error = r.RunError(code="out_of_memory", message="The GPU is too small.")
+        return self.client.fail(self.run_id, p.Fail(attempt=self.attempt, error=error, retryable=retryable))
