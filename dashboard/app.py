@@ -1,0 +1,71 @@
+"""The shell around every page: navigation, title, and one line that says what the workers do. `streamlit run` starts here."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from dashboard.format import counted
+from dashboard.session import SCRIPTS, client
+
+TITLE = "Groupscope"
+# Three completions of a group and their mean: one above it, one on it, one below.
+_DOTS = (
+    '<path d="M2 12h20" stroke="#8c929c" stroke-width="1.5"/><circle cx="6" cy="6" r="3.2" fill="#3a86d6"/>'
+    '<circle cx="12" cy="12" r="3.2" fill="#8c929c"/><circle cx="18" cy="18" r="3.2" fill="#e8851c"/>'
+)
+MARK = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="24" height="24">{_DOTS}</svg>'
+WORDMARK = (
+    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 132 24" width="132" height="24">{_DOTS}'
+    f'<text x="31" y="17.5" font-family="Source Sans, Arial, sans-serif" font-size="17" font-weight="600" fill="#7d8794">'
+    f"{TITLE}</text></svg>"
+)
+
+
+@st.fragment(run_every=3)
+def pulse() -> None:
+    """One line for the whole machine: 1 worker, busy · 2 queued."""
+    with st.container(key="pulse"):
+        st.caption(_pulse())
+
+
+@st.cache_data(ttl=2, max_entries=1, show_spinner=False)
+def _pulse() -> str:
+    try:
+        workers = [worker for worker in client().workers() if worker.alive]
+        queued = client().runs(status="queued", limit=100)
+    except (ApiError, Unreachable):
+        return ":red[backend away]"
+    busy = sum(worker.run_id is not None for worker in workers)
+    if not workers:
+        state = ":orange[no worker]"
+    elif len(workers) == 1:
+        state = "1 worker, busy" if busy else "1 worker, idle"
+    else:
+        state = f"{counted(len(workers), 'worker')}, {busy} busy"
+    waiting = f"{len(queued.items)}{'+' if queued.next_cursor else ''}"
+    return f"{state} · {waiting} queued" if queued.items else state
+
+
+def main() -> None:
+    """Lay the page's frame, then run the page."""
+    st.logo(WORDMARK, size="medium")
+    st.html(Path(__file__).with_name("style.css"))
+    runs = st.Page(SCRIPTS["runs"], title="Runs", default=True)
+    page = st.navigation(
+        [
+            runs,
+            st.Page(SCRIPTS["new-run"], title="New run", url_path="new-run"),
+            st.Page(SCRIPTS["compare"], title="Compare", url_path="compare"),
+            st.Page(SCRIPTS["workers"], title="Workers", url_path="workers"),
+            st.Page(SCRIPTS["run"], title="Run", url_path="run", visibility="hidden"),
+            st.Page(SCRIPTS["group"], title="Group", url_path="group", visibility="hidden"),
+        ],
+        position="top",
+    )
+    st.set_page_config(page_title=f"{page.title} · {TITLE}", page_icon=MARK, layout="wide")
+    pulse()
+    page.run()
+
+
+main()

@@ -1,0 +1,89 @@
+"""The run that is being written: one plain dict, and everything that may change it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+import streamlit as st
+import yaml
+
+from backend.contract.base import Json
+from backend.contract.model import checkpoint_of
+from backend.contract.records import Run
+from dashboard.form import paths
+from dashboard.form.defaults import complete, unknown
+from dashboard.form.schema import Record
+
+_KEY = "draft"
+
+
+@dataclass
+class Draft:
+    """What the form holds. Widgets show `config` and write into it; `generation` numbers their keys.
+
+    Whatever replaces values from outside the widgets (a recipe, a file, a fix) begins a new generation, so that every
+    widget starts again from the dict.
+    """
+
+    config: dict[str, Json] = field(default_factory=dict)
+    name: str = ""
+    tags: list[str] = field(default_factory=list)
+    parent_id: int | None = None
+    origin: str | None = None  # the address that filled it, so that the same address fills it once
+    left_out: list[str] = field(default_factory=list)
+    generation: int = 0
+    id: str = field(default_factory=lambda: uuid4().hex)
+
+    def key(self, path: str) -> str:
+        """The key of the widget at a path."""
+        return f"{path}@{self.generation}"
+
+    def get(self, path: str) -> Json:
+        """The value at a path."""
+        return paths.get(self.config, path)
+
+    def write(self, path: str, value: Json) -> None:
+        """Take what a widget holds."""
+        self.config = cast("dict[str, Json]", paths.put(self.config, path, value))
+
+    def change(self, values: Mapping[str, Json]) -> None:
+        """Set values from outside the widgets."""
+        for path, value in values.items():
+            self.write(path, value)
+        self.generation += 1
+
+    def fill(self, config: Mapping[str, Json], schema: Record) -> None:
+        """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and told."""
+        self.left_out = list(unknown(schema, dict(config)))
+        self.config = cast("dict[str, Json]", complete(schema, dict(config)))
+        self.generation += 1
+
+    def fill_from_run(self, run: Run, schema: Record, *, checkpoint: int | None = None) -> None:
+        """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
+        self.fill(run.config, schema)
+        self.name = f"{run.name} (copy)" if checkpoint is None else f"{run.name} from step {checkpoint}"
+        self.tags = list(run.tags)
+        self.parent_id = run.id
+        if checkpoint is not None:
+            self.write("model.source", f"run:{run.id}@{checkpoint}")
+
+    def submission_key(self) -> str:
+        """The same for the same content of the same form: pressing Start twice makes one run."""
+        content = yaml.safe_dump([self.id, self.config, self.name, self.tags, self.parent_id])
+        return str(uuid5(NAMESPACE_URL, content))
+
+
+def current() -> Draft:
+    """This browser session's draft."""
+    return cast(Draft, st.session_state.setdefault(_KEY, Draft()))
+
+
+def discard() -> None:
+    """The next visit starts a new one."""
+    st.session_state.pop(_KEY, None)
+
+
+def origin_checkpoint(query: str) -> tuple[int, int] | None:
+    """The (run, step) that `?from=3@40` names."""
+    return checkpoint_of(f"run:{query}")

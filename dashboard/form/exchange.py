@@ -1,0 +1,66 @@
+"""The draft as YAML: to read, to keep, to send to somebody, and to bring back."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+import yaml
+from pydantic import ValidationError
+
+from backend.contract.base import Json
+from backend.contract.config import GrpoConfig
+from dashboard.form.draft import Draft
+from dashboard.form.schema import Record
+from dashboard.format import plain
+
+
+class Unreadable(Exception):
+    """The text holds no configuration; the message says why."""
+
+
+def to_yaml(config: Mapping[str, Json]) -> str:
+    """The configuration as `groupscope submit` reads it."""
+    return yaml.safe_dump(dict(config), allow_unicode=True, sort_keys=False)
+
+
+def from_yaml(text: str) -> dict[str, Json]:
+    """The configuration in the text. Raises Unreadable.
+
+    A valid one gets the defaults of the model itself, as a submitted file would; of any other, the form shows what is wrong.
+    """
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Unreadable(f"This is no YAML: {error}") from error
+    if not isinstance(value, dict) or not value:
+        raise Unreadable("A configuration is a mapping such as `sampling: {group_size: 8}`.")
+    config: dict[str, Json] = {str(key): inner for key, inner in value.items()}
+    if config.get("kind", "grpo") != "grpo":
+        raise Unreadable(f"This form is for runs of kind grpo, and the file's kind is {config['kind']}.")
+    try:
+        return GrpoConfig.model_validate(config).model_dump(mode="json")
+    except ValidationError:
+        return config
+
+
+@st.dialog("Configuration as YAML", width="large")
+def show_yaml(draft: Draft, schema: Record) -> None:
+    """Two tabs: the draft to take away, and a file or text to bring in."""
+    away, bring = st.tabs(["Export", "Import"])
+    with away:
+        text = to_yaml(draft.config)
+        st.download_button("Download", text, file_name=f"{draft.name or 'run'}.yaml", icon=":material/download:")
+        st.code(text, language="yaml", height=420)
+    with bring:
+        file = st.file_uploader("YAML file", type=["yaml", "yml"])
+        pasted = st.text_area("or paste it here", height=240)
+        if st.button("Fill the form", type="primary", disabled=not (file or pasted.strip())):
+            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft, schema)
+
+
+def _bring(text: str, draft: Draft, schema: Record) -> None:
+    try:
+        draft.fill(from_yaml(text), schema)
+    except Unreadable as reason:
+        st.error(plain(str(reason)), icon=":material/error:")
+    else:
+        st.rerun()

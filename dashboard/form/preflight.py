@@ -1,0 +1,110 @@
+"""What the run would do, always in sight beside the form: counts, memory, time, dead groups, and what is wrong."""
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Message, Preflight, TimeEstimate
+from dashboard.form.draft import Draft
+from dashboard.form.fields import show_fix
+from dashboard.form.schema import title
+from dashboard.format import count, duration, number, percent, plain, size
+from dashboard.session import client, explain
+
+_LOOKS = {
+    "error": (":red[:material/error:]", "red"),
+    "warning": (":orange[:material/warning:]", "orange"),
+    "info": (":gray[:material/info:]", "gray"),
+}
+
+
+def check(draft: Draft) -> Preflight | None:
+    """The backend's view of the draft; None where it cannot be asked, which is said on the page."""
+    try:
+        return client().preflight(draft.config)
+    except Unreachable:
+        st.warning("The backend does not answer. What you write stays here.", icon=":material/cloud_off:")
+    except ApiError as refusal:
+        st.error(explain(refusal), icon=":material/error:")
+    return None
+
+
+def show_preflight(draft: Draft, preflight: Preflight) -> None:
+    """Counts, memory, time, the dead groups to expect, and the messages."""
+    _show_counts(draft, preflight)
+    _show_memory(preflight)
+    _show_time(preflight.time)
+    _show_dead_groups(draft, preflight)
+    for index, message in enumerate(preflight.messages):
+        _show_message(draft, message, f"preflight-fix-{index}")
+
+
+def _show_counts(draft: Draft, preflight: Preflight) -> None:
+    if preflight.completions_per_step is None:
+        return
+    prompts, group, steps = (
+        number(_whole(draft, path)) for path in ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
+    )
+    st.markdown(
+        f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)} completions** a step  \n"
+        f"{steps} steps · {count(preflight.total_completions)} completions in all"
+    )
+
+
+def _whole(draft: Draft, path: str) -> float | None:
+    value = draft.get(path)
+    return value if isinstance(value, int | float) else None
+
+
+def _show_memory(preflight: Preflight) -> None:
+    memory = preflight.memory
+    if memory is None:
+        return
+    of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
+    parts = " · ".join(f"{plain(name.replace('_', ' '))} {size(part)}" for name, part in memory.parts.items() if part)
+    _line("Memory", f"about {size(memory.total_bytes)}{of}", parts)
+
+
+def _show_time(time: TimeEstimate | None) -> None:
+    if time is not None:
+        each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
+        _line("Time", f"about {each} a step, {whole} in all", plain(time.basis))
+    else:
+        _line("Time", "not known yet", "no similar step was measured")
+
+
+def _line(name: str, value: str, detail: str) -> None:
+    st.markdown(f":gray[{name}] {value}  \n:small[:gray[{detail}]]")
+
+
+def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
+    if not preflight.dead_groups:
+        return
+    own = draft.get("sampling.group_size")
+    sizes = [_bold(f"G = {one.group_size}", one.group_size == own) for one in preflight.dead_groups]
+    shares = [_bold(percent(one.share), one.group_size == own) for one in preflight.dead_groups]
+    rate = number(preflight.success_rate)
+    basis = f" ({plain(preflight.success_basis)})" if preflight.success_basis else ""
+    st.markdown(
+        f":gray[Dead groups expected]  \n:small[:gray[at success rate {rate}{basis}]]",
+        help="A group is dead when all its rewards are equal: every advantage is then 0, and it teaches nothing. "
+        "With success rate p that is a share p^G + (1 − p)^G.",
+    )
+    rows = [sizes, ["---:"] * len(sizes), shares]
+    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+
+def _bold(text: str, chosen: bool) -> str:
+    text = text.replace("<", "\\<").replace(">", "\\>")
+    return f"**{text}**" if chosen else text
+
+
+def _show_message(draft: Draft, message: Message, key: str) -> None:
+    icon, colour = _LOOKS[message.level]
+    place = f"**{plain(_place(message.field))}** " if message.field else ""
+    st.markdown(f"{icon} {place}:{colour}[{plain(message.text)}]")
+    show_fix(draft, message, key)
+
+
+def _place(path: str) -> str:
+    parts = [part for part in path.split(".") if not part.isdecimal()]
+    return " › ".join(title(part) for part in parts)

@@ -1,0 +1,135 @@
+"""The widget of one value: it shows what the draft holds and writes into the draft when the person changes it."""
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from backend.contract.base import Json
+from dashboard.form.defaults import blank
+from dashboard.form.draft import Draft
+from dashboard.form.schema import Choice, Choices, Field, Flag, Lines, Settings, Text, Whole
+from dashboard.form.written import read_lines, read_number, read_settings, show_lines, show_number, show_settings
+from dashboard.format import plain
+
+SIDE_BY_SIDE = 20  # choices with so few letters in all stand side by side; longer ones fold into a list
+LINE = 24  # pixels of a line of text in a box
+
+
+def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Sequence[str] | None = None) -> None:
+    """The field's own widget; `offers` are values to suggest for a text."""
+    value, key = draft.get(path), draft.key(path)
+    label, help = plain(label), plain(field.help) or None
+
+    def taking(read: Callable[..., Json]) -> Callable[[], None]:
+        return lambda: draft.write(path, read(st.session_state[key]))
+
+    match field:
+        case Flag():
+            st.toggle(label, value=value is True, key=key, help=help, on_change=taking(bool))
+        case Choice():
+            _show_choice(field, label, value, key, help, taking(_same))
+        case Choices():
+            _show_choices(field, label, value, key, help, taking(list))
+        case Text():
+            read = taking(lambda text: text or (None if field.optional else ""))
+            _show_text(field, label, str(value or ""), key, help, offers, read)
+        case Lines():
+            height = max(68, 34 + LINE * (len(value) if isinstance(value, list) else 1))
+            read = taking(lambda text: read_lines(text, field.word))
+            help = f"{help or ''} One a line\\."
+            st.text_area(label, show_lines(value), key=key, help=help, height=height, on_change=read)
+        case Settings():
+            help = f"{help or ''} One `name: value` a line\\."
+            st.text_area(label, show_settings(value), key=key, help=help, height=90, on_change=taking(read_settings))
+        case Whole() if isinstance(value, int):
+            low, high = field.minimum, field.maximum
+            st.number_input(label, low, high, value=value, step=1, key=key, help=help, on_change=taking(_same))
+        case _:
+            text, read = show_number(value), taking(read_number)
+            st.text_input(label, text, key=key, help=help, placeholder="none", on_change=read)
+
+
+def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
+    """A value of a type that the field's own widget cannot show: as it stands, to be corrected, or the default instead."""
+    key = draft.key(path)
+
+    def take() -> None:
+        draft.change({path: read_settings(st.session_state[key])})
+
+    st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=plain(field.help) or None, on_change=take)
+    default, button = {path: blank(field)}, draft.key(f"{path}.default")
+    st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
+
+
+def in_words(name: str) -> str:
+    """A word of the schema as people write it: `group_zscore` is group z-score."""
+    return name.replace("zscore", "z-score").replace("_", " ")
+
+
+def _show_choice(
+    field: Choice, label: str, value: Json, key: str, help: str | None, on_change: Callable[[], None]
+) -> None:
+    options = list(field.options)
+    default = str(value) if value is not None else None
+    if len(options) <= 3 and sum(map(len, options)) <= SIDE_BY_SIDE:
+        st.segmented_control(
+            label,
+            options,
+            default=default,
+            required=not field.optional,
+            format_func=lambda name: plain(in_words(name)),
+            key=key,
+            help=help,
+            on_change=on_change,
+        )
+    else:
+        index = options.index(default) if default is not None else None
+        st.selectbox(label, options, index=index, format_func=in_words, key=key, help=help, on_change=on_change)
+
+
+def _show_choices(
+    field: Choices, label: str, value: Json, key: str, help: str | None, on_change: Callable[[], None]
+) -> None:
+    chosen = [str(entry) for entry in value] if isinstance(value, list) else []
+    st.pills(
+        label,
+        field.options,
+        selection_mode="multi",
+        default=chosen,
+        format_func=plain,
+        key=key,
+        help=help,
+        on_change=on_change,
+    )
+
+
+def _show_text(
+    field: Text,
+    label: str,
+    text: str,
+    key: str,
+    help: str | None,
+    offers: Sequence[str] | None,
+    on_change: Callable[[], None],
+) -> None:
+    if offers is not None:
+        options = [*offers, *([text] if text and text not in offers else [])]
+        st.selectbox(
+            label,
+            options,
+            index=options.index(text) if text else None,
+            key=key,
+            help=help,
+            placeholder="none" if field.optional else "choose or type",
+            accept_new_options=True,
+            on_change=on_change,
+        )
+    elif field.long:
+        height = 68 + LINE * min(6, text.count("\n") + len(text) // 90)
+        st.text_area(label, text, key=key, help=help, height=height, placeholder="none", on_change=on_change)
+    else:
+        st.text_input(label, text, key=key, help=help, placeholder="none", on_change=on_change)
+
+
+def _same(value: Json) -> Json:
+    return value

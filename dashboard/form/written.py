@@ -1,0 +1,108 @@
+"""Values as people type them: numbers such as 2e-4, lists one entry a line, settings as `name: value` lines."""
+
+import math
+import re
+
+import yaml
+
+from backend.contract.base import Json
+from dashboard.form.schema import (
+    Choice,
+    Choices,
+    Constant,
+    Field,
+    Flag,
+    Lines,
+    Many,
+    Real,
+    Record,
+    Settings,
+    Text,
+    Union,
+    Whole,
+)
+from dashboard.format import scientific
+
+_NEWLINE = re.compile(r"\n|\\(?=\\*n)")
+_WRITTEN_NEWLINE = re.compile(r"(\\+)n")
+
+
+def show_number(value: Json) -> str:
+    """A number as it would be typed: 0.04, 2e-4, 1000000."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "" if value is None else str(value)
+    small = 0 < abs(value) < 1e-3 and float(scientific(abs(value))) == abs(value)
+    if small:
+        return ("-" if value < 0 else "") + scientific(abs(value))
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+def read_number(text: str | None) -> Json:
+    """The number; what is none stays as it was typed, for the backend to refuse in its words. Nothing is None."""
+    typed = (text or "").strip().replace("−", "-")
+    try:
+        number = float(typed)
+    except ValueError:
+        return typed or None
+    return number if math.isfinite(number) else typed
+
+
+def show_lines(value: Json) -> str:
+    """One entry a line; a line break within an entry is written \\n, and a written \\n keeps its backslash."""
+    entries = value if isinstance(value, list) else [value]
+    return "\n".join(_NEWLINE.sub(lambda m: "\\n" if m[0] == "\n" else "\\\\", str(entry)) for entry in entries)
+
+
+def read_lines(text: str | None, word: str | None = None) -> Json:
+    """The entries of lines that are not empty; the one word that stands for a list of its own is itself."""
+    lines = [line for line in (text or "").split("\n") if line != ""]
+    if word is not None and [line.strip() for line in lines] == [word]:
+        return word
+    return [_WRITTEN_NEWLINE.sub(lambda m: "\n" if len(m[1]) == 1 else f"{m[1][1:]}n", line) for line in lines]
+
+
+def show_settings(value: Json) -> str:
+    """One `name: value` a line."""
+    if not value:
+        return ""
+    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False).strip() if isinstance(value, dict) else str(value)
+
+
+def read_settings(text: str | None) -> Json:
+    """The settings; what cannot be read stays as it was typed."""
+    try:
+        value: Json = yaml.safe_load(text or "")
+    except yaml.YAMLError:
+        return text
+    return {} if value is None else value
+
+
+def fits(field: Field, value: Json) -> bool:
+    """Whether the field's own widget can show the value; a wrong type or an impossible choice is shown as text."""
+    if value is None:
+        return field.optional or isinstance(field, Real)
+    match field:
+        case Flag():
+            return isinstance(value, bool)
+        case Whole():
+            low, high = field.minimum, field.maximum
+            if not isinstance(value, int) or isinstance(value, bool):
+                return False
+            return (low is None or value >= low) and (high is None or value <= high)
+        case Choice():
+            return value in field.options
+        case Choices():
+            return isinstance(value, list) and all(entry in field.options for entry in value)
+        case Text():
+            return isinstance(value, str)
+        case Lines():
+            return value == field.word or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
+        case Record():
+            return isinstance(value, dict)
+        case Union():
+            return isinstance(value, dict) and value.get("kind") in field.kinds
+        case Many():
+            return isinstance(value, list)
+        case Real() | Settings() | Constant():
+            return True
+    return False

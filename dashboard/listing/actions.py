@@ -1,0 +1,102 @@
+"""What a row offers: each action one icon; those that cannot be undone ask once more, in the row itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Run, RunUpdate
+from dashboard.session import client, explain, go
+
+_ASKING = "asking"  # (run, verb) that waits for a yes
+_HIGHEST = 1000
+
+
+@dataclass(frozen=True)
+class Action:
+    """An icon and what it says; `question` is asked before it is done."""
+
+    verb: str
+    icon: str
+    help: str
+    question: str | None = None
+
+
+PAUSE = Action("pause", ":material/pause:", "Pause at the next step boundary; the worker is free for the next run")
+RESUME = Action("resume", ":material/play_arrow:", "Go on: the run waits in the queue again")
+STOP = Action("stop", ":material/stop:", "Stop at the next step boundary; what was trained stays", "Stop it?")
+CANCEL = Action("stop", ":material/close:", "Take it out of the queue", "Cancel it?")
+RETRY = Action("retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
+FIRST = Action("first", ":material/arrow_upward:", "Move it to the front of the queue")
+CLONE = Action("clone", ":material/content_copy:", "Clone: open its configuration in the form")
+DELETE = Action("delete", ":material/delete:", "Delete it with all its groups and metrics", "Delete for ever?")
+
+
+def possible(run: Run) -> tuple[Action, ...]:
+    """What the run's state allows."""
+    match run.status:
+        case "queued":
+            return (FIRST, CANCEL, CLONE) if (run.queue_position or 1) > 1 else (CANCEL, CLONE)
+        case "running" if run.requested == "stop":
+            return (CLONE,)
+        case "running":
+            return (RESUME if run.requested == "pause" else PAUSE, STOP, CLONE)
+        case "paused":
+            return (RESUME, STOP, CLONE)
+        case "finished":
+            return (CLONE, DELETE)
+    return (RETRY, CLONE, DELETE)
+
+
+def show_actions(run: Run) -> None:
+    """The icons, or the question that one of them asks."""
+    actions = possible(run)
+    asked = next((one for one in actions if (run.id, one.verb) == st.session_state.get(_ASKING)), None)
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall", vertical_alignment="center"):
+        if asked is not None and asked.question is not None:
+            st.markdown(f":red[{asked.question}]", width="content")
+            _button(run, asked.verb, asked.icon, "Yes", lambda: _act(run, asked.verb), suffix="-yes")
+            _button(run, asked.verb, ":material/undo:", "No", lambda: _ask(None), suffix="-no")
+            return
+        for action in actions:
+            _button(run, action.verb, action.icon, action.help, _on_click(run, action))
+
+
+def _button(run: Run, verb: str, icon: str, help: str, on_click: Callable[[], None], suffix: str = "") -> None:
+    st.button("", key=f"{verb}-{run.id}{suffix}", icon=icon, help=help, type="tertiary", on_click=on_click)
+
+
+def _on_click(run: Run, action: Action) -> Callable[[], None]:
+    if action.question is not None:
+        return lambda: _ask((run.id, action.verb))
+    return lambda: _act(run, action.verb)
+
+
+def _ask(what: tuple[int, str] | None) -> None:
+    st.session_state[_ASKING] = what
+
+
+def _act(run: Run, verb: str) -> None:
+    """Carry it out; a refusal is said in the backend's words."""
+    _ask(None)
+    try:
+        match verb:
+            case "clone":
+                go("new-run", clone=run.id)
+            case "delete":
+                client().delete_run(run.id)
+            case "first":
+                client().update_run(run.id, RunUpdate(priority=_above_all()))
+            case _:
+                client().command(run.id, verb)
+    except ApiError as refusal:
+        st.toast(explain(refusal), icon=":material/error:")
+    except Unreachable:
+        st.toast("The backend does not answer; nothing was changed\\.", icon=":material/cloud_off:")
+
+
+def _above_all() -> int:
+    """A priority above every waiting run's."""
+    waiting = client().runs(status="queued", limit=200).items
+    return min(_HIGHEST, max(run.priority for run in waiting) + 1) if waiting else 0

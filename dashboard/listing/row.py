@@ -1,0 +1,102 @@
+"""One run in the list: how it stands, how far it is, how good it is."""
+
+import streamlit as st
+
+from backend.contract.records import TERMINAL, Run
+from dashboard.form.paths import get
+from dashboard.format import absolute, ago, count, duration, model_name, number, plain, reading
+from dashboard.listing.actions import show_actions
+from dashboard.listing.sparkline import sparkline
+from dashboard.session import link
+from dashboard.status import look
+
+WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
+_WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])
+_PICK = "pick-"
+_PASS = "eval/pass@1"  # noqa: S105 — a metric's name
+
+
+def picked() -> list[int]:
+    """The runs whose box is ticked, oldest first."""
+    keys = [str(key) for key, ticked in st.session_state.items() if str(key).startswith(_PICK) and ticked is True]
+    return sorted(int(key.removeprefix(_PICK)) for key in keys)
+
+
+def show_run(run: Run) -> None:
+    """The row; an error takes the place of progress and result."""
+    failure = run.error if run.status == "failed" else None
+    with st.container(key=f"row-{run.id}"):
+        widths = _WIDTHS_FAILED if failure else WIDTHS
+        tick, state, name, what, *middle, actions = st.columns(widths, vertical_alignment="center", gap="small")
+        key = f"{_PICK}{run.id}"
+        tick.checkbox(f"Select run {run.id}", key=key, label_visibility="collapsed", persist_state="page")
+        place = f" {run.queue_position}" if run.queue_position else ""
+        state.markdown(f"{look(run).markdown}:gray[{place}]")
+        with name:
+            link("run", run.name, id=run.id, help=_times(run))
+        tags = "".join(f" :gray-badge[{plain(tag)}]" for tag in run.tags[:3])
+        what.markdown(f":gray[{_recipe(run)}]{tags}")
+        if failure:
+            middle[0].markdown(f":red[{plain(failure.message)}]")
+        else:
+            with middle[0]:
+                _show_progress(run)
+            with middle[1]:
+                _show_result(run)
+        with actions:
+            show_actions(run)
+
+
+def _recipe(run: Run) -> str:
+    source = get(run.config, "model.source")
+    parts = (run.config.get("recipe") or run.kind, model_name(str(source)) if source else None)
+    return " · ".join(plain(str(part)) for part in parts if part)
+
+
+def _times(run: Run) -> str:
+    lines = [f"created {ago(run.created_at)} ({absolute(run.created_at)})"]
+    if run.started_at:
+        lines.append(f"started {ago(run.started_at)}")
+    if run.finished_at:
+        lines.append(f"ended {ago(run.finished_at)}")
+    if run.worker:
+        lines.append(f"worker {run.worker}")
+    return plain(" · ".join(lines))
+
+
+def _show_progress(run: Run) -> None:
+    progress = run.progress
+    steps = f"{count(progress.step)} / {count(progress.total_steps)}"
+    if run.status in TERMINAL:
+        done = f"{count(progress.step)} steps" if run.status == "finished" else f"{steps} steps"
+        took = (
+            duration((run.finished_at - run.started_at).total_seconds()) if run.finished_at and run.started_at else None
+        )
+        st.caption(f"{done} · {took}" if took else done)
+    elif run.status == "queued" and not progress.step:
+        st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
+    else:
+        left = f" · {duration(progress.eta_seconds)} left" if progress.eta_seconds and run.status == "running" else ""
+        share = progress.step / progress.total_steps if progress.total_steps else 0.0
+        st.progress(min(1.0, share), text=f":small[{steps}{left}{_phase(run)}]")
+
+
+def _phase(run: Run) -> str:
+    """What happens inside the step, so that a long one is no still picture."""
+    progress = run.progress
+    if run.status != "running" or not progress.phase or progress.done is None or not progress.total:
+        return ""
+    return f" :gray[· {plain(progress.phase)} {count(progress.done)} of {count(progress.total)}]"
+
+
+def _show_result(run: Run) -> None:
+    """The latest reward with its course; for an ended run what it learned on held-out items."""
+    if run.status in TERMINAL and run.summary.get(_PASS) is not None:
+        first, last = reading(run.summary, f"{_PASS}:first"), number(run.summary[_PASS])
+        st.markdown(f":gray[pass@1] {first} → **{last}**")
+    elif "reward" in run.summary:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
+            st.markdown(f":gray[reward] **{reading(run.summary, 'reward')}**", width="content")
+            drawn = sparkline(run.reward_sparkline)
+            if drawn:
+                st.image(drawn, width=96)

@@ -1,0 +1,146 @@
+"""New run: recipe cards, the form, and beside it what the run would do."""
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Catalog, Message, Preflight
+from dashboard.form import draft as drafts
+from dashboard.form.draft import Draft
+from dashboard.form.exchange import show_yaml
+from dashboard.form.fields import Form
+from dashboard.form.preflight import check, show_preflight
+from dashboard.form.recipes import show_recipes
+from dashboard.form.schema import Record, read_schema
+from dashboard.form.sections import essential_paths, show_essentials, show_sections, suggestions
+from dashboard.format import plain
+from dashboard.session import client, explain, go, guard, link
+
+
+@st.cache_data(ttl=300, max_entries=1, show_spinner=False)
+def load_catalog() -> Catalog:
+    """Recipes, models and schemas; they change only with the backend's version."""
+    return client().catalog()
+
+
+def fill_from_address(draft: Draft, catalog: Catalog, schema: Record) -> None:
+    """Take the start that the address names, once: a clone, a checkpoint, a recipe, or the first recipe of all."""
+    query = st.query_params
+    origin = next((f"{name}={query[name]}" for name in ("clone", "from", "recipe") if name in query), None)
+    if draft.config and origin in (None, draft.origin):
+        return
+    draft.origin = origin
+    kind, _, value = (origin or "").partition("=")
+    start = drafts.origin_checkpoint(value) if kind == "from" else None
+    if start is not None:
+        draft.fill_from_run(client().run(start[0]), schema, checkpoint=start[1])
+    elif kind == "clone" and value.isdecimal():
+        draft.fill_from_run(client().run(int(value)), schema)
+    else:
+        choose_recipe(draft, catalog, schema, value if kind == "recipe" else None)
+
+
+def choose_recipe(draft: Draft, catalog: Catalog, schema: Record, recipe_id: str | None) -> None:
+    """Fill the form with a recipe; the first one where no such recipe is known."""
+    recipe = next((one for one in catalog.recipes if one.id == recipe_id), catalog.recipes[0])
+    draft.fill(recipe.config, schema)
+    draft.parent_id = None
+
+
+def show_page() -> None:
+    """Lay the page."""
+    draft = drafts.current()
+    with guard():
+        catalog = load_catalog()
+        schema = read_schema(catalog.schemas["grpo"])
+        fill_from_address(draft, catalog, schema)
+
+    def pick(recipe_id: str) -> None:
+        choose_recipe(draft, catalog, schema, recipe_id)
+        draft.origin = f"recipe={recipe_id}"
+        st.query_params.from_dict({"recipe": recipe_id})
+
+    heading, exchange = st.columns([5, 1], vertical_alignment="center")
+    heading.subheader("New run")
+    if exchange.button("YAML", icon=":material/swap_vert:", width="stretch", help="Export or import the configuration"):
+        show_yaml(draft, schema)
+    recipe = draft.get("recipe")
+    show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
+    written, beside = st.columns([2.35, 1], gap="medium")
+    with beside, st.container(key="preflight", border=True):
+        preflight = check(draft)
+        if preflight is not None:
+            show_preflight(draft, preflight)
+        show_start(draft, preflight)
+    with written:
+        show_origin(draft)
+        form = Form(draft, by_field(preflight), suggestions(catalog, draft), essential_paths())
+        show_essentials(form, schema)
+        show_sections(form, schema)
+
+
+def by_field(preflight: Preflight | None) -> dict[str, list[Message]]:
+    """The messages at their fields."""
+    found: dict[str, list[Message]] = {}
+    for message in preflight.messages if preflight else []:
+        if message.field:
+            found.setdefault(message.field, []).append(message)
+    return found
+
+
+def show_origin(draft: Draft) -> None:
+    """Where the form's values come from, if from another run, and what could not be taken over."""
+    if draft.parent_id is not None:
+        link("run", f"Filled from run {draft.parent_id}", icon=":material/content_copy:", id=draft.parent_id)
+    if draft.left_out:
+        names = ", ".join(draft.left_out)
+        st.info(plain(f"This version does not know these fields, and left them out: {names}"), icon=":material/info:")
+
+
+def show_start(draft: Draft, preflight: Preflight | None) -> None:
+    """Name, tags, and the button; when it cannot be pressed, the reason."""
+    st.text_input(
+        "Name",
+        draft.name,
+        max_chars=200,
+        key=draft.key("name"),
+        placeholder="made from recipe and model if empty",
+        on_change=lambda: setattr(draft, "name", st.session_state[draft.key("name")]),
+    )
+    st.multiselect(
+        "Tags",
+        draft.tags,
+        default=draft.tags,
+        key=draft.key("tags"),
+        accept_new_options=True,
+        placeholder="type and press Enter",
+        on_change=lambda: setattr(draft, "tags", list(st.session_state[draft.key("tags")])),
+    )
+    errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0
+    ready = preflight is not None and preflight.ok and not errors
+    if st.button("Start run", type="primary", icon=":material/play_arrow:", width="stretch", disabled=not ready):
+        start(draft)
+    if preflight is not None and not ready:
+        st.caption(f":red[{'One error is' if errors == 1 else f'{errors} errors are'} to be mended first]")
+
+
+def start(draft: Draft) -> None:
+    """Queue the run and go to its page; a refusal leaves the form as it is."""
+    try:
+        run = client().create_run(
+            draft.config,
+            name=draft.name.strip() or None,
+            tags=draft.tags,
+            parent_id=draft.parent_id,
+            idempotency_key=draft.submission_key(),
+        )
+    except ApiError as refusal:
+        st.error(explain(refusal), icon=":material/error:")
+        return
+    except Unreachable:
+        st.error("The backend does not answer. Press Start again once it is up: it makes one run, not two.")
+        return
+    drafts.discard()
+    go("run", id=run.id)
+
+
+show_page()

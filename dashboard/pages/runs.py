@@ -1,0 +1,83 @@
+"""Runs, the home page: what is going on, what is next, what came out."""
+
+import streamlit as st
+
+from backend.contract.records import TERMINAL, Page, Run
+from dashboard.listing.filters import Filters, show_filters, show_pages
+from dashboard.listing.row import picked, show_run
+from dashboard.session import go, guard, link
+
+_ORDER = {"running": 0, "queued": 1, "paused": 2}
+
+
+def show_page() -> None:
+    """Lay the page: tools, live runs (which tick), ended runs (which do not), pages."""
+    with guard():
+        with st.container(horizontal=True, vertical_alignment="center", key="tools"):
+            if st.button("New run", type="primary", icon=":material/add:"):
+                go("new-run")
+            compare = st.container(width="content", key="compare")
+            st.space("stretch")
+            filters = show_filters()
+        page = filters.fetch()
+    ended = [run for run in page.items if run.status in TERMINAL]
+    if not page.items:
+        show_empty(filters)
+    show_live(filters, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
+    for run in ended:
+        show_run(run)
+    show_pages(filters, page)
+
+
+@st.fragment(run_every=2)
+def show_live(filters: Filters, ended: frozenset[int], idle: bool, compare: st.delta_generator.DeltaGenerator) -> None:
+    """The runs that still change, read anew; the whole page follows once another run has ended or appeared."""
+    with guard():
+        page = filters.fetch()
+    if frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
+        st.rerun()
+    live = live_first(page)
+    if idle != (not live):
+        st.rerun()
+    with compare:
+        show_compare()
+    for run in live:
+        show_run(run)
+
+
+def live_first(page: Page[Run]) -> list[Run]:
+    """Running, then queued as they will start, then paused."""
+    live = [run for run in page.items if run.status not in TERMINAL]
+    return sorted(live, key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
+
+
+def show_compare() -> None:
+    """The way to the charts of the chosen runs."""
+    runs = picked()
+    label = f"Compare {len(runs)} selected" if runs else "Compare selected"
+    if len(runs) < 2:
+        st.page_link(
+            "pages/compare.py",
+            label=label,
+            icon=":material/stacked_line_chart:",
+            disabled=True,
+            help="Tick two runs or more",
+        )
+    else:
+        link("compare", label, icon=":material/stacked_line_chart:", runs=",".join(map(str, runs)))
+
+
+def show_empty(filters: Filters) -> None:
+    """What will appear here, and how to make it appear."""
+    with st.container(border=True, horizontal_alignment="center", key="empty"):
+        if filters.any:
+            st.markdown("**No run matches these filters\\.**")
+            link("runs", "Show all runs", icon=":material/filter_alt_off:")
+        else:
+            st.markdown(
+                "**No runs yet\\.** Each run will have a row here: its state, its progress, its reward as it learns\\."
+            )
+            link("new-run", "Start the first run", icon=":material/add:")
+
+
+show_page()

@@ -1,0 +1,74 @@
+"""Workers: who trains, on what, and how to add another."""
+
+import streamlit as st
+
+from backend.contract.records import Worker
+from dashboard.format import duration, plain, size
+from dashboard.session import client, guard, link, settings
+
+_SHOW_TOKEN = "show-token"  # noqa: S105 — a widget's key
+
+
+def show_page() -> None:
+    """Lay the page."""
+    st.subheader("Workers")
+    show_workers()
+    show_how_to_add()
+
+
+@st.fragment(run_every=3)
+def show_workers() -> None:
+    """Every worker seen in the last day, those that live first."""
+    with guard():
+        workers = client().workers()
+    if not workers:
+        st.info(
+            "No worker has been here yet. Once one is started, it stands here with its device, its memory and the run it "
+            "trains; queued runs wait for it.",
+            icon=":material/memory:",
+        )
+    for worker in sorted(workers, key=lambda one: (not one.alive, one.name)):
+        show_worker(worker)
+
+
+def show_worker(worker: Worker) -> None:
+    """One worker's machine, work and last sign of life."""
+    with st.container(border=True, key=f"worker-{worker.name}"):
+        state, device, work, seen = st.columns([2.2, 2.6, 2.6, 1.8], vertical_alignment="center")
+        state.markdown(f"{_state(worker)}  \n**{plain(worker.name)}**")
+        memory = f" · {size(worker.memory_bytes)}" if worker.memory_bytes else ""
+        versions = " · ".join(f"{name} {version}" for name, version in worker.versions.items())
+        device.markdown(f"{plain(worker.device)}{memory}  \n:small[:gray[{plain(versions)}]]")
+        with work:
+            if worker.run_id is None:
+                st.caption("waits for a run" if worker.alive else "")
+            else:
+                link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
+        seen.caption(f"last heartbeat {_heartbeat(worker.seconds_since_seen)}")
+
+
+def _state(worker: Worker) -> str:
+    if not worker.alive:
+        return ":gray[:material/do_not_disturb_on: away]"
+    return ":blue[:material/play_circle: busy]" if worker.run_id is not None else ":green[:material/check_circle: idle]"
+
+
+def _heartbeat(seconds: float) -> str:
+    return "just now" if seconds < 5 else f"{duration(seconds)} ago"
+
+
+def show_how_to_add() -> None:
+    """The command for one more, on this machine or another."""
+    st.markdown("#### Start another worker")
+    st.caption(
+        "On any machine that has Groupscope installed and reaches this backend. A GPU is found by itself; each worker "
+        "trains one run at a time."
+    )
+    shown = st.toggle("Show the token in the command", key=_SHOW_TOKEN)
+    token = settings().secret() if shown else "<token>"
+    st.code(f"groupscope worker --backend {settings().backend_url} --token {token}", language="bash")
+    if not shown:
+        st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
+
+
+show_page()
