@@ -41,6 +41,12 @@ class Format(_Function):
         description="The tags in their order: think, answer means <think>…</think><answer>…</answer>.",
     )
 
+    @model_validator(mode="after")
+    def _each_once(self) -> "Format":
+        if len(set(self.tags)) != len(self.tags):
+            raise ValueError(f"tags {self.tags} name one twice, and each must occur once; name each once")
+        return self
+
 
 class Length(_Function):
     """1 inside the bounds, falling in a straight line to 0 over the ramp outside them."""

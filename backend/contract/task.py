@@ -20,6 +20,12 @@ class _Prompted(Frozen):
         "chat", description="chat: through the tokenizer's chat template where it has one. raw: the text as it stands."
     )
 
+    @model_validator(mode="after")
+    def _has_a_chat(self) -> "_Prompted":
+        if self.system_prompt and self.prompt_format == "raw":
+            raise ValueError("a raw prompt has no system message; clear system_prompt or choose the format chat")
+        return self
+
 
 class Arithmetic(_Prompted):
     """Sums, differences and products of whole numbers, where precedence matters: 2 + 2 x 6 is 14, not 24."""
