@@ -1,0 +1,183 @@
+"""The update."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from worker_models import random_policy, roll_out, tiny_policy
+
+from backend.contract.algorithm import Algorithm, Clip, Kl, PolicyGradient
+from backend.contract.config import GrpoConfig, Optimizer, Sampling
+from worker.errors import RunFailure
+from worker.learner import Learner
+from worker.micro_batches import micro_batch_rows
+from worker.policy.policy import Policy
+from worker.rollout.rollout import Rollout
+from worker.rollout.sampler import Completion
+
+ROWS = 12
+
+
+def ragged() -> Rollout:
+    """Four prompts of different length, with three completions each, one of a single token."""
+    generator = torch.Generator().manual_seed(1)
+
+    def ids(count: int) -> list[int]:
+        return torch.randint(1, 64, (count,), generator=generator).tolist()
+
+    completions = [
+        Completion(ids(1 + (5 * row) % 9), finish_reason="length" if row % 4 == 0 else "stop") for row in range(ROWS)
+    ]
+    completions = [replace(completion, logprobs=[-1.0] * len(completion.ids)) for completion in completions]
+    return Rollout([], [], [ids(count) for count in (3, 9, 1, 5)], 3, completions)
+
+
+def advantages() -> torch.Tensor:
+    return torch.linspace(-1.5, 1.5, ROWS, dtype=torch.float64)
+
+
+def configured(tokens: int = 8192, **algorithm: object) -> GrpoConfig:
+    return GrpoConfig(
+        algorithm=Algorithm.model_validate(algorithm),
+        sampling=Sampling(max_new_tokens=9),
+        optimizer=Optimizer(micro_batch_tokens=tokens, learning_rate=1e-3, max_grad_norm=1e6),
+    )
+
+
+def gradients(policy: Policy) -> torch.Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in policy.parameters() if parameter.grad is not None])
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant"])
+@pytest.mark.parametrize("ratio", ["token", "sequence_mean", "sequence_product"])
+def test_no_split_into_micro_batches_changes_loss_or_gradient(aggregation: str, ratio: str) -> None:
+    results = []
+    for tokens in (16, 40, 8192):
+        policy = random_policy()
+        config = configured(tokens, aggregation=aggregation, ratio=ratio, entropy_bonus=0.1, updates_per_batch=2)
+        trained = torch.tensor([row % 5 != 0 for row in range(ROWS)])
+        update = Learner(policy, config).update(0, ragged(), advantages(), trained)
+        results.append((update.metrics, gradients(policy)))
+    for metrics, gradient in results[1:]:
+        assert torch.allclose(gradient, results[0][1], rtol=0, atol=1e-6)
+        for name, value in metrics.items():
+            assert value == pytest.approx(results[0][0][name], abs=1e-6), name
+
+
+def test_on_policy_the_ratio_is_exactly_1_and_the_loss_0_but_the_gradient_is_not() -> None:
+    policy = random_policy()
+    signs = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64).repeat(4)
+    update = Learner(policy, configured(kl={"beta": 0.0})).update(
+        0, ragged(), signs, torch.ones(ROWS, dtype=torch.bool)
+    )
+    assert update.metrics["ratio_mean"] == 1
+    assert update.metrics["clip_ratio/low_mean"] == update.metrics["clip_ratio/high_mean"] == 0
+    assert update.metrics["loss"] == pytest.approx(0, abs=1e-12)
+    assert update.metrics["grad_norm"] > 0.01
+
+
+def test_a_second_update_on_a_batch_moves_the_ratio_and_clips() -> None:
+    config = configured(updates_per_batch=4, surrogate=Clip(epsilon_low=0.01, epsilon_high=0.01).model_dump())
+    update = Learner(random_policy(), config).update(0, ragged(), advantages(), torch.ones(ROWS, dtype=torch.bool))
+    assert update.metrics["clip_ratio/low_mean"] > 0
+    assert update.metrics["clip_ratio/high_mean"] > 0
+
+
+def test_the_loss_is_the_formula_computed_row_by_row() -> None:
+    policy, rollout = random_policy(), ragged()
+    update = Learner(policy, configured()).update(0, rollout, advantages(), torch.ones(ROWS, dtype=torch.bool))
+    expected = 0.0
+    tokens = update.tokens
+    assert tokens.kl is not None
+    for row, completion in enumerate(rollout.completions_R):
+        length = len(completion.ids)
+        surrogate = [-float(advantages()[row])] * length  # the ratio is 1
+        expected += (
+            sum(s + 0.04 * float(k) for s, k in zip(surrogate, tokens.kl[row, :length], strict=True)) / length / ROWS
+        )
+    assert update.metrics["loss"] == pytest.approx(expected, rel=1e-5)
+    assert update.metrics["kl"] > 0
+
+
+def test_the_policy_gradient_equals_the_clipped_surrogates_on_policy() -> None:
+    found = []
+    for surrogate in (Clip(), PolicyGradient()):
+        policy = random_policy()
+        config = configured(surrogate=surrogate.model_dump(), kl=Kl(beta=0).model_dump())
+        Learner(policy, config).update(0, ragged(), advantages(), torch.ones(ROWS, dtype=torch.bool))
+        found.append(gradients(policy))
+    assert torch.allclose(found[0], found[1], atol=1e-9)
+
+
+def test_a_completion_left_out_of_the_loss_moves_nothing() -> None:
+    changed, found = ragged(), []
+    changed.completions_R[0].ids[0] = 63 - changed.completions_R[0].ids[0]
+    trained = torch.ones(ROWS, dtype=torch.bool)
+    trained[0] = False
+    for rollout in (ragged(), changed):
+        policy = random_policy()
+        Learner(policy, configured()).update(0, rollout, advantages(), trained)
+        found.append(gradients(policy))
+    assert torch.equal(found[0], found[1])
+
+
+def test_a_gradient_that_is_not_finite_is_not_applied_and_ends_the_run_when_it_stays() -> None:
+    policy = random_policy()
+    learner = Learner(policy, configured())
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    broken = advantages()
+    broken[2] = math.inf
+    for step in range(2):
+        assert not learner.update(step, ragged(), broken, torch.ones(ROWS, dtype=torch.bool)).applied
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    with pytest.raises(RunFailure, match="3 steps in a row"):
+        learner.update(2, ragged(), broken, torch.ones(ROWS, dtype=torch.bool))
+
+
+def test_micro_batches_hold_every_row_once_and_keep_to_the_budget() -> None:
+    rollout = ragged()
+    prompts = [rollout.prompt_of(row) for row in range(ROWS)]
+    completions = [completion.ids for completion in rollout.completions_R]
+    parts = micro_batch_rows(prompts, completions, 30)
+    assert sorted(row for part in parts for row in part) == list(range(ROWS))
+    for part in parts:
+        width = max(len(prompts[row]) for row in part) + max(len(completions[row]) for row in part)
+        assert len(part) == 1 or len(part) * width <= 30
+
+
+@pytest.mark.parametrize(("schedule", "expected"), [("constant", [0.5, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.25])])
+def test_the_learning_rate_warms_up_and_falls(schedule: str, expected: list[float]) -> None:
+    config = GrpoConfig.model_validate(
+        {"optimizer": {"learning_rate": 1.0, "schedule": schedule, "warmup_steps": 2}, "budget": {"steps": 6}}
+    )
+    learner = Learner(random_policy(), config)
+    assert [learner.learning_rate(step) for step in (0, 2, 3, 5)] == pytest.approx(expected)
+
+
+def test_adapters_train_and_the_reference_is_the_model_without_them() -> None:
+    config = GrpoConfig.model_validate(
+        {"model": {"lora": {"rank": 4, "alpha": 8}}, "sampling": {"prompts_per_step": 2, "group_size": 4}}
+    )
+    policy = tiny_policy(config.model)
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    signs = torch.tensor([1.0, -1.0]).repeat(4)
+    first = learner.update(0, rollout, signs, torch.ones(8, dtype=torch.bool))
+    second = learner.update(1, rollout, signs, torch.ones(8, dtype=torch.bool))
+    assert first.metrics["kl"] == pytest.approx(0, abs=1e-6)
+    assert second.metrics["kl"] > 0
+    assert sum(parameter.numel() for parameter in policy.parameters()) < 100_000
+
+
+def test_gradient_checkpointing_changes_memory_not_the_gradient() -> None:
+    found = []
+    for checkpointing in (False, True):
+        config = GrpoConfig.model_validate(
+            {"model": {"gradient_checkpointing": checkpointing}, "sampling": {"prompts_per_step": 2, "group_size": 4}}
+        )
+        policy = tiny_policy(config.model)
+        Learner(policy, config).update(
+            0, roll_out(policy, config), torch.tensor([1.0, -1.0]).repeat(4), torch.ones(8, dtype=torch.bool)
+        )
+        found.append(gradients(policy))
+    assert torch.allclose(found[0], found[1], atol=1e-6)

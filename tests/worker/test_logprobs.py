@@ -1,0 +1,60 @@
+"""Log-probabilities rest on nothing but the model: not on padding, order, or company in the batch."""
+
+import pytest
+import torch
+from worker_models import CPU, random_policy, roll_out, tiny_policy
+
+from backend.contract.config import GrpoConfig, Sampling
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+
+PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8, 9], [5, 6, 7]]
+COMPLETIONS = [[10, 11, 12, 13], [14, 15], [16], [17, 18, 19]]
+
+
+def plain(policy: Policy, prompt: list[int], completion: list[int], temperature: float) -> torch.Tensor:
+    """One row alone, through transformers, without any padding."""
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([prompt + completion])).logits[0].float()
+    logprobs = (logits / temperature).log_softmax(-1)
+    return torch.stack([logprobs[len(prompt) - 1 + t, token] for t, token in enumerate(completion)])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float) -> None:
+    policy = random_policy(dtype=torch.float32)
+    with torch.no_grad():
+        values = policy.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=temperature)
+    for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
+        expected = plain(policy, prompt, completion, temperature)
+        assert (values.logprob_R_T[row, : len(completion)] - expected).abs().max() < 1e-4
+        assert not values.logprob_R_T[row, len(completion) :].any()
+
+
+def test_what_the_sampler_saw_equals_a_plain_forward_with_shared_prompts() -> None:
+    policy = tiny_policy(reference=False)
+    rollout = roll_out(policy, GrpoConfig(sampling=Sampling(prompts_per_step=3, group_size=5, temperature=1.3)))
+    for row, completion in enumerate(rollout.completions_R):
+        expected = plain(policy, rollout.prompt_of(row), completion.ids, 1.3)
+        assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
+
+
+def test_entropy_is_that_of_the_distribution() -> None:
+    policy = random_policy(dtype=torch.float32)
+    with torch.no_grad():
+        values = policy.logprobs(TokenBatch.of(PROMPTS[:1], COMPLETIONS[:1], CPU), temperature=1.0)
+        logits = policy.model(input_ids=torch.tensor([PROMPTS[0] + COMPLETIONS[0]])).logits[0]
+    for t in range(len(COMPLETIONS[0])):
+        expected = torch.distributions.Categorical(logits=logits[len(PROMPTS[0]) - 1 + t]).entropy()
+        assert values.entropy_R_T[0, t] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_reference_is_the_weights_at_step_0() -> None:
+    policy = tiny_policy()
+    batch = TokenBatch.of([[259, 48]], [[261, 50]], CPU)
+    before = policy.reference_logprobs(batch, temperature=1.0).logprob_R_T
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.mul_(1.01)
+        assert not torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, before)
+    assert torch.equal(policy.reference_logprobs(batch, temperature=1.0).logprob_R_T, before)

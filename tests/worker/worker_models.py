@@ -1,0 +1,72 @@
+"""The tiny model, its task and a rollout: what the worker's tests look at."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from backend.contract.config import Decoding, GrpoConfig
+from backend.contract.model import Model
+from backend.contract.task import Arithmetic
+from worker.policy.policy import Policy, load_policy
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.rollout.draws import Draws
+from worker.rollout.rollout import Rollout
+from worker.rollout.sampler import sample
+from worker.tasks.items import Item
+from worker.tasks.loading import load_items
+
+CPU = torch.device("cpu")
+
+
+def tiny_policy(model: Model | None = None, *, reference: bool = True) -> Policy:
+    """The shipped model, ready to train."""
+    config = model or Model()
+    source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
+    return load_policy(config, source, CPU, reference=reference)
+
+
+def random_policy(vocabulary: int = 64, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Policy:
+    """A small model with random weights, in float64 where exactness is the point; its tokenizer is the tiny one's."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+    )
+    model = LlamaForCausalLM(config).to(dtype)
+    policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32")
+    reference = LlamaForCausalLM(config).to(dtype)
+    reference.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    policy.set_reference(reference)
+    return policy
+
+
+def items(count: int) -> Sequence[Item]:
+    """Some arithmetic problems."""
+    return load_items(Arithmetic(), fetch_upload=lambda _: b"").train[:count]
+
+
+def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequence[Item] | None = None) -> Rollout:
+    """One rollout of a configuration."""
+    asked = asked or items(config.sampling.prompts_per_step)
+    prompts = [policy.encode(item) for item in asked]
+    decoding: Decoding = config.sampling
+    completions = sample(
+        policy,
+        [ids for _, ids in prompts],
+        group_size=config.sampling.group_size,
+        decoding=decoding,
+        draws=Draws(config.budget.seed, "train", step),
+    )
+    return Rollout(
+        asked, [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size, completions
+    )
