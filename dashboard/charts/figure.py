@@ -1,0 +1,54 @@
+"""A figure: a Vega-Lite specification and its data, apart, so that new data moves the lines and rebuilds nothing.
+
+The browser rebuilds a chart whose specification changed and only redraws one whose data changed. Specifications are therefore
+functions of what stays (labels, colours, the number of steps), and are remembered.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import altair as alt
+import pandas as pd
+
+from backend.contract.base import Json
+
+Spec: TypeAlias = dict[str, Json]
+PICKED = "picked"  # the selection that a click on a step makes
+
+
+class Figure(NamedTuple):
+    """What `components.chart.show` draws."""
+
+    spec: Spec
+    data: pd.DataFrame
+
+
+def specification(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Spec:
+    """The chart as Vega-Lite, without data; its sizes are its own, not the library's defaults."""
+    spec: Spec = chart.to_dict()
+    return {key: value for key, value in spec.items() if key != "config"}
+
+
+def canvas() -> alt.Chart:
+    """A chart whose data comes later, under the name that Streamlit gives it."""
+    return alt.Chart(alt.NamedData(name="source"))
+
+
+def colour(colours: Mapping[str, str], *, legend: bool) -> alt.Color:
+    """Labels in their colours; labels without points keep their place in the legend."""
+    return alt.Color(
+        "label:N",
+        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+        legend=alt.Legend(
+            orient="top",
+            title=None,
+            symbolType="stroke",
+            symbolOpacity=1,
+            symbolStrokeWidth=3,
+            padding=0,
+            offset=4,
+            columns=5,
+        )
+        if legend
+        else None,
+    )

@@ -1,0 +1,109 @@
+"""One group at a glance: its rewards on a line, and as squares small enough for a table."""
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import altair as alt
+import pandas as pd
+
+from backend.contract.records import CompletionData
+from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
+
+_CELL, _GAP, _TALL, _MARGIN = 11, 3, 16, 6  # the margin fills the height of a row, to which pictures are scaled
+
+
+def strip_figure(completions: Sequence[CompletionData], mean: float | None, std: float | None) -> Figure:
+    """Each completion as a dot at its reward, equal ones above each other; the group's mean as a line, ±1 std as a band."""
+    scale = advantage_scale([completion.advantage for completion in completions])
+    height: Counter[float] = Counter()
+    rows = []
+    for completion in completions:
+        if completion.reward is None:
+            continue
+        height[completion.reward] += 1
+        rows.append(
+            {
+                "completion": completion.index + 1,
+                "reward": completion.reward,
+                "advantage": completion.advantage,
+                "level": height[completion.reward],
+                "colour": advantage_colour(completion.advantage, scale),
+            }
+        )
+    columns = ["completion", "reward", "advantage", "level", "colour"]
+    return Figure(_strip_spec(mean, std, max(height.values(), default=1)), pd.DataFrame(rows, columns=columns))
+
+
+@lru_cache(maxsize=64)
+def _strip_spec(mean: float | None, std: float | None, levels: int) -> Spec:
+    x = alt.X(
+        "reward:Q", title="reward", scale=alt.Scale(nice=True, zero=False, padding=24), axis=alt.Axis(tickCount=8)
+    )
+    y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[0.3, levels + 0.7]))
+    layers: list[alt.Chart] = []
+    if mean is not None:
+        statistics = alt.InlineData(values=[{"low": mean - (std or 0), "mean": mean, "high": mean + (std or 0)}])
+        layers.append(
+            alt.Chart(statistics)
+            .mark_rect(color=NEUTRAL, opacity=0.16)
+            .encode(x=alt.X("low:Q", title="reward"), x2="high:Q")
+        )
+        layers.append(
+            alt.Chart(statistics).mark_rule(color=NEUTRAL, strokeWidth=2).encode(x=alt.X("mean:Q", title="reward"))
+        )
+    dots = canvas().encode(x=x, y=y)
+    layers.append(
+        dots.mark_circle(size=260, opacity=1).encode(
+            color=alt.Color("colour:N", scale=None),
+            tooltip=[
+                alt.Tooltip("completion:Q", title="completion"),
+                alt.Tooltip("reward:Q", title="reward", format=".4~g"),
+                alt.Tooltip("advantage:Q", title="advantage", format="+.3f"),
+            ],
+        )
+    )
+    layers.append(dots.mark_text(color="white", fontSize=10).encode(text="completion:Q"))
+    return specification(alt.layer(*layers).properties(height=64 + 22 * min(levels, 8)))
+
+
+def advantage_scale(advantages: Sequence[float | None]) -> float:
+    """The largest advantage there: it gets the full colour."""
+    return max((abs(advantage) for advantage in advantages if advantage is not None), default=0.0)
+
+
+def reward_squares(rewards: Sequence[float | None], advantages: Sequence[float | None], low: float, high: float) -> str:
+    """A small picture, as a data address: a square for each completion, filled as high as its reward between the bounds.
+
+    Blue was reinforced, orange discouraged, grey neither; a cross has no reward.
+    """
+    scale = advantage_scale(advantages)
+    cells = "".join(
+        _square(place * (_CELL + _GAP) + 1, reward, advantage_colour(advantage, scale), low, high)
+        for place, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True))
+    )
+    width = len(rewards) * (_CELL + _GAP) + 1
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_TALL + 2 * _MARGIN}">{cells}</svg>'
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _square(x: int, reward: float | None, colour: str, low: float, high: float) -> str:
+    if reward is None:
+        return f'<path d="M{x} {_MARGIN + 2}l{_CELL} {_CELL}M{x + _CELL} {_MARGIN + 2}l-{_CELL} {_CELL}" stroke="{UNSCORED}" stroke-width="2"/>'
+    share = (reward - low) / (high - low) if high > low else 0.0
+    filled = round(max(0.0, min(1.0, share)) * _TALL, 1)
+    return (
+        f'<rect x="{x}" y="{_MARGIN}" width="{_CELL}" height="{_TALL}" fill="{colour}" fill-opacity="0.15" stroke="{colour}"/>'
+        f'<rect x="{x}" y="{_MARGIN + _TALL - filled}" width="{_CELL}" height="{filled}" fill="{colour}"/>'
+    )
+
+
+def swatch(colour: str) -> str:
+    """A run's colour as a small picture, for a table that serves as the legend."""
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="28" height="14">'
+        f'<rect y="5" width="28" height="4" rx="2" fill="{colour}"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

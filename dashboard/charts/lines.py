@@ -1,0 +1,113 @@
+"""Metrics as lines: a smooth line over a faint raw one, a cursor, and steps that can be clicked."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import altair as alt
+
+from dashboard.charts.figure import PICKED, Spec, canvas, colour, specification
+
+SHARE = "~%"  # the axis format of shares
+AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
+
+
+class Look(NamedTuple):
+    """What stays the same while a chart's data grows. `colours` pairs labels with colours; domains may be open."""
+
+    colours: tuple[tuple[str, str], ...]
+    axis: str = "~g"
+    x_title: str = "step"
+    x_axis: str = "~s"
+    x_domain: tuple[float, float] | None = None
+    from_zero: bool = False
+    log: bool = False
+    dots: bool = False
+    legend: bool = True
+    pickable: bool = False
+    mark: int | None = None  # a step to mark with a line
+    height: int = 190
+
+
+@lru_cache(maxsize=512)
+def line_spec(look: Look) -> Spec:
+    """Lines over columns x, value, smooth, label, metric, step."""
+    base = _base(look)
+    smooth = base.encode(y=_y("smooth", look))
+    hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
+    points = (
+        smooth.mark_point(filled=True, size=55)
+        .encode(
+            opacity=alt.value(1) if look.dots else alt.condition(hover, alt.value(1), alt.value(0)),
+            tooltip=[
+                alt.Tooltip("step:Q", title="step", format=","),
+                alt.Tooltip("value:Q", title="value", format=".4~g"),
+                alt.Tooltip("smooth:Q", title="smoothed", format=".4~g"),
+                alt.Tooltip("metric:N", title="metric"),
+                alt.Tooltip("label:N", title="line"),
+            ],
+        )
+        .add_params(hover)
+    )
+    if look.pickable:
+        points = points.add_params(
+            alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
+        )
+    raw = base.mark_line(opacity=0.28, strokeWidth=1.2).encode(y=_y("value", look))
+    layers = [raw, smooth.mark_line(strokeWidth=2), *_marked(look), points]
+    return specification(alt.layer(*layers).properties(height=look.height))
+
+
+@lru_cache(maxsize=64)
+def stacked_spec(look: Look) -> Spec:
+    """Areas on top of each other, over the same columns."""
+    areas = (
+        _base(look)
+        .mark_area(opacity=0.85)
+        .encode(
+            y=alt.Y("value:Q", stack="zero", title=None, axis=_axis(look)),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("step:Q", title="step", format=","),
+                alt.Tooltip("value:Q", title="seconds", format=".3~g"),
+                alt.Tooltip("metric:N", title="metric"),
+            ],
+        )
+    )
+    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
+    points = (
+        _base(look)
+        .mark_point(opacity=0, size=30)
+        .encode(y=alt.Y("value:Q", stack="zero", title=None), order=alt.Order("order:Q"))
+    )
+    layers = [areas, *_marked(look), points.add_params(picked) if look.pickable else points]
+    return specification(alt.layer(*layers).properties(height=look.height))
+
+
+def _base(look: Look) -> alt.Chart:
+    domain = alt.Undefined if look.x_domain is None else list(look.x_domain)
+    x = alt.X(
+        "x:Q",
+        title=None if look.x_title == "step" else look.x_title,
+        scale=alt.Scale(domain=domain, nice=False, zero=False),
+        axis=alt.Axis(grid=False, tickCount=6, format=look.x_axis),
+    )
+    return canvas().encode(x=x, color=colour(dict(look.colours), legend=look.legend and len(look.colours) > 1))
+
+
+def _y(field: str, look: Look) -> alt.Y:
+    # a share that stays 0 lies at the bottom of its axis, not in the middle of it
+    domain = alt.DomainUnionWith(unionWith=[0, 0.02]) if look.axis == SHARE and look.from_zero else alt.Undefined
+    scale = alt.Scale(type="log") if look.log else alt.Scale(zero=look.from_zero, nice=True, domain=domain)
+    return alt.Y(f"{field}:Q", title=None, scale=scale, axis=_axis(look))
+
+
+def _axis(look: Look) -> alt.Axis:
+    return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=look.axis)
+
+
+def _marked(look: Look) -> list[alt.Chart]:
+    """A line at the step that a person chose."""
+    if look.mark is None:
+        return []
+    rule = alt.Chart(alt.InlineData(values=[{"mark": look.mark}]))
+    return [rule.mark_rule(strokeDash=[4, 3], opacity=0.7, color="gray").encode(x="mark:Q")]

@@ -1,0 +1,154 @@
+"""What each metric means, in words: its title, how it is written, which way is better, and what healthy looks like."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A metric for people. `axis` is the number format of its axis (d3)."""
+
+    title: str
+    help: str
+    better: Better | None = None
+    axis: str = "~g"
+
+
+_SHARE = "~%"
+_MEANINGS: dict[str, Meaning] = {
+    "reward": Meaning(
+        "Reward",
+        "Mean total reward of the step's completions. Healthy: it rises, then levels off. It jumps up and down because each "
+        "step asks other prompts; follow the smooth line.",
+        "higher",
+    ),
+    "reward_std": Meaning(
+        "Reward std over the batch", "Standard deviation of the reward over all completions of the step."
+    ),
+    "group_reward_std": Meaning(
+        "Spread inside groups",
+        "Mean of the groups' reward standard deviations: how much a group's completions differ in reward, which is all that "
+        "GRPO learns from. Healthy: clearly above 0 while the reward still rises; it falls when most prompts are solved.",
+    ),
+    "frac_reward_zero_std": Meaning(
+        "Dead groups",
+        "Share of groups in which every completion got the same reward, so that all advantages are 0 and nothing is learned "
+        "from them. Healthy: below half. Many: the prompts are too easy or too hard, or the groups too small.",
+        "lower",
+        _SHARE,
+    ),
+    "frac_unscored": Meaning(
+        "Unscored completions",
+        "Share of completions that a reward function could not score. Healthy: 0.",
+        "lower",
+        _SHARE,
+    ),
+    "kl": Meaning(
+        "KL to the reference",
+        "How far the policy has moved from the reference, in nats per token. Healthy: a slow rise. A sudden jump often comes "
+        "before the texts break down: lower the learning rate or raise beta.",
+    ),
+    "entropy": Meaning(
+        "Entropy",
+        "How undecided the policy is at each token, in nats. Healthy: a slow fall. Near 0, all completions of a group are "
+        "alike and the groups die; a rise to large values means noise.",
+    ),
+    "completions/mean_length": Meaning(
+        "Completion length",
+        "Mean number of tokens in a completion. Healthy: it settles. A steady drift to the limit without a better reward means "
+        "that length itself is being rewarded.",
+        axis="~s",
+    ),
+    "completions/clipped_ratio": Meaning(
+        "Truncated completions",
+        "Share of completions that were cut at the token limit before they ended. Healthy: near 0; above a quarter, raise max "
+        "new tokens.",
+        "lower",
+        _SHARE,
+    ),
+    "clip_ratio/low_mean": Meaning(
+        "Clipped below",
+        "Share of tokens whose ratio fell below 1 − ε with a negative advantage. Exactly 0 with one update per batch.",
+        axis=_SHARE,
+    ),
+    "clip_ratio/high_mean": Meaning(
+        "Clipped above",
+        "Share of tokens whose ratio rose above 1 + ε with a positive advantage. Exactly 0 with one update per batch.",
+        axis=_SHARE,
+    ),
+    "ratio_mean": Meaning(
+        "Probability ratio", "Mean of new over old token probability. Exactly 1 with one update per batch."
+    ),
+    "loss": Meaning(
+        "Loss",
+        "The objective that the optimizer minimises. Its value says little: judge a run by its reward.",
+    ),
+    "grad_norm": Meaning(
+        "Gradient norm",
+        "Length of the gradient before it is clipped. Healthy: the same order of magnitude throughout. 0 means that nothing "
+        "was learned in that step, for example because every group was dead.",
+    ),
+    "learning_rate": Meaning("Learning rate", "As warm-up and schedule set it at each step.", axis="~e"),
+    "num_tokens": Meaning("Tokens so far", "Prompt and completion tokens processed since the start.", axis="~s"),
+    "step_time": Meaning("Time per step", "Seconds of wall time.", "lower"),
+    "tokens_per_second": Meaning(
+        "Tokens per second",
+        "Speed of the whole step. Healthy: steady; it falls as completions grow longer.",
+        "higher",
+        "~s",
+    ),
+    "sampling_logprob_diff": Meaning(
+        "Sampling mismatch",
+        "Mean difference between the log-probs of sampling and of training. Healthy: tiny (rounding); more means that the two "
+        "compute different distributions.",
+        "lower",
+    ),
+    "eval/pass@1": Meaning(
+        "Held-out pass@1",
+        "Share of right answers on held-out items, completions sampled as in training. Healthy: it rises with the reward; where "
+        "the reward rises alone, the run learns something else than being right.",
+        "higher",
+        _SHARE,
+    ),
+    "eval/greedy_pass@1": Meaning(
+        "Held-out pass@1, greedy", "Share of right answers when the likeliest token is always taken.", "higher", _SHARE
+    ),
+    "eval/reward": Meaning("Held-out reward", "Mean reward on held-out items.", "higher"),
+    "eval/mean_length": Meaning("Held-out length", "Mean number of tokens on held-out items.", axis="~s"),
+}
+_PHASES = ("rollout", "reward", "reference", "update", "report")
+
+
+def meaning(name: str) -> Meaning:
+    """What the metric means; names that only this run has (rewards, pass@8, phases) are read from their form."""
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    first, _, rest = name.partition("/")
+    if first == "rewards" and rest.endswith(("/mean", "/std")):
+        reward, _, statistic = rest.rpartition("/")
+        return Meaning(
+            f"Reward {reward}, {statistic}", "This reward function alone, before its weight.", _better(statistic)
+        )
+    if first == "eval" and "pass@" in rest:
+        return Meaning(f"Held-out {rest}", "Share of items with a right answer among the samples.", "higher", _SHARE)
+    if first == "time":
+        return Meaning(f"Time for {rest}", "Seconds of this phase in each step.", "lower")
+    return Meaning(name, "A metric of the trainer.")
+
+
+def _better(statistic: str) -> Better | None:
+    return "higher" if statistic == "mean" else None
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Metric names, the most asked for first."""
+    known = list(_MEANINGS)
+    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def phases(names: Iterable[str]) -> list[str]:
+    """The `time/…` metrics, in the order in which a step goes through its phases."""
+    return [f"time/{phase}" for phase in _PHASES if f"time/{phase}" in set(names)]

@@ -1,0 +1,101 @@
+"""Metric series as tables that charts draw: smoothed, and over steps, samples, tokens or wall time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from backend.contract.records import Metrics, Series
+
+XAxis = Literal["step", "samples", "tokens", "time"]
+COLUMNS = ("step", "x", "metric", "label", "value", "smooth")
+
+
+def smooth(values: Sequence[float | None], weight: float) -> list[float | None]:
+    """Exponential moving average without the bias of its start; what is missing stays missing and moves nothing.
+
+    `weight` is the share of the past, from 0 (as it is) to below 1.
+    """
+    smoothed: list[float | None] = []
+    level = mass = 0.0
+    for value in values:
+        if value is None:
+            smoothed.append(None)
+            continue
+        level = weight * level + (1 - weight) * value
+        mass = weight * mass + (1 - weight)
+        smoothed.append(level / mass)
+    return smoothed
+
+
+def long_table(series: Mapping[str, Series], labels: Mapping[str, str], weight: float) -> pd.DataFrame:
+    """The series named in `labels`, one row for each point, with the label that the legend shows."""
+    parts = [_points(name, label, series[name], weight) for name, label in labels.items() if name in series]
+    return pd.concat(parts, ignore_index=True) if parts else _points("", "", Series(step=[], value=[]), weight)
+
+
+def _points(name: str, label: str, series: Series, weight: float) -> pd.DataFrame:
+    points = len(series.step)
+    return pd.DataFrame(
+        {
+            "step": pd.Series(series.step, dtype="int64"),
+            "x": pd.Series(series.step, dtype="float64"),
+            "metric": pd.Series([name] * points, dtype="str"),
+            "label": pd.Series([label] * points, dtype="str"),
+            "value": pd.Series(series.value, dtype="float64"),
+            "smooth": pd.Series(smooth(series.value, weight), dtype="float64"),
+        },
+        columns=list(COLUMNS),
+    )
+
+
+def on_common_steps(table: pd.DataFrame) -> pd.DataFrame:
+    """The same series with a value at each step that any of them has, so that they can be stacked."""
+    wide = table.pivot_table(index="step", columns="metric", values="value")
+    filled = wide.interpolate(limit_area="inside").fillna(0.0).reset_index()
+    stacked = filled.melt(id_vars="step", var_name="metric", value_name="value")
+    labels = dict(zip(table["metric"], table["label"], strict=True))
+    return stacked.assign(
+        x=stacked["step"].astype("float64"), label=stacked["metric"].map(labels), smooth=stacked["value"]
+    )[list(COLUMNS)]
+
+
+def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: int) -> NDArray[np.float64]:
+    """Where each point of the series `name` lies on the axis.
+
+    A training step s ends when s + 1 steps are done; an evaluation at step k is made when k steps are done. Samples are
+    completions, tokens are `num_tokens`, time is the sum of `step_time` in seconds.
+    """
+    steps = np.asarray(metrics.series[name].step, dtype=np.float64)
+    if axis == "step":
+        return steps
+    done = steps if name.startswith("eval/") else steps + 1
+    if axis == "samples":
+        return done * completions_per_step
+    if axis == "tokens":
+        tokens = metrics.series.get("num_tokens")
+        return _at(done, tokens.step, _known(tokens)) if tokens else np.full_like(done, np.nan)
+    seconds = metrics.series.get("step_time")
+    return _at(done, seconds.step, _accumulated(seconds)) if seconds else np.full_like(done, np.nan)
+
+
+def _known(series: Series) -> NDArray[np.float64]:
+    """The values, with gaps filled from their neighbours."""
+    filled = pd.Series(series.value, dtype="float64").interpolate(limit_direction="both")
+    return np.asarray(filled, dtype=np.float64)
+
+
+def _accumulated(series: Series) -> NDArray[np.float64]:
+    """The sum of a value per step up to and with each step; a thinned series stands for the steps it left out."""
+    gaps = np.diff(np.asarray(series.step, dtype=np.float64), prepend=-1.0)
+    return np.cumsum(_known(series) * gaps)
+
+
+def _at(done: NDArray[np.float64], steps: Sequence[int], totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The total when `done` steps are done; it starts at 0."""
+    if not len(steps):
+        return np.full_like(done, np.nan)
+    known = np.interp(done, np.concatenate([[0.0], np.asarray(steps) + 1.0]), np.concatenate([[0.0], totals]))
+    return np.asarray(known, dtype=np.float64)

@@ -1,0 +1,132 @@
+"""The charts of one run: what is drawn together, under which title, and with which help."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.contract.records import Series
+from dashboard.charts.figure import Figure
+from dashboard.charts.lines import Look, line_spec, stacked_spec
+from dashboard.charts.meaning import meaning, phases
+from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
+from dashboard.charts.series import long_table, on_common_steps
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of the page: a title and a help in words, and the metrics it draws, each with its legend label."""
+
+    key: str
+    title: str
+    help: str
+    labels: Mapping[str, str]
+    colours: Mapping[str, str]
+    axis: str = "~g"
+    from_zero: bool = False
+    dots: bool = False
+    stacked: bool = False
+
+
+def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
+    """The charts of a run that logs the metrics `names` and has the reward functions `rewards`."""
+    passes = [name for name in names if name.startswith("eval/") and "pass@" in name]
+    return [
+        _single("reward"),
+        _components(rewards),
+        _held_out(sorted(passes, key=_evaluation_order)),
+        _single("group_reward_std", from_zero=True),
+        _together("dead", ("frac_reward_zero_std", "frac_unscored"), ("dead groups", "unscored")),
+        _single("kl", from_zero=True),
+        _single("entropy", from_zero=True),
+        _single("completions/mean_length"),
+        _single("completions/clipped_ratio", from_zero=True),
+        _together("clip", ("clip_ratio/low_mean", "clip_ratio/high_mean"), ("below 1 − ε", "above 1 + ε")),
+        _single("loss"),
+        _single("grad_norm", from_zero=True),
+        _single("learning_rate", from_zero=True),
+        _phases(names),
+        _single("tokens_per_second", from_zero=True),
+    ]
+
+
+def training_figure(
+    panel: Panel, series: Mapping[str, Series], *, steps: int, weight: float, mark: int | None = None
+) -> Figure:
+    """One chart over the steps of the run, 0 to `steps`; `weight` smooths what is logged at every step."""
+    table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked else weight)
+    look = Look(
+        colours=tuple(panel.colours.items()),
+        axis=panel.axis,
+        x_domain=(0, max(steps, 1)),
+        from_zero=panel.from_zero,
+        dots=panel.dots,
+        pickable=not panel.dots,  # an evaluation has no groups to open
+        mark=mark,
+    )
+    if panel.stacked:
+        order = {name: place for place, name in enumerate(panel.labels)}
+        table = on_common_steps(table)
+        return Figure(stacked_spec(look), table.assign(order=table["metric"].map(order).astype("float64")))
+    return Figure(line_spec(look), table)
+
+
+def _single(name: str, *, from_zero: bool = False) -> Panel:
+    about = meaning(name)
+    return Panel(
+        name,
+        about.title,
+        about.help,
+        {name: about.title},
+        {about.title: INK},
+        about.axis,
+        from_zero or about.axis == "~%",
+    )
+
+
+def _together(key: str, names: Sequence[str], labels: Sequence[str]) -> Panel:
+    titles = {"dead": "Dead groups, unscored", "clip": "Clipped tokens"}
+    help = " ".join(f"{label.capitalize()}: {meaning(name).help}" for name, label in zip(names, labels, strict=True))
+    colours = dict(zip(labels, (CATEGORICAL[0], CATEGORICAL[1]), strict=True))
+    return Panel(key, titles[key], help, dict(zip(names, labels, strict=True)), colours, "~%", from_zero=True)
+
+
+def _components(rewards: Sequence[str]) -> Panel:
+    return Panel(
+        "components",
+        "Reward components",
+        "The mean of each reward function before its weight. Healthy: they rise together; one that rises while another falls "
+        "is being played against it.",
+        {f"rewards/{name}/mean": name for name in rewards},
+        reward_colours(rewards),
+        from_zero=True,
+    )
+
+
+def _held_out(names: Sequence[str]) -> Panel:
+    labels = {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in names}
+    return Panel(
+        "held-out",
+        "Held-out success",
+        f"{meaning('eval/pass@1').help} pass@G needs one right answer among G samples: the room that is left for sampling. "
+        "Greedy always takes the likeliest token.",
+        labels,
+        dict(zip(labels.values(), CATEGORICAL, strict=False)),
+        "~%",
+        dots=True,
+    )
+
+
+def _phases(names: Sequence[str]) -> Panel:
+    labels = {name: name.removeprefix("time/") for name in phases(names)}
+    return Panel(
+        "phases",
+        "Time per phase",
+        "Seconds of each step, phase upon phase. Sampling (rollout) usually takes the most.",
+        labels,
+        dict(zip(labels.values(), CATEGORICAL, strict=False)),
+        stacked=True,
+    )
+
+
+def _evaluation_order(name: str) -> tuple[bool, int]:
+    """Sampled before greedy, pass@1 before pass@8."""
+    return "greedy" in name, int(name.rpartition("@")[2]) if name.rpartition("@")[2].isdigit() else 0

@@ -1,0 +1,78 @@
+"""Dead groups in words: how many, what all their completions got, and why there are so many."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from backend.contract.records import GroupSummary, Run, StepSummary
+from dashboard.components.stored import highest_reward, number_at, reward_functions, text_at
+from dashboard.format import counted, number, percent
+from dashboard.session import client, guard
+
+MOST = 0.5  # from this share of dead groups on, the page says why
+
+
+def describe_states(run: Run, summary: StepSummary) -> str:
+    """16 groups: 11 live · 5 dead (all right)."""
+    words = {"live": "live", "zero_variance": "dead", "unscored": "unscored", "filtered": "sampled anew (filtered)"}
+    parts = [f"{summary.states[state]} {word}" for state, word in words.items() if summary.states.get(state)]
+    dead = summary.states.get("zero_variance", 0)
+    if dead:
+        with guard():
+            groups = client().groups(run.id, step=summary.step, state="zero_variance", limit=200).items
+        parts = [f"{part} ({_what_they_got(run, groups)})" if part == f"{dead} dead" else part for part in parts]
+    return f"{counted(sum(summary.states.values()), 'group')}: {' · '.join(parts)}"
+
+
+def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
+    """All right, or: 3 all right, 2 all at 0.1."""
+    highest = highest_reward(run.config)
+    kinds: Counter[str] = Counter()
+    for group in groups:
+        reward = group.reward_mean
+        right = reward is not None and highest > 0 and abs(reward - highest) < 1e-6
+        kinds["all right" if right else f"all at {number(reward)}"] += 1
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4))
+
+
+def dead_share(success: float, group_size: int) -> float:
+    """The share of groups whose completions are all right or all wrong: p^G + (1 − p)^G."""
+    return success**group_size + (1 - success) ** group_size
+
+
+def why_dead(run: Run, summary: StepSummary) -> str | None:
+    """A sentence with the formula and this step's numbers, where most groups are dead."""
+    compared = sum(count for state, count in summary.states.items() if state in ("live", "zero_variance"))
+    dead = summary.states.get("zero_variance", 0)
+    if not compared or dead / compared < MOST:
+        return None
+    opening = (
+        f"{dead} of {compared} groups are dead: all their completions got the same reward, so every advantage is 0 and they "
+        "teach nothing. "
+    )
+    group_size = int(number_at(run.config, "sampling.group_size", 0))
+    success = _success_rate(run, summary.step)
+    if success is None or not group_size:
+        return f"{opening}Larger groups or prompts of middling difficulty are dead less often."
+    forecast = dead_share(success, group_size)
+    return (
+        f"{opening}With success rate p = {number(success)} and G = {group_size} completions, a share p^G + (1 − p)^G = "
+        f"{number(success)}^{group_size} + {number(1 - success)}^{group_size} = {percent(forecast)} is dead by chance alone; "
+        f"more where some prompts are always solved and others never. With G = {2 * group_size} it would be "
+        f"{percent(dead_share(success, 2 * group_size))}."
+    )
+
+
+def _success_rate(run: Run, step: int) -> float | None:
+    """The mean of the correctness reward in this step; where there is none, of the only reward function."""
+    functions = reward_functions(run.config)
+    right = [function for function in functions if function.get("kind") == "correctness"] or functions
+    if len(right) != 1:
+        return None
+    name = f"rewards/{text_at(right[0], 'name')}/mean"
+    with guard():
+        metrics = client().metrics(run.id, names=[name], from_step=step, to_step=step)
+    values = metrics.series[name].value if name in metrics.series else []
+    rate = values[-1] if values else None
+    return rate if rate is not None and 0 <= rate <= 1 else None

@@ -1,0 +1,45 @@
+"""Text that people did not write, or not for this page: shown as it is, never as markup."""
+
+import unicodedata
+
+import streamlit as st
+
+_BIDI = {
+    "\u202a": "LRE", "\u202b": "RLE", "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO",
+    "\u2066": "LRI", "\u2067": "RLI", "\u2068": "FSI", "\u2069": "PDI", "\u200e": "LRM", "\u200f": "RLM",
+}  # fmt: skip
+_SPACES = {" ": "·", "\u00a0": "⍽", "\t": "⇥\t", "\n": "⏎\n", "\r": "␍", "\u2028": "⟦LS⟧", "\u2029": "⟦PS⟧"}
+
+
+def show_text(text: str, *, visible: bool = False, height: int | None = None) -> None:
+    """A prompt, a completion, an error: monospace and wrapped; `visible` gives whitespace and control characters signs."""
+    shown = (marked if visible else unturned)(text)
+    st.code(shown, language=None, wrap_lines=True, height=height or "content")
+
+
+def marked(text: str) -> str:
+    """The text with a sign for each space, line break and control character."""
+    return "".join(_SPACES.get(character) or _sign(character) for character in text)
+
+
+def unturned(text: str) -> str:
+    """The text without the power to reorder or to command: a sign for each control character that is not plain space."""
+    return "".join(character if character in " \n\t\u00a0" else _sign(character) for character in text)
+
+
+def one_line(text: str) -> str:
+    """The text for a table cell: line breaks and control characters become signs."""
+    return unturned(text.replace("\r\n", "\n")).replace("\n", "⏎").replace("\t", "⇥")
+
+
+def _sign(character: str) -> str:
+    code = ord(character)
+    if character in _BIDI:
+        return f"⟦{_BIDI[character]}⟧"
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d":
+        return f"⟦U+{code:04X}⟧"
+    return character

@@ -1,0 +1,102 @@
+"""A run's checkpoints: download one, start another run from it, or try it on a prompt."""
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import TERMINAL, Checkpoint, Run
+from dashboard.components.model_text import show_text
+from dashboard.components.try_checkpoint import draw_try
+from dashboard.format import absolute, ago, size
+from dashboard.session import client, explain, go, guard
+
+
+def draw_checkpoints(run: Run) -> None:
+    """The checkpoints, newest at the bottom, and what can be done with the chosen one."""
+    with guard():
+        checkpoints = client().checkpoints(run.id)
+    if run.status not in TERMINAL:
+        st.fragment(_wait_for_more, run_every=3)(run.id, len(checkpoints))
+    if not checkpoints:
+        st.info(
+            "No checkpoint yet. One is saved at the interval that the configuration names, and at the end.",
+            icon=":material/save:",
+        )
+        return
+    table, actions = st.columns([3, 2], gap="large")
+    with table:
+        checkpoint = _choose(run, checkpoints)
+    with actions:
+        _draw_actions(run, checkpoint)
+    st.divider()
+    draw_try(run, checkpoint)
+
+
+def _wait_for_more(run_id: int, shown: int) -> None:
+    """Draw the page again when a checkpoint is added; nobody's typing is disturbed before."""
+    with guard():
+        if len(client().checkpoints(run_id)) != shown:
+            st.rerun()
+
+
+def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
+    event = st.dataframe(
+        pd.DataFrame(
+            {
+                "step": [checkpoint.step for checkpoint in checkpoints],
+                "size": [size(checkpoint.size_bytes) for checkpoint in checkpoints],
+                "saved": [ago(checkpoint.created_at) for checkpoint in checkpoints],
+                "at": [absolute(checkpoint.created_at) for checkpoint in checkpoints],
+                "attempt": [checkpoint.attempt for checkpoint in checkpoints],
+            }
+        ),
+        key=f"checkpoints-{run.id}",
+        on_select="rerun",
+        selection_mode="single-row-required",
+        selection_default={"selection": {"rows": [len(checkpoints) - 1]}},
+        hide_index=True,
+        height=min(35 * len(checkpoints) + 38, 320),
+    )
+    rows = [row for row in event.selection.rows if row < len(checkpoints)]
+    return checkpoints[rows[0] if rows else -1]
+
+
+def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
+    st.markdown(f"**Checkpoint {checkpoint.step}**", help=f"{checkpoint.step} steps are done in it.")
+    with st.container(horizontal=True):
+        if st.button(
+            "Start a run from it",
+            icon=":material/rocket_launch:",
+            key="warm-start",
+            help="Opens the form with this run's configuration, and this checkpoint as the model.",
+        ):
+            go("new-run", **{"from": f"{run.id}@{checkpoint.step}"})
+        _draw_download(run, checkpoint)
+    st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it. It lies in")
+    show_text(f"{checkpoint.store}/{checkpoint.path}")
+
+
+def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
+    """The zip is fetched when it is asked for: a model is too large to fetch for every look at this page."""
+    key = f"zip-{run.id}-{checkpoint.step}"
+    if key not in st.session_state:
+        if not st.button("Prepare download", icon=":material/folder_zip:", key="prepare"):
+            return
+        try:
+            with st.spinner("Packing the model"):
+                st.session_state[key] = client().download_checkpoint(run.id, checkpoint.step)
+        except ApiError as refusal:
+            st.warning(f"{explain(refusal)} Copy it from where it lies.", icon=":material/cloud_off:")
+            return
+        except Unreachable:
+            st.warning("The backend does not answer. Try again when it is back.", icon=":material/cloud_off:")
+            return
+    st.download_button(
+        "Download model",
+        st.session_state[key],
+        file_name=f"run-{run.id}-step-{checkpoint.step}.zip",
+        mime="application/zip",
+        icon=":material/download:",
+        help="A directory that transformers' `from_pretrained` opens, or a PEFT adapter.",
+        on_click="ignore",
+    )

@@ -1,0 +1,62 @@
+"""The configuration that the run was stored with, never the form's."""
+
+import streamlit as st
+import yaml
+
+from backend.contract.base import Json
+from backend.contract.records import Run
+from dashboard.components.stored import completions_per_step, number_at
+from dashboard.format import count
+from dashboard.session import go
+
+PARTS = {
+    "model": "Model",
+    "task": "Task",
+    "rewards": "Rewards",
+    "sampling": "Sampling",
+    "algorithm": "Algorithm",
+    "optimizer": "Optimizer",
+    "budget": "Budget",
+    "telemetry": "What is kept",
+}
+
+
+def draw_configuration(run: Run) -> None:
+    """The stored configuration in its parts, to read, to download and to start from."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{_arithmetic(run)} Stored when the run was created; nothing changes it.", width="stretch")
+        st.download_button(
+            "YAML",
+            _yaml(run.config),
+            file_name=f"run-{run.id}.yaml",
+            mime="application/yaml",
+            icon=":material/download:",
+            help="The whole configuration; the form reads it, and so does `groupscope submit`.",
+            on_click="ignore",
+        )
+        if run.kind == "grpo" and st.button("Clone with changes", icon=":material/content_copy:"):
+            go("new-run", clone=run.id)
+    parts = {name: value for name, value in run.config.items() if isinstance(value, dict)}
+    rest: dict[str, Json] = {name: value for name, value in run.config.items() if name not in parts}
+    columns = st.columns(2)
+    for place, (name, value) in enumerate([("run", rest), *parts.items()]):
+        with columns[place % 2]:
+            st.markdown(f"**{PARTS.get(name, 'Other' if name != 'run' else 'Run')}**")
+            st.code(_yaml(value), language="yaml", wrap_lines=True)
+
+
+def _arithmetic(run: Run) -> str:
+    """Prompts, completions and steps multiplied out: the question that every form leaves open."""
+    if run.kind != "grpo":
+        return ""
+    each = completions_per_step(run.config)
+    steps = int(number_at(run.config, "budget.steps", 0))
+    return (
+        f"{count(int(number_at(run.config, 'sampling.prompts_per_step', 0)))} prompts × "
+        f"{count(int(number_at(run.config, 'sampling.group_size', 0)))} completions = {count(each)} completions a step · "
+        f"{count(steps)} steps · {count(each * steps)} completions."
+    )
+
+
+def _yaml(value: Json) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,180 @@
+"""The top of a run's page: what it is called, how it stands, how far it is, and what can be done about it."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import TERMINAL, Run
+from dashboard.components.model_text import show_text
+from dashboard.components.stored import number_at, text_at
+from dashboard.format import ago, count, duration, model_name, percent, plain, reading
+from dashboard.session import client, explain, go, guard
+from dashboard.status import look
+
+_PHASES = {
+    "rollout": "sampling",
+    "reward": "scoring",
+    "reference": "reference log-probs",
+    "update": "updating the weights",
+    "report": "reporting",
+    "eval": "evaluating",
+    "checkpoint": "saving",
+    "load": "loading the model",
+}
+_ADVICE = {
+    "worker_lost": "The worker went away too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
+    "last checkpoint.",
+    "reward_contract": "A reward function answered in a form that it must not. Mend it, then clone the run.",
+    "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, mend the reward "
+    "function or raise its time limit, then clone the run.",
+}
+# A name is plain text, never a heading's Markdown; it only looks like one.
+_STYLE = """<style>
+.st-key-run-title [data-testid="stText"] { font-family: inherit; font-size: 1.6rem; font-weight: 650; line-height: 1.3; }
+.st-key-run-figures [data-testid="stMetricValue"] { font-size: 1.35rem; }
+</style>"""
+_COMMANDS = {
+    "pause": ("Pause", ":material/pause:", "Saves a checkpoint at the next step boundary and frees the worker."),
+    "resume": ("Resume", ":material/play_arrow:", "Queues the run again; it goes on from its checkpoint."),
+    "stop": ("Stop", ":material/stop:", "Ends the run at the next step boundary, with a checkpoint."),
+    "retry": ("Retry", ":material/refresh:", "Queues the run again, from its last checkpoint."),
+}
+
+
+def possible(run: Run) -> list[str]:
+    """The commands that the run's state allows."""
+    if run.status == "running":
+        return [verb for verb in ("pause", "stop") if run.requested != verb]
+    return {"queued": ["stop"], "paused": ["resume", "stop"], "failed": ["retry"], "stopped": ["retry"]}.get(
+        run.status, []
+    )
+
+
+def draw_header(run_id: int, status: str, live: bool) -> None:
+    """The header of the run, read anew; the whole page follows when the state or the live switch is another than it had."""
+    with guard():
+        run = client().run(run_id)
+    if run.status != status:
+        st.rerun()
+    st.html(_STYLE)
+    with st.container(horizontal=True, vertical_alignment="center", key="run-title"):
+        st.text(run.name, width="stretch")
+        st.markdown(look(run).markdown)
+        if (
+            run.status not in TERMINAL
+            and st.toggle("Live", value=True, key="live", help="Off, the page stands still.") != live
+        ):
+            st.rerun()
+        _actions(run)
+    _origin(run)
+    if run.error is not None and run.status == "failed":
+        _failure(run)
+    _figures(run)
+
+
+def _actions(run: Run) -> None:
+    for verb in possible(run):
+        label, icon, help = _COMMANDS[verb]
+        if st.button(label, icon=icon, help=help, key=f"command-{verb}"):
+            _do(lambda verb=verb: client().command(run.id, verb))  # type: ignore[misc]
+    if run.kind == "grpo" and st.button(
+        "Clone", icon=":material/content_copy:", help="Opens the form with this run's configuration.", key="clone"
+    ):
+        go("new-run", clone=run.id)
+
+
+def _do(action: Callable[[], object]) -> None:
+    """Carry out a command; a refusal stands where the person clicked."""
+    try:
+        action()
+    except ApiError as refusal:
+        st.toast(explain(refusal), icon=":material/error:")
+        return
+    except Unreachable:
+        st.toast(
+            "The backend does not answer; nothing was changed. Try again when it is back.", icon=":material/cloud_off:"
+        )
+        return
+    st.rerun()
+
+
+def _origin(run: Run) -> None:
+    """One line: number, recipe, model, worker, times."""
+    parts = [f"#{run.id}", text_at(run.config, "recipe"), model_name(text_at(run.config, "model.source", "model"))]
+    parts.append(f"created {ago(run.created_at)}")
+    if run.finished_at and run.started_at:
+        parts.append(f"ran {duration((run.finished_at - run.started_at).total_seconds())}")
+    if run.worker:
+        parts.append(f"{run.worker} ({run.device})" if run.device else run.worker)
+    if run.attempt > 1:
+        parts.append(f"attempt {run.attempt}")
+    st.caption(" · ".join(plain(part) for part in parts if part))
+
+
+def _figures(run: Run) -> None:
+    progress = run.progress
+    total = progress.total_steps or int(number_at(run.config, "budget.steps", 0))
+    with st.container(key="run-figures"):
+        cells = st.columns(5)
+    cells[0].metric("Step", f"{count(progress.step)} of {count(total)}")
+    cells[1].metric(*_clock(run))
+    cells[2].metric("Reward", reading(run.summary, "reward"))
+    cells[3].metric(
+        "Held-out pass@1",
+        _improvement(run.summary),
+        help="Share of held-out items answered right, first → latest evaluation.",
+    )
+    cells[4].metric("Now", _activity(run))
+    if run.status not in TERMINAL and total:
+        st.progress(min(1.0, _share(run, total)))
+
+
+def _clock(run: Run) -> tuple[str, str]:
+    if run.status == "queued":
+        place = run.queue_position
+        return "Queue", "next" if place == 1 else f"place {place}" if place else "waiting"
+    if run.status in TERMINAL or run.started_at is None:
+        spent = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
+        return "Took", duration(spent)
+    return "Time left", duration(run.progress.eta_seconds)
+
+
+def _activity(run: Run) -> str:
+    """The phase inside a step, and the completions done in it, so that a long step is no still picture."""
+    progress = run.progress
+    if run.status != "running":
+        return look(run).word
+    if progress.phase is None:
+        return "starting"
+    phase = _PHASES.get(progress.phase, plain(progress.phase))
+    if progress.done is None or not progress.total:
+        return phase
+    return f"{phase} {count(progress.done)} / {count(progress.total)}"
+
+
+def _share(run: Run, total: int) -> float:
+    progress = run.progress
+    inside = progress.done / progress.total if progress.phase == "rollout" and progress.done and progress.total else 0.0
+    return (progress.step + inside) / total
+
+
+def _improvement(summary: dict[str, float | None]) -> str:
+    first, last = summary.get("eval/pass@1:first"), summary.get("eval/pass@1")
+    if last is None:
+        return percent(None)
+    return f"{percent(first)} → {percent(last)}"
+
+
+def _failure(run: Run) -> None:
+    """Why the run failed, what to do, and the traceback for those who want it."""
+    if run.error is None:
+        return
+    advice = _ADVICE.get(run.error.code, "Clone the run, change what the message names, and start it again.")
+    with st.container(border=True, key="failure"):
+        st.markdown(":red[:material/cancel: **This run failed**]")
+        show_text(run.error.message)
+        st.markdown(advice)
+        if run.error.details:
+            with st.expander("Traceback"):
+                show_text(run.error.details)

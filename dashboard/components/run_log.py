@@ -1,0 +1,56 @@
+"""A run's log: newest at the bottom."""
+
+import streamlit as st
+
+from backend.contract.records import LogRecord, Run
+from dashboard.components.model_text import unturned
+from dashboard.format import aware
+from dashboard.session import client, guard
+
+LEVELS = ("info", "warning", "error")
+KEPT = 1000  # lines on the page; the oldest leave first
+
+
+def draw_level_filter() -> None:
+    """Which levels to show; in the address."""
+    st.pills(
+        "Levels",
+        LEVELS,
+        selection_mode="multi",
+        default=LEVELS,
+        key="levels",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+
+
+def draw_log(run: Run) -> None:
+    """The lines, with level and time; the view keeps to the end while lines come, unless a person scrolled up."""
+    levels = st.session_state.get("levels", LEVELS)
+    lines = [line for line in _lines(run.id) if line.level in levels or line.level not in LEVELS]
+    if not lines:
+        st.info(
+            "No lines yet. The worker writes here when it starts, saves, evaluates or warns.", icon=":material/notes:"
+        )
+        return
+    with st.container(height=560, autoscroll=True, key="log"):
+        st.code("\n".join(map(_line, lines)), language=None, wrap_lines=True)
+    st.caption("Times are UTC.")
+
+
+def _line(line: LogRecord) -> str:
+    moment = aware(line.created_at)
+    return f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  {unturned(line.message)}"
+
+
+def _lines(run_id: int) -> list[LogRecord]:
+    """The newest lines; what was read before is kept in the session, and only what is new is fetched."""
+    key = f"log-lines-{run_id}"
+    lines: list[LogRecord] = st.session_state.get(key, [])
+    while True:
+        with guard():
+            page = client().logs(run_id, after_id=lines[-1].id if lines else None)
+        lines = [*lines, *page.items][-KEPT:]
+        if page.next_cursor is None or not page.items:
+            st.session_state[key] = lines
+            return lines

@@ -1,0 +1,59 @@
+"""A run's charts: is it learning, and why."""
+
+import streamlit as st
+
+from backend.contract.records import Metrics, Run, Series
+from dashboard.charts.training import Panel, panels, training_figure
+from dashboard.components.chart import show
+from dashboard.components.chosen_step import choose, chosen, leave_for_groups
+from dashboard.components.stored import number_at, reward_names, text_at
+from dashboard.session import client, guard
+
+COLUMNS = 3
+POINTS = 400  # of each series: more than a chart is wide
+
+
+def draw_overview(run: Run) -> None:
+    """All charts of the run, over its steps; a click on a step opens its groups."""
+    leave_for_groups()
+    with guard():
+        metrics = client().metrics(run.id, max_points=POINTS)
+    weight = st.session_state.get("smoothing", 0.6)
+    shown = [panel for panel in panels(list(metrics.series), reward_names(run.config)) if _has_place(panel, metrics)]
+    for start in range(0, len(shown), COLUMNS):
+        for column, panel in zip(st.columns(COLUMNS), shown[start : start + COLUMNS], strict=False):
+            with column:
+                _draw(panel, run, metrics, weight)
+
+
+def _has_place(panel: Panel, metrics: Metrics) -> bool:
+    """Before the first step every chart has its place; later, those without a metric of the run leave."""
+    return "reward" not in metrics.series or any(name in metrics.series for name in panel.labels)
+
+
+def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
+    with st.container(border=True, height="stretch", key=f"panel-{panel.key.replace('/', '-').replace('@', '-')}"):
+        st.markdown(f"**{panel.title}**", help=panel.help)
+        steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
+        figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen())
+        show(
+            figure,
+            key=f"chart-{run.id}-{panel.key}",
+            about=panel.title,
+            on_pick=None if panel.dots else lambda step: choose(step, then_open=True),
+        )
+        if panel.key == "loss":
+            st.caption(_about_loss(run, metrics.series.get("loss")))
+
+
+def _about_loss(run: Run, loss: Series | None) -> str:
+    """Why a loss near 0 is no fault: the question that everybody asks."""
+    if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip":
+        return "Judge the run by its reward."
+    if number_at(run.config, "algorithm.updates_per_batch", 1) > 1:
+        return "Small values are expected: the advantages of a group add up to 0."
+    penalty = number_at(run.config, "algorithm.kl.beta", 0.0)
+    rest = f" What remains is the KL penalty, {penalty:g} × KL." if penalty else ""
+    return (
+        f"About 0 is expected: the ratio is 1 and the advantages of a group add up to 0. The gradient is not 0.{rest}"
+    )

@@ -1,0 +1,39 @@
+"""Reading a stored configuration as it is: it may be older or newer than this program, so any field may be absent."""
+
+from collections.abc import Mapping
+
+from backend.contract.base import Json
+from dashboard.form.paths import get
+
+
+def number_at(config: Mapping[str, Json], path: str, default: float) -> float:
+    """The number at a dotted path, or the default."""
+    value = get(dict(config), path)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def text_at(config: Mapping[str, Json], path: str, default: str = "") -> str:
+    """The text at a dotted path, or the default."""
+    value = get(dict(config), path)
+    return value if isinstance(value, str) else default
+
+
+def reward_functions(config: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """The reward functions, in their order."""
+    functions = get(dict(config), "rewards.functions")
+    return [function for function in functions if isinstance(function, dict)] if isinstance(functions, list) else []
+
+
+def reward_names(config: Mapping[str, Json]) -> list[str]:
+    """The names of the reward functions, in their order."""
+    return [text_at(function, "name") for function in reward_functions(config)]
+
+
+def highest_reward(config: Mapping[str, Json]) -> float:
+    """The reward of a completion that every function scores 1: the sum of the positive weights."""
+    return sum(max(0.0, number_at(function, "weight", 1.0)) for function in reward_functions(config))
+
+
+def completions_per_step(config: Mapping[str, Json]) -> int:
+    """Prompts × group size."""
+    return int(number_at(config, "sampling.prompts_per_step", 1) * number_at(config, "sampling.group_size", 1))

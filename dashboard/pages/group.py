@@ -1,0 +1,169 @@
+"""One group: why the policy moved."""
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.records import Group, Run
+from dashboard.charts.group import strip_figure
+from dashboard.components.chart import show
+from dashboard.components.chosen_step import GROUPS
+from dashboard.components.completion_card import draw_cards
+from dashboard.components.group_arithmetic import (
+    Estimator,
+    estimator,
+    exact,
+    extremes,
+    formula,
+    spell_advantage,
+    spell_term,
+    terms,
+)
+from dashboard.components.model_text import show_text
+from dashboard.format import MISSING, number
+from dashboard.session import client, guard, link
+from dashboard.status import GROUP
+
+ORDERS = ("as sampled", "by advantage")
+
+
+def main() -> None:
+    """The prompt, the arithmetic, the completions."""
+    group_id = st.query_params.get("id", "")
+    if not group_id.isdecimal():
+        st.info("This address names no group. Open one from a run's groups.", icon=":material/search_off:")
+        link("runs", "All runs", icon=":material/list:")
+        return
+    with guard():
+        group = client().group(int(group_id))
+        run = client().run(group.run_id)
+    _draw_path(run, group)
+    _draw_prompt(group)
+    _draw_arithmetic(run, group)
+    order, visible = _draw_view()
+    draw_cards(group, run.config, by_advantage=order == ORDERS[1], visible=visible)
+
+
+def _draw_path(run: Run, group: Group) -> None:
+    """Where this group is, and the way to its neighbours."""
+    siblings = _siblings(run.id, group.step)
+    place = siblings.index(group.id) if group.id in siblings else 0
+    with st.container(horizontal=True, vertical_alignment="center", key="path"):
+        link("run", f"Run #{run.id}", id=run.id)
+        link("run", f"Step {group.step}", id=run.id, tab=GROUPS, step=group.step)
+        st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
+        st.markdown(GROUP[group.state].markdown, width="content")
+        st.text(run.name, width="stretch")
+        for label, icon, shortcut, other in (
+            ("Previous", ":material/chevron_left:", "left", place - 1),
+            ("Next", ":material/chevron_right:", "right", place + 1),
+        ):
+            inside = 0 <= other < len(siblings)
+            st.button(
+                label,
+                icon=icon,
+                shortcut=shortcut,
+                key=label.lower(),
+                disabled=not inside,
+                on_click=_open,
+                args=(siblings[other] if inside else group.id,),
+            )
+
+
+def _open(group_id: int) -> None:
+    st.query_params["id"] = str(group_id)
+
+
+@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
+def _siblings(run_id: int, step: int) -> list[int]:
+    """The ids of the step's groups, in their order."""
+    ids: list[int] = []
+    cursor: str | None = None
+    while True:
+        with guard():
+            page = client().groups(run_id, step=step, sort="index", limit=200, cursor=cursor)
+        ids += [group.id for group in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return ids
+
+
+def _draw_prompt(group: Group) -> None:
+    prompt, answer = st.columns([3, 1])
+    with prompt:
+        st.caption("Prompt")
+        show_text(group.prompt or group.prompt_text)
+    with answer:
+        st.caption("Reference answer")
+        show_text(MISSING if group.answer is None else group.answer)
+    if group.prompt and group.prompt_text != group.prompt:
+        with st.expander("What the model read"):
+            show_text(group.prompt_text, visible=True)
+
+
+def _draw_arithmetic(run: Run, group: Group) -> None:
+    """From rewards to advantages, with every number in sight."""
+    how = estimator(run.config)
+    st.markdown(_state_in_words(group))
+    numbers, strip = st.columns([2, 3], vertical_alignment="center")
+    with numbers:
+        cells = st.columns(3)
+        cells[0].metric("Mean", number(group.reward_mean))
+        cells[1].metric(f"Std ({how.std})" if how.divides else "Std", number(group.reward_std))
+        cells[2].metric("Scored", f"{group.scored} of {len(group.completions)}")
+        st.code(formula(group, how), language=None, wrap_lines=True)
+    with strip:
+        show(
+            strip_figure(group.completions, group.reward_mean, group.reward_std),
+            key=f"strip-{group.id}",
+            about="Rewards of the group's completions around their mean",
+        )
+    st.dataframe(_arithmetic_table(run, group, how), hide_index=True, key=f"arithmetic-{group.id}", height="content")
+
+
+def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
+    marks = extremes(group)
+    rows = []
+    for completion in group.completions:
+        row = {"#": str(completion.index + 1), "": marks.get(completion.index, "")}
+        row |= {term.score.name: spell_term(term) for term in terms(completion, run.config)}
+        row |= {
+            "reward": exact(completion.reward),
+            "advantage": exact(completion.advantage, sign=True),
+            "how": spell_advantage(completion, group, how),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _state_in_words(group: Group) -> str:
+    if group.state == "zero_variance":
+        return (
+            f"**Dead:** all {group.scored} scored completions got {number(group.reward_mean)}, so nobody is better than the mean, "
+            "every advantage is 0 and the policy is not moved by this group."
+        )
+    if group.state == "unscored":
+        return (
+            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored, too few to compare. "
+            "The policy is not moved by this group; the errors stand at the completions."
+        )
+    if group.state == "filtered":
+        return "**Filtered:** sampled, then replaced by another group because it carried no signal."
+    return "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged."
+
+
+def _draw_view() -> tuple[str, bool]:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        order = st.segmented_control(
+            "Order",
+            ORDERS,
+            default=ORDERS[0],
+            required=True,
+            key="order",
+            bind="query-params",
+            label_visibility="collapsed",
+        )
+        visible = st.toggle("Show whitespace and control characters", key="visible", bind="query-params")
+    return str(order), visible
+
+
+main()
