@@ -1,5 +1,7 @@
 """A run's life, as the worker and the person move it."""
 
+from functools import partial
+
 import pytest
 from acting import GRPO, SAMPLE, Actor, completion
 from serving import Backend
@@ -89,8 +91,9 @@ def test_a_stop_beats_a_pause_and_a_graceful_shutdown(backend: Backend) -> None:
         actor = Actor(backend.client).begin()
         backend.client.command(run.id, "pause")
         backend.client.command(run.id, "stop")
-        refusal(lambda: backend.client.command(run.id, "pause"))
-        refusal(lambda: backend.client.command(run.id, "resume"))
+        for verb in ("pause", "resume"):
+            with pytest.raises(ApiError, match="was asked to stop"):
+                backend.client.command(run.id, verb)
         actor.finish(outcome)  # type: ignore[arg-type]
         assert status(backend, run.id) == "stopped"
         assert backend.client.run(run.id).finished_at is not None
@@ -142,7 +145,7 @@ def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> N
     assert "stop it first" in refusal(lambda: backend.client.delete_run(run.id))
     actor.finish()
     for verb in ("pause", "resume", "stop", "retry"):
-        assert "is finished" in refusal(lambda verb=verb: backend.client.command(run.id, verb))  # type: ignore[misc]
+        assert "is finished" in refusal(partial(backend.client.command, run.id, verb))
 
 
 def test_a_deleted_run_is_gone_with_everything_it_had(backend: Backend) -> None:
