@@ -68,7 +68,7 @@ def field_path(loc: Sequence[int | str], body: object, kind: str) -> str:
             value = value[entry]  # type: ignore[index]  # _holds has looked
         elif isinstance(value, dict) and kind == "missing" and position == len(place) - 1:
             value = None
-        elif isinstance(value, dict | list | str) or kind == "json_invalid":
+        elif body is not None or kind == "json_invalid":
             continue  # a union's tag or the name of a type: no part of the body
         path.append(str(entry))
     if path and path[0] == "config":

@@ -1,0 +1,53 @@
+"""What preflight knows beyond the configuration: the workers, the data, and what earlier runs measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.contract.records import Message
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """A worker that is alive."""
+
+    device: str
+    memory_bytes: int | None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it computes without an accelerator, and so in float32 unless told otherwise."""
+        return self.device.startswith("CPU")
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of similar steps on one device."""
+
+    device: str
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Success:
+    """How often the model is right before training, 0 to 1, and where that is known from."""
+
+    rate: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Nothing is known by default: a new installation."""
+
+    workers: Sequence[WorkerFacts] = ()
+    origin: str | None = None  # the model that a chain of run:<id>@<step> began with
+    refused: Sequence[Message] = ()  # references of the configuration to what is not there
+    training_items: int | None = None
+    step_times: StepTimes | None = None
+    success: Success | None = None
+
+    @property
+    def roomiest(self) -> WorkerFacts | None:
+        """The worker with the most memory; None where no worker says how much it has."""
+        known = [worker for worker in self.workers if worker.memory_bytes is not None]
+        return max(known, key=lambda worker: worker.memory_bytes or 0, default=None)

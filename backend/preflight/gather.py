@@ -1,0 +1,143 @@
+"""The facts that preflight rests on, read from the database and the uploads."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+
+from backend.checkpoints import store as checkpoints
+from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.model import checkpoint_of
+from backend.contract.records import Message
+from backend.contract.task import Dataset
+from backend.errors import Invalid, NotFound
+from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
+from backend.storage.tables import run
+from backend.telemetry import metrics
+from backend.uploads import columns
+from backend.uploads import store as uploads
+from backend.workers import store as workers
+
+RUNS_LOOKED_AT = 200
+STEPS_LOOKED_AT = 50
+FIRST_STEPS = 5  # their mean reward stands for the model before training
+LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
+
+
+def gather(tx: Connection, home: Path, config: GrpoConfig | SampleConfig, *, now: float, silence: float) -> Facts:
+    """What is known that bears on a configuration."""
+    alive = [worker for worker in workers.recent(tx, now, silence) if worker.alive]
+    similar = list(_runs_with(tx, config)) if isinstance(config, GrpoConfig) else []
+    return Facts(
+        workers=[WorkerFacts(worker.device, worker.memory_bytes) for worker in alive],
+        origin=_origin(tx, config.model.source),
+        refused=[*_missing_checkpoint(tx, config.model.source), *_missing_data(home, config)],
+        training_items=_training_items(tx, config),
+        step_times=_step_times(tx, config, similar) if isinstance(config, GrpoConfig) else None,
+        success=_success(tx, similar),
+    )
+
+
+def _origin(tx: Connection, source: str) -> str:
+    """The model that a chain of `run:<id>@<step>` began with, as far as the runs are still there."""
+    for _ in range(LONGEST_CHAIN):
+        named = checkpoint_of(source)
+        if named is None:
+            break
+        earlier: Any = tx.execute(select(run.c.config).where(run.c.id == named[0])).scalar_one_or_none()
+        if earlier is None:
+            break
+        source = earlier["model"]["source"]
+    return source
+
+
+def _missing_checkpoint(tx: Connection, source: str) -> Iterator[Message]:
+    named = checkpoint_of(source)
+    if named is not None and checkpoints.live_at(tx, *named) is None:
+        text = f"run {named[0]} has no checkpoint at step {named[1]}; choose one it has"
+        yield Message(level="error", field="model.source", text=text)
+
+
+def _missing_data(home: Path, config: GrpoConfig | SampleConfig) -> Sequence[Message]:
+    upload_id = columns.upload_of(config)
+    if upload_id is None or not isinstance(config, GrpoConfig):
+        return ()
+    # The file is part of the key through its number, which is never given again; whether it is still there is not.
+    return _column_errors(home, config.task.model_dump_json(), uploads.path_of(home, upload_id).exists())
+
+
+@lru_cache(maxsize=64)
+def _column_errors(home: Path, task: str, _exists: bool) -> Sequence[Message]:
+    """What the upload lacks; kept, since a form asks again at every change and the file is read to its end."""
+    try:
+        columns.require_columns(home, GrpoConfig(task=Dataset.model_validate_json(task)))
+    except Invalid as invalid:
+        return tuple(Message(level="error", field=error.field, text=error.message) for error in invalid.errors)
+    return ()
+
+
+def _training_items(tx: Connection, config: GrpoConfig | SampleConfig) -> int | None:
+    upload_id = columns.upload_of(config)
+    if upload_id is None or not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
+        return None
+    try:
+        return round(uploads.get(tx, upload_id).rows * (1 - config.task.held_out))
+    except NotFound:
+        return None
+
+
+def _runs_with(tx: Connection, config: GrpoConfig) -> Iterator[RowMapping]:
+    """The newest runs of the same model on the same task; compared here, since JSON equality is no portable SQL."""
+    query = select(run.c.id, run.c.config, run.c.device, run.c.summary).where(run.c.kind == "grpo", run.c.attempt > 0)
+    wanted = config.model_dump(mode="json")
+    for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
+        stored: Any = row["config"]
+        if stored.get("model") == wanted["model"] and stored.get("task") == wanted["task"]:
+            yield row
+
+
+def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
+    """How often the model was right before the newest similar run trained it."""
+    for row in similar:
+        measured = row["summary"].get("eval/pass@1:first")
+        if measured is not None:
+            return Success(measured, f"pass@1 before training in run {row['id']}")
+    for row in similar:
+        series = metrics.read(tx, row["id"], metrics.Window(names=("reward",), to_step=FIRST_STEPS - 1)).series
+        rewards = [value for value in series["reward"].value if value is not None] if "reward" in series else []
+        if rewards and 0 <= fmean(rewards) <= 1:
+            return Success(fmean(rewards), f"mean reward of the first steps of run {row['id']}")
+    return None
+
+
+def _step_times(tx: Connection, config: GrpoConfig, similar: Sequence[RowMapping]) -> StepTimes | None:
+    """Seconds of the newest steps of the same shape on the device that ran the newest of them."""
+    wanted = _shape(config.model_dump(mode="json"))
+    device: str | None = None
+    seconds: list[float] = []
+    for row in similar:
+        if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
+            continue
+        series = metrics.read(tx, row["id"], metrics.Window(names=("step_time",))).series
+        times = [value for value in series["step_time"].value if value is not None] if "step_time" in series else []
+        if times:
+            device = row["device"]
+            seconds += reversed(times)
+        if len(seconds) >= STEPS_LOOKED_AT:
+            break
+    return StepTimes(device, seconds[:STEPS_LOOKED_AT]) if device else None
+
+
+def _shape(config: Any) -> tuple[object, ...]:
+    """What a step's duration depends on, beside model and task."""
+    sampling, algorithm = config["sampling"], config["algorithm"]
+    return (
+        sampling["prompts_per_step"],
+        sampling["group_size"],
+        sampling["max_new_tokens"],
+        algorithm["updates_per_batch"],
+        algorithm["kl"]["beta"] > 0,
+    )

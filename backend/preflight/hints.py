@@ -1,0 +1,138 @@
+"""What is worth knowing before a run starts: few things, each with what to do."""
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+
+from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
+from backend.contract.base import Json
+from backend.contract.config import GrpoConfig, Optimizer
+from backend.contract.records import Message
+from backend.preflight.facts import Facts
+from backend.preflight.forecast import dead_share
+
+# The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
+TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
+FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
+LORA_RATE_LOW = 5e-5
+SMALL_GROUP, USUAL_GROUP = 3, 8
+Hints = Iterator[Message]
+
+
+def model_source(config: GrpoConfig, _facts: Facts) -> Hints:
+    """A model that is certainly not there."""
+    source, known = config.model.source, [card.source for card in CARDS]
+    if source.startswith("builtin:") and source not in known:
+        nearest = get_close_matches(source, known, n=1, cutoff=0)[0]
+        yield _error(
+            "model.source", f"there is no {source}; the models that come along are {', '.join(known)}", nearest
+        )
+
+
+def context(config: GrpoConfig, facts: Facts) -> Hints:
+    """More new tokens than the model can hold."""
+    shape = SHAPES.get(facts.origin or config.model.source)
+    if shape is not None and config.sampling.max_new_tokens >= shape.context:
+        yield _error(
+            "sampling.max_new_tokens",
+            f"{config.sampling.max_new_tokens} new tokens and a prompt exceed the model's context of {shape.context} tokens",
+            shape.context // 2,
+        )
+
+
+def repeats(config: GrpoConfig, facts: Facts) -> Hints:
+    """More prompts than there are items."""
+    asked = config.budget.steps * config.sampling.prompts_per_step
+    if facts.training_items and asked > 2 * facts.training_items:
+        times = asked / facts.training_items
+        text = f"{asked:,} prompts are drawn from {facts.training_items:,} training items: each is asked about {times:.0f} times"
+        yield Message(level="info", field="budget.steps", text=text)
+
+
+def learning_rate(config: GrpoConfig, facts: Facts) -> Hints:
+    """A rate at which adapters do not learn, or full training falls apart."""
+    rate = config.optimizer.learning_rate
+    if config.model.lora is not None:
+        if rate <= LORA_RATE_LOW:
+            text = f"adapters usually want about 10 times the rate of full training; {rate:g} may not move them"
+            yield _warning("optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
+        return
+    tiny = (facts.origin or config.model.source) == TINY_ARITHMETIC
+    limit, usual = (TINY_RATE_LIMIT, TINY_RATE) if tiny else (FULL_RATE_LIMIT, FULL_RATE)
+    if rate > limit:
+        text = f"full training at {rate:g} often collapses; {usual:g} is what works for {'this' if tiny else 'a pretrained'} model"
+        yield _warning("optimizer.learning_rate", text, usual)
+
+
+def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Draws from fewer tokens than the log-probabilities are of."""
+    sampling = config.sampling
+    reason = "the log-probs, and so the ratio and the KL, are of all tokens: they are biased against what was drawn"
+    if sampling.top_k:
+        yield _warning("sampling.top_k", f"with top-k {sampling.top_k} {reason}; 0 turns it off", 0)
+    if sampling.top_p < 1:
+        yield _warning("sampling.top_p", f"with top-p {sampling.top_p:g} {reason}; 1 turns it off", 1.0)
+    if config.algorithm.logprobs == "plain" and sampling.temperature != 1:
+        text = f"log-probs are taken at temperature 1 while {sampling.temperature:g} is sampled: the notebook's reading; tempered agrees with the sampler"
+        yield Message(level="info", field="algorithm.logprobs", text=text, fix={"algorithm.logprobs": "tempered"})
+
+
+def group_size(config: GrpoConfig, facts: Facts) -> Hints:
+    """Groups so small, or a task so easy or hard, that most groups say nothing."""
+    size, rate = config.sampling.group_size, facts.success.rate if facts.success else 0.5
+    share = dead_share(rate, size)
+    if size <= SMALL_GROUP:
+        text = f"with {size} completions about {share:.0%} of the groups have equal rewards and teach nothing (success rate {rate:.2g})"
+        yield _warning("sampling.group_size", text, USUAL_GROUP)
+    elif facts.success is not None and share > 0.5:
+        text = f"about {share:.0%} of the groups will have equal rewards and teach nothing: the model is right {rate:.1%} of the time ({facts.success.basis}); another task, or a larger group, teaches more"
+        yield Message(level="warning", field="sampling.group_size", text=text)
+
+
+def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Why the loss reads 0: the most asked question."""
+    algorithm = config.algorithm
+    if algorithm.updates_per_batch == 1 and algorithm.surrogate.kind == "clip":
+        text = "with one update per batch the ratio is exactly 1, nothing is ever clipped and the loss reads about 0: expected; watch reward and gradient norm"
+        yield Message(level="info", field="algorithm.updates_per_batch", text=text)
+
+
+def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Nothing holds the policy back."""
+    if config.algorithm.kl.beta == 0:
+        text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
+        yield Message(level="info", field="algorithm.kl.beta", text=text)
+
+
+def checkpoints(config: GrpoConfig, _facts: Facts) -> Hints:
+    """A crash would cost everything."""
+    if config.budget.checkpoint_every == 0 and config.budget.steps > 20:
+        text = f"without checkpoints a crash costs all of the {config.budget.steps} steps"
+        yield _warning("budget.checkpoint_every", text, 20)
+
+
+def workers(_config: GrpoConfig, facts: Facts) -> Hints:
+    """Nobody would take the run."""
+    if not facts.workers:
+        yield Message(level="info", text="no worker is connected: the run waits in the queue until one is")
+
+
+RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
+    model_source,
+    context,
+    repeats,
+    learning_rate,
+    truncated_sampling,
+    group_size,
+    checkpoints,
+    no_penalty,
+    loss_on_policy,
+    workers,
+)
+
+
+def _error(field: str, text: str, value: Json) -> Message:
+    return Message(level="error", field=field, text=text, fix={field: value})
+
+
+def _warning(field: str, text: str, value: Json) -> Message:
+    return Message(level="warning", field=field, text=text, fix={field: value})

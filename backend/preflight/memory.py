@@ -1,0 +1,83 @@
+"""How much memory a run needs, by part, for models whose shape is known.
+
+An estimate from the shapes alone: it leaves out what Python, the libraries and a GPU's driver take for themselves, and it
+adds parts that are not all alive at the same moment.
+"""
+
+from backend.catalog.models import ModelShape
+from backend.contract.config import Decoding, GrpoConfig, SampleConfig
+from backend.contract.model import Lora, Model
+
+FLOAT32 = 4
+ADAMW_STATES = 2  # first and second moment
+LOGIT_COPIES = 4  # logits, scaled logits, and two for the entropy; as measured on a CPU in float32
+PROMPT_TOKENS = 64  # assumed, since the prompts are not read: a question in a chat template
+TOKENS_IN_FLIGHT = 131_072  # the sampler works in waves of so many tokens
+
+
+def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
+    """Bytes by part. `bfloat16`: whether matrix products are computed in half precision beside float32 weights."""
+    trained = _trained(config.model, shape)
+    reference = config.algorithm.kl.beta > 0 and config.algorithm.kl.reference == "initial"
+    keeps_copy = reference and config.model.lora is None  # with adapters the reference is the same weights
+    sampling = config.sampling
+    tokens = min(
+        config.optimizer.micro_batch_tokens,
+        sampling.completions_per_step * (PROMPT_TOKENS + sampling.max_new_tokens),
+    )
+    share = sampling.max_new_tokens / (PROMPT_TOKENS + sampling.max_new_tokens)  # logits are computed for completions
+    return {
+        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "gradients": FLOAT32 * trained,
+        "optimizer": FLOAT32 * ADAMW_STATES * trained,
+        "reference": FLOAT32 * shape.parameters if keeps_copy else 0,
+        "logits": int(FLOAT32 * LOGIT_COPIES * tokens * share) * shape.vocabulary,
+        "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
+        "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
+    }
+
+
+def sampling_parts(config: SampleConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
+    """Bytes by part, where nothing is trained."""
+    rows = len(config.prompts) * config.group_size
+    return {
+        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "logits": FLOAT32 * 2 * rows * shape.vocabulary,
+        "cache": _cache(shape, config.decoding, rows, bfloat16=bfloat16),
+    }
+
+
+def _trained(model: Model, shape: ModelShape) -> int:
+    return shape.parameters if model.lora is None else _adapter_parameters(model.lora, shape)
+
+
+def _adapter_parameters(lora: Lora, shape: ModelShape) -> int:
+    names = set(shape.linear) if lora.target_modules == "all-linear" else set(lora.target_modules)
+    sizes = (sum(size) for name, size in shape.linear.items() if name in names)
+    return shape.layers * lora.rank * sum(sizes)
+
+
+def _weights(model: Model, shape: ModelShape, *, bfloat16: bool) -> int:
+    adapters = 0 if model.lora is None else _adapter_parameters(model.lora, shape)
+    return (FLOAT32 + 2 * bfloat16) * shape.parameters + FLOAT32 * adapters
+
+
+def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -> int:
+    """What the backward pass needs of one token: of every block, or of one block and every block's input."""
+    # What autograd keeps in one block, counted with its saved-tensor hooks: around the norms, around the attention
+    # (queries, keys, values, output), and in the gated layer (gate, its activation, up, their product).
+    wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 4 * shape.intermediate
+    if bfloat16:
+        block = FLOAT32 * 4 * shape.hidden + 2 * (5 * shape.hidden + wide)
+    else:
+        block = FLOAT32 * (6 * shape.hidden + wide)
+    if model.gradient_checkpointing:
+        return block + shape.layers * shape.hidden * FLOAT32
+    return shape.layers * block
+
+
+def _cache(shape: ModelShape, decoding: Decoding, rows: int, *, bfloat16: bool) -> int:
+    """Keys and values of every token that is being generated at once."""
+    tokens = min(rows * (PROMPT_TOKENS + decoding.max_new_tokens), TOKENS_IN_FLIGHT)
+    size = 2 if bfloat16 else FLOAT32
+    return tokens * shape.layers * 2 * shape.kv_heads * shape.head_dim * size

@@ -1,0 +1,93 @@
+"""Preflight: from a configuration, right or wrong, and what is known, to what a person should see before starting."""
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from backend.catalog.models import SHAPES
+from backend.contract.base import Json
+from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.records import MemoryEstimate, Message, Preflight
+from backend.preflight.errors import error_messages
+from backend.preflight.facts import Facts
+from backend.preflight.forecast import dead_groups, run_time
+from backend.preflight.hints import RULES
+from backend.preflight.memory import sampling_parts, training_parts
+
+ASSUMED_SUCCESS = 0.5
+GIB = 2**30
+
+
+def parse(config: Mapping[str, Json]) -> GrpoConfig | SampleConfig | Preflight:
+    """The configuration; where it is wrong, the answer that says so, with one message per field."""
+    try:
+        return RUN_CONFIG.validate_python({"kind": "grpo"} | dict(config))
+    except ValidationError as error:
+        return Preflight(ok=False, messages=error_messages(error, config))
+
+
+def preflight(config: GrpoConfig | SampleConfig, facts: Facts) -> Preflight:
+    """What a valid configuration would do."""
+    return _of_training(config, facts) if isinstance(config, GrpoConfig) else _of_sample(config, facts)
+
+
+def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
+    shape = SHAPES.get(facts.origin or config.model.source)
+    parts = training_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    memory = _memory(parts, facts)
+    messages = [*facts.refused, *(message for rule in RULES for message in rule(config, facts))]
+    messages += _memory_messages(memory, config.optimizer.micro_batch_tokens)
+    rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
+    completions = config.sampling.completions_per_step
+    return Preflight(
+        ok=not any(message.level == "error" for message in messages),
+        messages=messages,
+        completions_per_step=completions,
+        total_completions=completions * config.budget.steps,
+        memory=memory,
+        time=run_time(facts.step_times, config.budget.steps) if facts.step_times else None,
+        success_rate=rate,
+        success_basis=facts.success.basis if facts.success else "assumed",
+        dead_groups=list(dead_groups(rate, config.sampling.group_size)),
+    )
+
+
+def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
+    shape = SHAPES.get(facts.origin or config.model.source)
+    parts = sampling_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    completions = len(config.prompts) * config.group_size
+    return Preflight(
+        ok=not facts.refused,
+        messages=list(facts.refused),
+        completions_per_step=completions,
+        total_completions=completions,
+        memory=_memory(parts, facts),
+    )
+
+
+def _bfloat16(dtype: str, facts: Facts) -> bool:
+    on_gpu = facts.roomiest is not None and not facts.roomiest.on_cpu
+    return dtype == "bfloat16" or (dtype == "auto" and on_gpu)
+
+
+def _memory(parts: dict[str, int] | None, facts: Facts) -> MemoryEstimate | None:
+    if parts is None:
+        return None
+    available = facts.roomiest.memory_bytes if facts.roomiest else None
+    return MemoryEstimate(total_bytes=sum(parts.values()), available_bytes=available, parts=parts)
+
+
+def _memory_messages(memory: MemoryEstimate | None, micro_batch_tokens: int) -> list[Message]:
+    if memory is None:
+        text = "the shape of this model is not known here: no memory estimate"
+        return [Message(level="info", field="model.source", text=text)]
+    if memory.available_bytes is None or memory.total_bytes <= memory.available_bytes:
+        return []
+    largest = max(memory.parts, key=lambda part: memory.parts[part])
+    text = (
+        f"about {memory.total_bytes / GIB:.1f} GiB are needed and the largest worker has "
+        f"{memory.available_bytes / GIB:.1f}; the largest part is {largest} ({memory.parts[largest] / GIB:.1f} GiB)"
+    )
+    smaller: dict[str, Json] = {"optimizer.micro_batch_tokens": micro_batch_tokens // 4}
+    helps = largest in ("logits", "activations") and micro_batch_tokens >= 64
+    return [Message(level="warning", field="optimizer.micro_batch_tokens", text=text, fix=smaller if helps else None)]

@@ -1,0 +1,174 @@
+"""What preflight says about a configuration that is valid."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+
+import worker.models
+from backend.catalog.models import SHAPES, TINY_ARITHMETIC
+from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.recipes import RECIPES, SMOLLM2
+from backend.contract.records import Message, Preflight
+from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
+from backend.preflight.memory import training_parts
+from backend.preflight.preflight import preflight
+
+GIB = 2**30
+CPU = WorkerFacts("CPU, 2 threads", 24 * GIB)
+
+
+def grpo(**changes: Any) -> GrpoConfig:
+    return GrpoConfig.model_validate(changes)
+
+
+def about(field: str | None, answer: Preflight) -> Message | None:
+    return next((message for message in answer.messages if message.field == field), None)
+
+
+def test_completions_are_prompts_times_group_size_times_steps() -> None:
+    answer = preflight(grpo(sampling={"prompts_per_step": 4, "group_size": 6}, budget={"steps": 50}), Facts())
+    assert (answer.completions_per_step, answer.total_completions) == (24, 1200)
+
+
+def test_dead_groups_are_forecast_for_the_usual_sizes_and_the_chosen_one() -> None:
+    facts = Facts(success=Success(0.18, "measured"))
+    answer = preflight(grpo(sampling={"group_size": 6}), facts)
+    shares = {one.group_size: one.share for one in answer.dead_groups}
+    assert list(shares) == [2, 4, 6, 8, 16]
+    assert shares[2] == pytest.approx(0.18**2 + 0.82**2)
+    assert shares[8] == pytest.approx(0.2044, abs=1e-4)
+    assert (answer.success_rate, answer.success_basis) == (0.18, "measured")
+
+
+def test_without_a_measurement_the_success_rate_is_called_assumed_and_no_time_is_given() -> None:
+    answer = preflight(grpo(), Facts())
+    assert (answer.success_rate, answer.success_basis, answer.time) == (0.5, "assumed", None)
+
+
+def test_the_time_is_the_median_of_similar_steps() -> None:
+    answer = preflight(grpo(budget={"steps": 10}), Facts(step_times=StepTimes("CPU", [1.0, 2.0, 9.0])))
+    assert answer.time is not None
+    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 20.0)
+    assert "3 similar steps on CPU" in answer.time.basis
+
+
+@pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
+def test_a_recipe_is_ready_to_start(card: Any) -> None:
+    answer = preflight(GrpoConfig.model_validate(card.config), Facts(workers=[CPU]))
+    assert answer.ok
+    assert answer.memory is not None
+    assert answer.memory.available_bytes == 24 * GIB
+    assert answer.memory.total_bytes == sum(answer.memory.parts.values()) < 24 * GIB
+    about_the_rate = about("optimizer.learning_rate", answer)
+    assert about_the_rate is None
+
+
+def test_the_tiny_models_shape_is_the_one_of_its_weights() -> None:
+    weights = Path(worker.models.__file__).parent / "tiny_arithmetic" / "model.safetensors"
+    with safe_open(weights, "np") as tensors:
+        counted = sum(tensors.get_tensor(name).size for name in tensors.keys())  # noqa: SIM118 — no mapping
+    assert SHAPES[TINY_ARITHMETIC].parameters == counted
+
+
+def test_smollm2_has_its_published_number_of_parameters() -> None:
+    assert SHAPES[SMOLLM2].parameters == 134_515_008
+
+
+def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> None:
+    def parts(**changes: Any) -> dict[str, int]:
+        source = {"source": SMOLLM2} | changes.pop("model", {})
+        sampling = {"prompts_per_step": 64, "max_new_tokens": 256}
+        return training_parts(grpo(model=source, sampling=sampling, **changes), SHAPES[SMOLLM2], bfloat16=False)
+
+    usual = parts()
+    small = parts(optimizer={"micro_batch_tokens": 1024})
+    adapted = parts(model={"lora": {"rank": 8}})
+    recomputed = parts(model={"gradient_checkpointing": True})
+    assert small["logits"] < usual["logits"] / 7
+    assert recomputed["activations"] < usual["activations"] / 5
+    assert adapted["optimizer"] < usual["optimizer"] / 20
+    assert adapted["reference"] == 0 < usual["reference"] == usual["gradients"]
+    assert parts(algorithm={"kl": {"beta": 0}})["reference"] == 0
+
+
+def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
+    answer = preflight(grpo(model={"source": "Qwen/Qwen2.5-0.5B-Instruct"}), Facts())
+    assert answer.memory is None
+    assert "no memory estimate" in about("model.source", answer).text  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_is_estimated_as_the_model_it_came_from() -> None:
+    config = grpo(model={"source": "run:3@20"})
+    assert preflight(config, Facts(origin=SMOLLM2)).memory == preflight(grpo(model={"source": SMOLLM2}), Facts()).memory
+
+
+def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
+    config = grpo(
+        model={"source": SMOLLM2},
+        sampling={"max_new_tokens": 512, "prompts_per_step": 64},
+        optimizer={"micro_batch_tokens": 65_536, "learning_rate": 1e-5},
+    )
+    message = about("optimizer.micro_batch_tokens", preflight(config, Facts(workers=[CPU])))
+    assert message is not None
+    assert message.fix == {"optimizer.micro_batch_tokens": 16_384}
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "field", "level", "fix"),
+    [
+        (
+            {"model": {"lora": {}}, "optimizer": {"learning_rate": 1e-5}},
+            Facts(),
+            "optimizer.learning_rate",
+            "warning",
+            1e-4,
+        ),
+        ({"optimizer": {"learning_rate": 1e-3}}, Facts(), "optimizer.learning_rate", "warning", None),
+        (
+            {"model": {"source": SMOLLM2}, "optimizer": {"learning_rate": 2e-4}},
+            Facts(),
+            "optimizer.learning_rate",
+            "warning",
+            1e-5,
+        ),
+        ({"sampling": {"top_k": 10}}, Facts(), "sampling.top_k", "warning", 0),
+        ({"sampling": {"top_p": 0.9}}, Facts(), "sampling.top_p", "warning", 1.0),
+        ({"sampling": {"group_size": 2}}, Facts(), "sampling.group_size", "warning", 8),
+        ({}, Facts(success=Success(0.001, "measured")), "sampling.group_size", "warning", None),
+        ({"budget": {"checkpoint_every": 0}}, Facts(), "budget.checkpoint_every", "warning", 20),
+        ({"algorithm": {"kl": {"beta": 0}}}, Facts(), "algorithm.kl.beta", "info", None),
+        ({}, Facts(), "algorithm.updates_per_batch", "info", None),
+        ({}, Facts(training_items=100), "budget.steps", "info", None),
+        ({}, Facts(), None, "info", None),
+        ({"model": {"source": "builtin:tiny"}}, Facts(), "model.source", "error", TINY_ARITHMETIC),
+        (
+            {"sampling": {"max_new_tokens": 512}, "optimizer": {"micro_batch_tokens": 1024}},
+            Facts(),
+            "sampling.max_new_tokens",
+            "error",
+            256,
+        ),
+    ],
+)
+def test_a_trap_is_named_at_its_field(
+    changes: dict[str, Any], facts: Facts, field: str | None, level: str, fix: object
+) -> None:
+    answer = preflight(grpo(**changes), facts)
+    message = about(field, answer)
+    assert message is not None
+    assert message.level == level
+    assert answer.ok == (level != "error")
+    if fix is not None:
+        assert message.fix == {field: fix}
+
+
+def test_the_default_run_on_a_connected_worker_has_one_thing_to_say() -> None:
+    answer = preflight(grpo(), Facts(workers=[CPU]))
+    assert [message.field for message in answer.messages] == ["algorithm.updates_per_batch"]
+
+
+def test_a_sample_counts_its_completions() -> None:
+    answer = preflight(SampleConfig(prompts=["a", "b"], group_size=4), Facts())
+    assert (answer.ok, answer.completions_per_step) == (True, 8)

@@ -1,0 +1,80 @@
+"""Preflight through HTTP: what it knows comes from the workers, the uploads and the earlier runs."""
+
+from typing import Any
+
+import pytest
+from serving import Backend
+
+from backend.contract import protocol as p
+from backend.contract.config import GrpoConfig
+
+WORKER = p.WorkerInfo(name="one", device="CPU, 2 threads", memory_bytes=2**34, store="/store")
+
+
+def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], evaluation: dict[str, float]) -> None:
+    """One run that evaluates, trains two steps, and finishes."""
+    client = backend.client
+    client.create_run(config.model_dump(mode="json"))
+    claim = client.claim(p.ClaimRequest(worker=WORKER))
+    assert claim is not None
+    client.start(claim.run_id, p.Start(attempt=1, from_step=0, device=WORKER.device))
+    client.report(claim.run_id, p.Report(attempt=1, seq=0, step=0, metrics=dict(evaluation)))
+    for step in range(2):
+        client.report(claim.run_id, p.Report(attempt=1, seq=step + 1, step=step, metrics=dict(metrics)))
+    client.finish(claim.run_id, p.Finish(attempt=1, outcome="finished"))
+
+
+def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None:
+    answer = backend.client.preflight({"sampling": {"group_size": 1}, "poem": None})
+    assert not answer.ok
+    assert {message.field for message in answer.messages} == {"sampling.group_size", "poem"}
+
+
+def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backend) -> None:
+    config = GrpoConfig()
+    run_a_bit(backend, config, {"step_time": 2.0, "reward": 0.9}, {"eval/pass@1": 0.4})
+    answer = backend.client.preflight({"budget": {"steps": 7}})
+    assert answer.time is not None
+    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0)
+    assert "2 similar steps on CPU, 2 threads" in answer.time.basis
+    assert (answer.success_rate, answer.success_basis) == (0.4, "pass@1 before training in run 1")
+    assert answer.memory is not None
+    assert answer.memory.available_bytes == 2**34
+
+
+def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: Backend) -> None:
+    run_a_bit(backend, GrpoConfig(), {"reward": 0.25}, {})
+    assert backend.client.preflight({}).success_rate == 0.25
+
+
+@pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
+def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
+    run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    assert backend.client.preflight(other).time is None
+
+
+def test_a_silent_worker_does_not_count(backend: Backend) -> None:
+    backend.client.claim(p.ClaimRequest(worker=WORKER))
+    connected = backend.client.preflight({})
+    backend.clock.now += 3600
+    assert (connected.memory and connected.memory.available_bytes) == 2**34
+    assert any("no worker is connected" in message.text for message in backend.client.preflight({}).messages)
+
+
+def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(backend: Backend) -> None:
+    upload = backend.client.upload("x.jsonl", b'{"question": "1+1", "answer": "2"}\n')
+    task = {"kind": "dataset", "source": f"upload:{upload.id}"}
+    answer = backend.client.preflight({"task": task, "model": {"source": "run:9@3"}})
+    assert {message.field for message in answer.messages if message.level == "error"} == {
+        "task.prompt_column",
+        "model.source",
+    }
+    assert backend.client.preflight({"task": task | {"prompt_column": "question"}}).ok
+
+
+def test_the_catalog_offers_every_recipe_model_and_schema(backend: Backend) -> None:
+    catalog = backend.client.catalog()
+    assert {card.id for card in catalog.recipes} >= {"grpo", "grpo-notebook", "smollm2-arithmetic"}
+    assert len(catalog.models) == 2
+    assert set(catalog.schemas) == {"grpo", "sample"}
+    assert "sampling" in str(catalog.schemas["grpo"]["properties"])
