@@ -1,0 +1,361 @@
+"""The scorer: scores, gates, what a failing function means, and the process that can be killed."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from numpy.testing import assert_allclose
+
+from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
+from worker.rewards.scoring import RewardContractError, RewardErrors, RewardProcessError, RewardScorer, Sample, Scores
+from worker.tasks.items import Item
+
+RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
+ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
+TIME_LIMIT = 0.3
+
+
+def samples(*texts: str) -> list[Sample]:
+    return [Sample("Calculate 2 + 2 x 6", text, 25, ITEM) for text in texts]
+
+
+def acting(*, max_unscored: float = 1.0, time_limit: float = TIME_LIMIT) -> RewardScorer:
+    rewards = Rewards(functions=[Length(name="act")], max_unscored=max_unscored, time_limit=time_limit)
+    return RewardScorer(rewards, functions_module="tests.worker.rewards.misbehaving")
+
+
+@pytest.fixture
+def act() -> Iterator[Callable[..., Scores]]:
+    """Scores completions that say what the function does."""
+    with acting() as scorer:
+        yield lambda *texts: scorer.score(samples(*texts))
+
+
+def raws(scores: Scores) -> list[float | None]:
+    return [components[0].raw for components in scores.components]
+
+
+def error(scores: Scores, index: int) -> str:
+    return scores.components[index][0].error or ""
+
+
+def scored(functions: list[RewardFunction], *texts: str, gates: list[Gate] | None = None) -> Scores:
+    with RewardScorer(Rewards(functions=functions, gates=gates or [])) as scorer:
+        return scorer.score(samples(*texts))
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.02)
+
+
+# ---- what is scored
+
+
+def test_the_default_rewards_are_nine_tenths_right_and_one_tenth_well_formed() -> None:
+    with RewardScorer(Rewards()) as scorer:
+        scores = scorer.score(samples(RIGHT, RIGHT.replace(">14<", ">24<"), "<answer>14</answer>", "14", ""))
+    assert_allclose(scores.total, [1.0, 0.1, 0.9, 0.0, 0.0])
+    assert [(score.name, score.raw, score.weight, score.error) for score in scores.components[2]] == [
+        ("correctness", 1.0, 0.9, None),
+        ("format", 0.0, 0.1, None),
+    ]
+
+
+def test_all_five_kinds_of_the_notebook_score_together() -> None:
+    functions: list[RewardFunction] = [
+        Correctness(name="right", weight=1.0),
+        Format(name="form", weight=0.5),
+        Length(name="short", weight=0.25, maximum=20, ramp=10),
+        Pattern(name="works", weight=0.125, patterns=["=", "because"]),
+    ]
+    gates = [Gate(reward="right", requires="form"), Gate(reward="short", requires="works", at_least=0.5)]
+    scores = scored(functions, RIGHT, "14 because", "<answer>14</answer>", gates=gates)
+    assert [[score.raw for score in components] for components in scores.components] == [
+        [1.0, 1.0, 0.5, 0.5],
+        [0.0, 0.0, 0.5, 0.5],
+        [1.0, 0.0, 0.5, 0.0],
+    ]
+    assert_allclose(scores.total, [1.6875 + 0.0, 0.1875, 0.0])
+
+
+def test_progress_is_told_completion_by_completion() -> None:
+    told: list[int] = []
+    with RewardScorer(Rewards()) as scorer:
+        scorer.score(samples(RIGHT, "", "x"), on_progress=told.append)
+    assert told == [1, 2, 3]
+
+
+def test_no_samples_are_no_scores() -> None:
+    with RewardScorer(Rewards()) as scorer:
+        scores = scorer.score([])
+    assert scores.components == []
+    assert scores.total.shape == (0,)
+
+
+def test_hostile_text_travels_to_the_functions_as_it_is() -> None:
+    texts = ["\x00", "\ud800", "\u2028\n\r\n", '"}\n{"value": 1}\n', "\x1b[2J" * 100, "𝟙𝟜", "x" * 1_000_000]
+    functions: list[RewardFunction] = [Length(name="n", unit="characters", minimum=0, maximum=0, ramp=1_000_000)]
+    scores = scored(functions, *texts)
+    assert_allclose(scores.total, [1 - len(text) / 1_000_000 for text in texts])
+
+
+def test_a_step_of_128_completions_is_scored_in_milliseconds() -> None:
+    step = samples(*[RIGHT] * 128)
+    with RewardScorer(Rewards()) as scorer:
+        scorer.score(step)
+        took = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            scorer.score(step)
+            took.append(time.perf_counter() - begin)
+    assert min(took) < 0.05
+
+
+def test_one_process_serves_every_call(act: Callable[..., Scores]) -> None:
+    pids = raws(act("pid", "pid")) + raws(act("pid"))
+    assert len(set(pids)) == 1
+
+
+# ---- what leaves a completion unscored
+
+
+@pytest.mark.parametrize("what", ["hang", "hang without the interpreter", "sleep", "print without end"])
+def test_a_function_that_hangs_is_killed_and_only_its_completion_stays_unscored(
+    act: Callable[..., Scores], what: str
+) -> None:
+    scores = act("one", what, "one", "pid")
+    assert error(scores, 1).startswith("reward_timeout: it took longer than 0.3 s")
+    assert [raw is None for raw in raws(scores)] == [False, True, False, False]
+    assert np.isnan(scores.total).tolist() == [False, True, False, False]
+
+
+def test_a_regular_expression_that_backtracks_without_end_is_killed() -> None:
+    functions: list[RewardFunction] = [
+        Pattern(name="evil", syntax="regex", patterns=["(a+)+$"]),
+        Length(name="length", unit="characters", maximum=10),
+    ]
+    rewards = Rewards(functions=functions, time_limit=TIME_LIMIT, max_unscored=0.5)
+    with RewardScorer(rewards) as scorer:
+        scores = scorer.score(samples("aaa", "a" * 60 + "b", "b"))
+    evil, length = scores.components[1]
+    assert evil.raw is None
+    assert (evil.error or "").startswith("reward_timeout")
+    assert length.raw is not None  # the same completion's other functions still count
+    assert_allclose(scores.total, [2.0, np.nan, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("exit at once", "reward_crash: it ended its process (exit code 0)"),
+        ("segfault", "reward_crash: it ended its process (SIGSEGV)"),
+        ("kill itself", "reward_crash: it ended its process (SIGKILL)"),
+        ("write into the protocol", "reward_crash: the function wrote into the pipe of the results"),
+    ],
+)
+def test_a_function_that_crashes_leaves_only_its_completion_unscored(
+    act: Callable[..., Scores], what: str, says: str
+) -> None:
+    scores = act("one", what, "one")
+    assert error(scores, 1).startswith(says)
+    assert raws(scores) == [1.0, None, 1.0]
+
+
+def test_a_segfault_leaves_its_last_words(act: Callable[..., Scores]) -> None:
+    assert "Segmentation fault" in error(act("segfault"), 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("raise", "ZeroDivisionError: division by zero"),
+        ("raise a lone surrogate", "ValueError"),
+        ("raise without words", "Wordless"),
+        ("exit", "SystemExit: 3"),
+        ("recurse", "RecursionError"),
+        ("eat memory", "MemoryError"),
+        ("fill the disk", "OSError: [Errno 27] File too large"),
+    ],
+)
+def test_a_function_that_raises_leaves_its_traceback(act: Callable[..., Scores], what: str, says: str) -> None:
+    scores = act("pid", what, "pid")
+    assert error(scores, 1).startswith("reward_error: ")
+    assert says in error(scores, 1)
+    assert "misbehaving.py" in error(scores, 1)
+    assert len(error(scores, 1)) < 3000
+    assert raws(scores)[0] == raws(scores)[2]  # the process goes on
+
+
+@pytest.mark.parametrize("what", ["nan", "inf", "-inf", "none", "1e308", "too large an integer"])
+def test_no_number_is_unscored_never_zero(act: Callable[..., Scores], what: str) -> None:
+    scores = act(what, "one")
+    assert error(scores, 0).startswith("reward_value: it returned")
+    assert raws(scores) == [None, 1.0]
+    assert np.isnan(scores.total[0])
+
+
+@pytest.mark.parametrize(("what", "value"), [("float32", 0.5), ("bool", 1.0), ("one", 1.0)])
+def test_every_real_number_is_a_score(act: Callable[..., Scores], what: str, value: float) -> None:
+    assert raws(act(what)) == [value]
+
+
+# ---- what fails the run
+
+
+@pytest.mark.parametrize(
+    ("what", "got"),
+    [
+        ("text", "str of length 1"),
+        ("list", "list of length 1"),
+        ("three scores", "list of length 3"),
+        ("complex", "complex"),
+        ("array", "ndarray"),
+    ],
+)
+def test_what_is_no_number_breaks_the_contract_and_is_never_broadcast(
+    act: Callable[..., Scores], what: str, got: str
+) -> None:
+    with pytest.raises(RewardContractError) as caught:
+        act("one", what, "one")
+    assert caught.value.code == "reward_contract"
+    assert caught.value.message == (
+        f"the reward 'act' must return one number for each completion; it returned a value of type {got}"
+    )
+
+
+def test_after_a_broken_contract_the_scorer_starts_afresh(act: Callable[..., Scores]) -> None:
+    with pytest.raises(RewardContractError):
+        act("text", "one", "one")
+    assert raws(act("one", "float32")) == [1.0, 0.5]
+
+
+def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_traceback() -> None:
+    with acting(max_unscored=0.2) as scorer:
+        scorer.score(samples("raise", "one", "one", "one", "one"))  # a fifth is allowed
+        with pytest.raises(RewardErrors) as caught:
+            scorer.score(samples("raise", "nan", "one", "one", "one"))
+    assert caught.value.code == "reward_errors"
+    assert caught.value.message.startswith("2 of 5 completions could not be scored, more than the share of 0.2")
+    assert "ZeroDivisionError: division by zero" in caught.value.message
+    assert "Traceback" in (caught.value.details or "")
+
+
+def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
+    with acting(max_unscored=0.1) as scorer:
+        begin = time.monotonic()
+        with pytest.raises(RewardErrors, match="2 of 20 completions"):
+            scorer.score(samples(*["hang"] * 20))
+        scorer.close()
+        with pytest.raises(RewardErrors, match="3 of 20 completions"):
+            scorer.score(samples(*["hang"] * 20))
+    assert time.monotonic() - begin < 10 * TIME_LIMIT + 5
+
+
+def test_a_process_that_cannot_start_says_why() -> None:
+    with RewardScorer(Rewards(), functions_module="worker.rewards.nowhere") as scorer:
+        with pytest.raises(RewardProcessError) as caught:
+            scorer.score(samples(RIGHT))
+    assert "No module named 'worker.rewards.nowhere'" in (caught.value.details or "")
+
+
+# ---- the process
+
+
+def test_what_functions_print_is_logged_on_one_line_and_capped(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), acting() as scorer:
+        assert raws(scorer.score(samples("print", "print"))) == [1.0, 1.0]
+        until(lambda: _logged(scorer, caplog, "and from below it"))
+        caplog.clear()
+        scorer.score(samples("print without end", "one"))
+    assert "hello" not in caplog.text
+    assert "(truncated)" in caplog.text
+    assert all("\n" not in record.getMessage() and len(record.getMessage()) < 70_000 for record in caplog.records)
+
+
+def _logged(scorer: RewardScorer, caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    """What was printed may arrive after the scores, and is then logged with the next ones."""
+    scorer.score(samples("one"))
+    return text in caplog.text
+
+
+def test_functions_have_no_stdin_and_no_secrets(act: Callable[..., Scores], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "secret")
+    assert raws(act("read stdin", "environment")) == [0.0, 0.0]
+
+
+def test_a_forked_function_answers_once(act: Callable[..., Scores]) -> None:
+    assert raws(act("fork twice", "fork twice", "float32")) == [1.0, 1.0, 0.5]
+
+
+def test_nothing_that_a_function_started_outlives_the_scorer() -> None:
+    with acting() as scorer:
+        (pid,) = raws(scorer.score(samples("fork")))
+        assert pid is not None
+        assert group(int(pid)) != []
+    until(lambda: group(int(pid)) == [])
+
+
+def group(leader: int) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["pid", "status"])
+        if process.info["status"] != psutil.STATUS_ZOMBIE and group_of(process.pid) == leader
+    ]
+
+
+def group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_a_process_that_died_between_two_calls_is_replaced(act: Callable[..., Scores]) -> None:
+    (pid,) = raws(act("pid"))
+    assert pid is not None
+    os.kill(int(pid), signal.SIGKILL)
+    assert raws(act("one", "one")) == [1.0, 1.0]
+
+
+def test_results_count_however_late_a_paused_worker_looks() -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_scoring import acting, samples
+with acting() as scorer:
+    sys.exit(scorer.score(samples("pause the worker", "one")).total.tolist() != [1.0, 1.0])
+"""
+    with subprocess.Popen([sys.executable, "-c", program]) as worker:
+        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
+        resume = time.monotonic() + 2 * TIME_LIMIT
+        until(lambda: time.monotonic() > resume)
+        worker.send_signal(signal.SIGCONT)
+        assert worker.wait(30) == 0
+
+
+@pytest.mark.parametrize("what", ["hang", "sleep", "hang without the interpreter"])
+def test_a_hanging_function_dies_even_if_the_worker_was_killed(what: str, tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_scoring import acting, samples
+with acting() as scorer:
+    print(scorer.score(samples("pid")).components[0][0].raw, flush=True)
+    scorer.score(samples({what!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        child = int(float(worker.stdout.readline()))
+        worker.kill()
+    until(lambda: group(child) == [])

@@ -1,0 +1,98 @@
+"""The spool."""
+
+from pathlib import Path
+
+import pytest
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.protocol import Accepted, Report
+from worker.spool import Refused, Spool, SpoolFull, read, recover
+
+REPORTS = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": seq / 10}) for seq in range(4)]
+
+
+class Wire(Client):
+    """A client whose wire is a list, and whose far end can be away, refuse, or have taken the run from us."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1", "token")
+        self.received: list[int] = []
+        self.trouble: Exception | None = None
+
+    def report(self, run_id: int, report: Report) -> Accepted:
+        if self.trouble is not None:
+            raise self.trouble
+        self.received.append(report.seq)
+        return Accepted()
+
+
+def spool(folder: Path, wire: Wire, *, cap: int = 2**20, lost: list[bool] | None = None) -> Spool:
+    return Spool(folder, 7, 1, wire, on_lost=lambda: (lost if lost is not None else []).append(True), cap_bytes=cap)
+
+
+def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path) -> None:
+    wire = Wire()
+    sending = spool(tmp_path, wire)
+    for report in REPORTS:
+        sending.append("report", report)
+    assert sending.drain(5)
+    sending.close()
+    assert wire.received == [0, 1, 2, 3]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_absent_backend_did_not_take_is_sent_by_the_next_process(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    for report in REPORTS:
+        sending.append("report", report)
+    assert not sending.drain(0.3)
+    sending.close()
+    wire.trouble = None
+    recover(tmp_path, wire)
+    assert wire.received == [0, 1, 2, 3]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    for report in REPORTS[:2]:
+        sending.append("report", report)
+    sending.close()
+    whole = sending.path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole)):
+        sending.path.write_bytes(whole[:cut])
+        assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0]
+
+
+def test_a_lost_lease_ends_the_sending_and_is_told(tmp_path: Path) -> None:
+    wire, lost = Wire(), list[bool]()
+    wire.trouble = ApiError(409, "lease_lost", "another attempt runs")
+    sending = spool(tmp_path, wire, lost=lost)
+    sending.append("report", REPORTS[0])
+    assert sending.drain(5)
+    assert lost == [True]
+
+
+def test_a_refused_report_stops_the_run_instead_of_vanishing(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = ApiError(422, "invalid", "groups: too many")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    assert sending.drain(5)
+    with pytest.raises(Refused, match="groups: too many"):
+        sending.append("report", REPORTS[1])
+
+
+def test_a_full_spool_says_so(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire, cap=100)
+    sending.append("report", REPORTS[0])
+    with pytest.raises(SpoolFull, match="did not take"):
+        sending.append("report", REPORTS[1])
+    sending.close()

@@ -1,0 +1,221 @@
+"""The loop, end to end, without a backend: what it tells, and that a resumed run is the run that was never interrupted."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import BaseModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from backend.contract.config import GrpoConfig
+from backend.contract.protocol import CheckpointReport, Report
+from backend.contract.records import GroupReport
+from worker.checkpoint import is_whole, weights_hash
+from worker.policy.policy import Policy, load_policy
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.rewards.scoring import RewardScorer
+from worker.tasks.loading import load_items
+from worker.trainer import Channels, Ending, Place, Trainer
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Witness:
+    """Keeps what a trainer sends, and can end it like a kill at a given report."""
+
+    def __init__(self, kill_at_step: int | None = None) -> None:
+        self.messages: list[tuple[str, BaseModel]] = []
+        self.requested = "nothing"
+        self._kill_at = kill_at_step
+
+    def send(self, kind: str, message: BaseModel) -> None:
+        if isinstance(message, Report) and message.groups and message.step == self._kill_at:
+            raise Killed
+        self.messages.append((kind, message))
+
+    @property
+    def steps(self) -> dict[int, Report]:
+        return {m.step: m for _, m in self.messages if isinstance(m, Report) and m.groups and m.step is not None}
+
+    @property
+    def checkpoints(self) -> list[CheckpointReport]:
+        return [m for _, m in self.messages if isinstance(m, CheckpointReport)]
+
+
+def configured(**changes: object) -> GrpoConfig:
+    return GrpoConfig.model_validate(
+        {
+            "sampling": {"prompts_per_step": 3, "group_size": 4},
+            "optimizer": {"learning_rate": 1e-3},
+            "budget": {"steps": 6, "checkpoint_every": 3, "eval_every": 3, "eval_items": 5, "eval_samples": 2},
+        }
+        | changes
+    )
+
+
+def train(
+    config: GrpoConfig, store: Path, witness: Witness, *, resume: Path | None = None, attempt: int = 1
+) -> tuple[Ending, Policy]:
+    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
+    policy = load_policy(
+        config.model, source, torch.device("cpu"), reference=True, resume=resume / "model" if resume else None
+    )
+    place = Place(1, attempt, store, "store", resume, "CPU", {})
+    channels = Channels(
+        send=witness.send,
+        show=lambda progress: None,
+        requested=lambda: witness.requested,  # type: ignore[return-value,arg-type]
+        between_steps=lambda: None,
+        shutting_down=lambda: False,
+    )
+    with RewardScorer(config.rewards) as scorer:
+        trainer = Trainer(config, policy, load_items(config.task, fetch_upload=lambda _: b""), scorer, place, channels)
+        return trainer.run(), policy
+
+
+def history(report: Report) -> object:
+    """Everything of a step that must not depend on an interruption: texts, rewards, advantages, log-probs, loss."""
+    timed = ("time/", "step_time", "tokens_per_second")
+    metrics = {name: value for name, value in report.metrics.items() if not name.startswith(timed)}
+    return json.loads(report.model_dump_json(include={"step", "groups"})), metrics
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"model": {"lora": {"rank": 4, "alpha": 8}}}, {"algorithm": {"updates_per_batch": 2}}],
+    ids=["all weights", "adapters", "two updates a batch"],
+)
+def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:
+    config = configured(**variant)
+    straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
+    _, whole = train(config, tmp_path / "straight", straight)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "killed", first)
+    saved = tmp_path / "killed" / first.checkpoints[-1].path
+    assert is_whole(saved, first.checkpoints[-1].sha256)
+    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2)
+    assert sorted(second.steps) == [3, 4, 5]
+    for step in (3, 4, 5):
+        assert history(second.steps[step]) == history(straight.steps[step])
+    assert weights_hash(resumed) == weights_hash(whole)
+
+
+def test_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
+    config = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0})
+    other = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0, "seed": 1})
+    runs = []
+    for number, one in enumerate((config, config, other)):
+        witness = Witness()
+        _, policy = train(one, tmp_path / str(number), witness)
+        runs.append((weights_hash(policy), witness.steps[0].groups[0].completions[0].text))
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
+    witness = Witness()
+    ending, _ = train(configured(), tmp_path, witness)
+    assert ending == "finished"
+    assert [m.seq for _, m in witness.messages if isinstance(m, Report)] == list(
+        range(len(witness.messages) - 1 - len(witness.checkpoints))
+    )
+    report = witness.steps[0]
+    assert [len(group.completions) for group in report.groups] == [4, 4, 4]
+    assert report.trace is not None
+    assert report.trace.rows == 3 * 2 - sum(_best_is_worst(group) for group in report.groups)
+    for name in (
+        "reward",
+        "reward_std",
+        "group_reward_std",
+        "frac_reward_zero_std",
+        "kl",
+        "loss",
+        "grad_norm",
+        "time/rollout",
+    ):
+        assert report.metrics[name] is not None, name
+    evaluations = {
+        m.step: m.metrics for _, m in witness.messages if isinstance(m, Report) and m.step is not None and not m.groups
+    }
+    assert sorted(evaluations) == [0, 3, 6]
+    assert set(evaluations[0]) == {
+        "eval/pass@1",
+        "eval/pass@2",
+        "eval/greedy_pass@1",
+        "eval/reward",
+        "eval/mean_length",
+    }
+
+
+def _best_is_worst(group: GroupReport) -> bool:
+    """In a dead group the first completion is both."""
+    return group.state != "live"
+
+
+@pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
+def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
+    witness = Witness()
+    send: Callable[[str, BaseModel], None] = witness.send
+
+    def ask_after_the_first_step(kind: str, message: BaseModel) -> None:
+        send(kind, message)
+        if isinstance(message, Report) and message.groups:
+            witness.requested = asked
+
+    witness.send = ask_after_the_first_step  # type: ignore[method-assign]
+    reached, _ = train(configured(), tmp_path, witness)
+    assert reached == ending
+    assert sorted(witness.steps) == [0]
+    assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
+
+
+@pytest.mark.parametrize("variant", [{}, {"model": {"lora": {"rank": 4, "alpha": 8}}}], ids=["all weights", "adapters"])
+def test_what_a_run_leaves_opens_with_from_pretrained_and_starts_another_run(
+    tmp_path: Path, variant: dict[str, object]
+) -> None:
+    witness = Witness()
+    config = configured(**variant, budget={"steps": 1, "eval_every": 0})
+    _, policy = train(config, tmp_path, witness)
+    left = tmp_path / witness.checkpoints[-1].path
+    prompt = torch.tensor([AutoTokenizer.from_pretrained(left / "model").encode("Calculate 2 + 2 x 6")])
+    again = load_policy(
+        GrpoConfig().model, resolve("run:1@1", converted=tmp_path, root=None, checkpoint=left), torch.device("cpu")
+    )
+    with torch.no_grad():
+        expected = policy.model(input_ids=prompt).logits
+        assert torch.allclose(again.model(input_ids=prompt).logits, expected, atol=1e-5)
+        if not variant:
+            opened = AutoModelForCausalLM.from_pretrained(left / "model", dtype=torch.float32)
+            assert torch.equal(opened(input_ids=prompt).logits, expected)
+
+
+def test_a_damaged_checkpoint_is_seen(tmp_path: Path) -> None:
+    witness = Witness()
+    train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
+    left = tmp_path / witness.checkpoints[-1].path
+    weights = left / "model" / "model.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    weights.write_bytes(damaged)
+    assert not is_whole(left, witness.checkpoints[-1].sha256)
+
+
+def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path: Path) -> None:
+    witness = Witness()
+    config = configured(telemetry={"logprob_after_update": True}, budget={"steps": 1, "eval_every": 0})
+    train(config, tmp_path, witness)
+    moved = [
+        (completion.logprob_sum_after - completion.logprob_sum) * completion.advantage
+        for group in witness.steps[0].groups
+        if group.state == "live"
+        for completion in group.completions
+        if completion.logprob_sum_after is not None
+        and completion.logprob_sum is not None
+        and completion.advantage is not None
+    ]
+    assert moved
+    assert sum(moved) > 0
