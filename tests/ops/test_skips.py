@@ -1,0 +1,33 @@
+"""A skipped test is a failure in continuous integration, and only there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(("ci", "code"), [("true", 1), ("", 0)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pytest\n@pytest.mark.skip\ndef test_a(): ...\ndef test_b(): ...\n",
+        "import pytest\npytest.importorskip('nowhere')\n",
+    ],
+)
+def test_a_skip_fails_the_run_in_ci(tmp_path: Path, text: str, ci: str, code: int) -> None:
+    (tmp_path / "test_one.py").write_text(text + "\n")
+    (tmp_path / "test_two.py").write_text("def test_two(): ...\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "skips", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == code, ran.stdout
