@@ -18,7 +18,8 @@ CHUNK = 1 << 20
 def directory(home: Path, row: RowMapping) -> Path | None:
     """Where a checkpoint lies, links resolved; None outside of our own store."""
     root = (home / FOLDER).resolve()
-    place = (Path(row["store"]) / row["path"]).resolve()
+    # A worker names its store <path>#<id>: two machines may use one path for different disks.
+    place = (Path(row["store"].partition("#")[0]) / row["path"]).resolve()
     return place if place.is_relative_to(root) and place != root else None
 
 

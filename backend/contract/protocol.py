@@ -21,7 +21,7 @@ class WorkerInfo(Record):
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]  # unique while it lives
     device: ShortText
     memory_bytes: Count | None = None
-    store: ShortText  # where it keeps checkpoints: only a worker that reaches the same store resumes them
+    store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
     versions: dict[str, ShortText] = {}
 
 
