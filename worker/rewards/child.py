@@ -41,8 +41,8 @@ class Child:
         self._replies, stdout = os.pipe()
         self._prints, stderr = os.pipe()
         self._process = subprocess.Popen(
-            # -I: nothing from the working directory, the user's site or PYTHON* variables gets in.
-            [sys.executable, "-I", "-c", _MAIN, str(_ROOT), functions_module],
+            # -I: nothing from the working directory, the user's site or PYTHON* variables gets in. -u: a crash loses no print.
+            [sys.executable, "-I", "-u", "-W", "ignore", "-c", _MAIN, str(_ROOT), functions_module],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -50,7 +50,7 @@ class Child:
             cwd="/",
             start_new_session=True,
         )
-        self._unsent = b""
+        self._unsent = memoryview(b"")
         self._received = bytearray()
         self._printed = bytearray()
         self._truncated = False
@@ -96,7 +96,7 @@ class Child:
 
     def _send(self, message: Mapping[str, Json]) -> None:
         """Send a line and wait until the process is ready for the calls that it asks for."""
-        self._unsent = json.dumps(message).encode() + b"\n"
+        self._unsent = memoryview(json.dumps(message).encode() + b"\n")
         self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
         try:
             self._receive(START_LIMIT)
@@ -108,11 +108,13 @@ class Child:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _LONGEST_REPLY:
                 raise self._lost("reward_crash: the function wrote into the pipe of the results")
-            ready = self._selector.select(max(0.0, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            ready = self._selector.select(max(0.0, left))
             for key, _ in ready:
                 key.data()
-            # What has arrived counts, however late this process looked: it may itself have been paused.
-            if time.monotonic() > deadline and all(key.fd != self._replies for key, _ in ready):
+            # What has arrived counts, however late it is read: this process may itself have been paused. So only a
+            # look that began after the deadline and found nothing ends the wait.
+            if left <= 0 and all(key.fd != self._replies for key, _ in ready):
                 raise self._lost(f"reward_timeout: it took longer than {limit:g} s and was stopped")
         line = bytes(self._received[:end])
         del self._received[: end + 1]

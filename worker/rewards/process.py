@@ -125,8 +125,9 @@ def outcome_of(value: object) -> dict[str, str | float]:
 
 def describe(error: BaseException) -> str:
     """The error in a line, then the beginning of its traceback."""
+    summary = traceback.format_exception_only(error)[-1]
     lines = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error!s:.500}\n{lines:.{LONGEST_TRACEBACK}}"
+    return f"{summary.rstrip():.500}\n{lines:.{LONGEST_TRACEBACK}}"
 
 
 def reply(replies: int, message: object) -> None:

@@ -149,7 +149,7 @@ class RewardScorer:
 def _log_printed(child: Child) -> None:
     printed = child.take_printed()
     if printed:
-        logger.info("the reward functions printed: %s", printed)
+        logger.info("the reward functions printed: %r", printed)
 
 
 def _payload(sample: Sample) -> dict[str, Json]:
@@ -165,7 +165,8 @@ def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
     if "breach" in outcome:
         raise RewardContractError(
             "reward_contract",
-            f"the reward {function.name!r} must return one number for each completion; it returned {outcome['breach']}",
+            f"the reward {function.name!r} must return one number for each completion; "
+            f"it returned a value of type {outcome['breach']}",
         )
     value, error = outcome.get("value"), outcome.get("error")
     raw = float(value) if isinstance(value, int | float) else None
@@ -177,7 +178,7 @@ def _too_many(unscored: Sequence[Score], samples: int, allowed: float) -> Reward
     summary = (first.error or "").partition("\n")[0]
     return RewardErrors(
         "reward_errors",
-        f"{len(unscored)} of {samples} completions could not be scored, more than the share of {allowed:g} that the "
+        f"at least {len(unscored)} of {samples} completions could not be scored, more than the share of {allowed:g} that the "
         f"run allows; the first one by the reward {first.name!r}: {summary}",
         first.error,
     )

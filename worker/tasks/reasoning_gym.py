@@ -46,7 +46,7 @@ def _generate(task: ReasoningGym) -> list[list[_Entry]]:
             [sys.executable, "-s", "-P", "-c", _MAIN, str(_ROOT)],
             input=request.encode(),
             capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
             timeout=TIME_LIMIT,
             check=False,
         )

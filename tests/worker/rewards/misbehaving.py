@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -18,7 +19,7 @@ def hang() -> object:
 
 
 def hang_without_the_interpreter() -> object:
-    return 95**7777 ** 2121  # one operation, which never lets another thread run
+    return 95**7777**2121  # one operation, which never lets another thread run
 
 
 def sleep() -> object:
@@ -28,11 +29,11 @@ def sleep() -> object:
 
 def print_without_end() -> object:
     while True:
-        print("x" * 10_000)
+        print("x" * 10_000)  # noqa: T201
 
 
 def print_and_score() -> object:
-    print("hello from a reward function")
+    print("hello from a reward function")  # noqa: T201
     os.write(1, b"and from below it")
     return 1.0
 
@@ -42,24 +43,20 @@ def read_stdin() -> object:
 
 
 def fork_and_leave_a_sleeper() -> object:
-    try:
+    with suppress(BlockingIOError):  # not root: the limit on processes forbids it
         if os.fork() == 0:
             time.sleep(600)
-    except BlockingIOError:
-        pass  # not root: the limit on processes forbids it
     return os.getpid()
 
 
 def fork_and_return_twice() -> object:
-    try:
+    with suppress(BlockingIOError):
         os.fork()
-    except BlockingIOError:
-        pass
     return 1.0
 
 
 def fill_the_disk() -> object:
-    with open("/tmp/groupscope-misbehaving", "wb") as file:  # noqa: PTH123
+    with open("/tmp/groupscope-misbehaving", "wb") as file:
         os.unlink(file.name)
         while True:
             file.write(b"x" * 1_000_000)

@@ -246,47 +246,46 @@ def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_tr
         with pytest.raises(RewardErrors) as caught:
             scorer.score(samples("raise", "nan", "one", "one", "one"))
     assert caught.value.code == "reward_errors"
-    assert caught.value.message.startswith("2 of 5 completions could not be scored, more than the share of 0.2")
+    assert caught.value.message.startswith(
+        "at least 2 of 5 completions could not be scored, more than the share of 0.2"
+    )
     assert "ZeroDivisionError: division by zero" in caught.value.message
     assert "Traceback" in (caught.value.details or "")
 
 
 def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
-    with acting(max_unscored=0.1) as scorer:
-        begin = time.monotonic()
-        with pytest.raises(RewardErrors, match="2 of 20 completions"):
-            scorer.score(samples(*["hang"] * 20))
-        scorer.close()
-        with pytest.raises(RewardErrors, match="3 of 20 completions"):
-            scorer.score(samples(*["hang"] * 20))
-    assert time.monotonic() - begin < 10 * TIME_LIMIT + 5
+    begin = time.monotonic()
+    with acting(max_unscored=0.1) as scorer, pytest.raises(RewardErrors, match="3 of 20 completions"):
+        scorer.score(samples(*["hang"] * 20))
+    assert time.monotonic() - begin < 15 * TIME_LIMIT
 
 
 def test_a_process_that_cannot_start_says_why() -> None:
-    with RewardScorer(Rewards(), functions_module="worker.rewards.nowhere") as scorer:
-        with pytest.raises(RewardProcessError) as caught:
-            scorer.score(samples(RIGHT))
+    scorer = RewardScorer(Rewards(), functions_module="worker.rewards.nowhere")
+    with pytest.raises(RewardProcessError) as caught:
+        scorer.score(samples(RIGHT))
     assert "No module named 'worker.rewards.nowhere'" in (caught.value.details or "")
 
 
 # ---- the process
 
 
-def test_what_functions_print_is_logged_on_one_line_and_capped(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), acting() as scorer:
-        assert raws(scorer.score(samples("print", "print"))) == [1.0, 1.0]
-        until(lambda: _logged(scorer, caplog, "and from below it"))
-        caplog.clear()
+        assert raws(scorer.score(samples("print", "one"))) == [1.0, 1.0]
+        # What was printed may arrive after the scores, and is then logged with the next ones.
+        until(lambda: bool(scorer.score(samples("one"))) and "and from below it" in caplog.text)
+    messages = [record.getMessage() for record in caplog.records]
+    assert "hello from a reward function" in messages[0]
+    assert not any("\n" in message for message in messages)
+
+
+def test_of_what_a_function_prints_without_end_64_kib_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), acting() as scorer:
         scorer.score(samples("print without end", "one"))
-    assert "hello" not in caplog.text
-    assert "(truncated)" in caplog.text
-    assert all("\n" not in record.getMessage() and len(record.getMessage()) < 70_000 for record in caplog.records)
-
-
-def _logged(scorer: RewardScorer, caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    """What was printed may arrive after the scores, and is then logged with the next ones."""
-    scorer.score(samples("one"))
-    return text in caplog.text
+    length, is_marked = next((len(text), "(truncated)" in text) for text in caplog.messages)
+    assert is_marked
+    assert 64 * 1024 < length < 70_000
 
 
 def test_functions_have_no_stdin_and_no_secrets(act: Callable[..., Scores], monkeypatch: pytest.MonkeyPatch) -> None:
