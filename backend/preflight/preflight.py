@@ -21,7 +21,7 @@ GIB = 2**30
 def parse(config: Mapping[str, Json]) -> GrpoConfig | SampleConfig | Preflight:
     """The configuration; where it is wrong, the answer that says so, with one message per field."""
     try:
-        return RUN_CONFIG.validate_python({"kind": "grpo"} | dict(config))
+        return RUN_CONFIG.validate_python(config)
     except ValidationError as error:
         return Preflight(ok=False, messages=error_messages(error, config))
 

@@ -10,7 +10,7 @@ from backend.preflight.preflight import parse
 
 
 def refused(**config: Any) -> dict[str | None, Message]:
-    answer = parse(config)
+    answer = parse({"kind": "grpo"} | config)
     assert isinstance(answer, Preflight)
     assert not answer.ok
     assert all(message.level == "error" for message in answer.messages)
@@ -81,8 +81,16 @@ def test_every_wrong_field_is_named_at_once() -> None:
 def test_a_fix_settles_what_it_was_offered_for() -> None:
     [message] = refused(task={"kind": "arithmetic", "operands": 2}).values()
     assert message.fix == {"task.precedence": False}
-    assert isinstance(parse({"task": {"kind": "arithmetic", "operands": 2, "precedence": False}}), GrpoConfig)
+    assert isinstance(
+        parse({"task": {"kind": "arithmetic", "operands": 2, "precedence": False}, "kind": "grpo"}), GrpoConfig
+    )
 
 
-def test_an_empty_object_is_the_default_configuration() -> None:
-    assert parse({}) == GrpoConfig()
+def test_the_kind_alone_is_the_default_configuration() -> None:
+    assert parse({"kind": "grpo"}) == GrpoConfig()
+
+
+def test_a_configuration_without_its_kind_is_told_so() -> None:
+    answer = parse({})
+    assert isinstance(answer, Preflight)
+    assert [message.text for message in answer.messages] == ["needs a kind"]

@@ -25,7 +25,7 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
 
 
 def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None:
-    answer = backend.client.preflight({"sampling": {"group_size": 1}, "poem": None})
+    answer = backend.client.preflight({"kind": "grpo", "sampling": {"group_size": 1}, "poem": None})
     assert not answer.ok
     assert {message.field for message in answer.messages} == {"sampling.group_size", "poem"}
 
@@ -33,7 +33,7 @@ def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None
 def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backend) -> None:
     config = GrpoConfig()
     run_a_bit(backend, config, {"step_time": 2.0, "reward": 0.9}, {"eval/pass@1": 0.4})
-    answer = backend.client.preflight({"budget": {"steps": 7}})
+    answer = backend.client.preflight({"kind": "grpo", "budget": {"steps": 7}})
     assert answer.time is not None
     assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0)
     assert "2 similar steps on CPU, 2 threads" in answer.time.basis
@@ -44,32 +44,34 @@ def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backen
 
 def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: Backend) -> None:
     run_a_bit(backend, GrpoConfig(), {"reward": 0.25}, {})
-    assert backend.client.preflight({}).success_rate == 0.25
+    assert backend.client.preflight({"kind": "grpo"}).success_rate == 0.25
 
 
 @pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
 def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
-    assert backend.client.preflight(other).time is None
+    assert backend.client.preflight({"kind": "grpo"} | other).time is None
 
 
 def test_a_silent_worker_does_not_count(backend: Backend) -> None:
     backend.client.claim(p.ClaimRequest(worker=WORKER))
-    connected = backend.client.preflight({})
+    connected = backend.client.preflight({"kind": "grpo"})
     backend.clock.now += 3600
     assert (connected.memory and connected.memory.available_bytes) == 2**34
-    assert any("no worker is connected" in message.text for message in backend.client.preflight({}).messages)
+    assert any(
+        "no worker is connected" in message.text for message in backend.client.preflight({"kind": "grpo"}).messages
+    )
 
 
 def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(backend: Backend) -> None:
     upload = backend.client.upload("x.jsonl", b'{"question": "1+1", "answer": "2"}\n')
     task = {"kind": "dataset", "source": f"upload:{upload.id}"}
-    answer = backend.client.preflight({"task": task, "model": {"source": "run:9@3"}})
+    answer = backend.client.preflight({"kind": "grpo", "task": task, "model": {"source": "run:9@3"}})
     assert {message.field for message in answer.messages if message.level == "error"} == {
         "task.prompt_column",
         "model.source",
     }
-    assert backend.client.preflight({"task": task | {"prompt_column": "question"}}).ok
+    assert backend.client.preflight({"kind": "grpo", "task": task | {"prompt_column": "question"}}).ok
 
 
 def test_the_catalog_offers_every_recipe_model_and_schema(backend: Backend) -> None:

@@ -1,0 +1,134 @@
+"""The command line: what people type, and the one clear line when it cannot be done."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serving import TOKEN, Backend
+from typer.testing import CliRunner, Result
+
+from backend.cli import app
+from backend.contract.config import GrpoConfig
+
+COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export")
+
+
+def groupscope(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away from any .env and data directory; what a command exports is taken back."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "TOKEN", "BACKEND_URL", "BACKEND_PORT"):
+        monkeypatch.setenv(f"GROUPSCOPE_{name}", "")
+
+
+def test_importing_the_command_line_needs_the_base_install_only() -> None:
+    heavy = "fastapi sqlalchemy uvicorn torch transformers streamlit numpy pandas"
+    code = f"import sys, backend.cli; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    assert groupscope(command, "--help").exit_code == 0
+
+
+def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("kind: grpo\nsampling: {group_size: 4}\noptimizer: {learning_rate: 1e-4}\n")
+    said = groupscope("submit", file, "--name", "mine", "--backend", backend.url, "--token", TOKEN)
+    assert said.exit_code == 0, said.output
+    [run] = backend.client.runs().items
+    assert run.name == "mine"
+    assert GrpoConfig.model_validate(run.config).sampling.group_size == 4
+    assert "run 1 (mine) is queued: 6,400 completions" in said.output
+
+
+def test_a_wrong_file_is_told_field_by_field_and_makes_no_run(backend: Backend, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("kind: grpo\nsampling: {group_size: 1}\nbudget: {steps: 0}\n")
+    said = groupscope("submit", file, "--backend", backend.url, "--token", TOKEN)
+    assert said.exit_code == 1
+    assert "sampling.group_size: must be at least 2 (got 1)" in said.output
+    assert "budget.steps: must be at least 1" in said.output
+    assert backend.client.runs().items == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: [1", "not readable YAML"),
+        (b"- 1", "does not hold"),
+        (b"a: 2020-01-01", "does not hold"),
+        (b"\xff", "YAML"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_said_to_be_none(
+    backend: Backend, tmp_path: Path, content: bytes, words: str
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_bytes(content)
+    said = groupscope("submit", file, "--backend", backend.url, "--token", TOKEN)
+    assert (said.exit_code, words in said.output) == (1, True)
+
+
+def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend) -> None:
+    backend.client.create_run({"kind": "grpo"}, name="red \x1b[31m")
+    said = groupscope("runs", "--backend", backend.url, "--token", TOKEN)
+    assert "\x1b" not in said.output
+    assert "queued" in said.output
+    assert "0/100" in said.output
+
+
+def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> None:
+    backend.client.create_run({"kind": "grpo"}, name="mine")
+    said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token", TOKEN)
+    assert said.exit_code == 0, said.output
+    assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "run.jsonl").read_text().splitlines())
+    missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token", TOKEN)
+    assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
+    assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]
+
+
+def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backend: Backend) -> None:
+    for arguments, words in (
+        ((), "no token"),
+        (("--backend", backend.url, "--token", "wrong"), "needs the backend's token"),
+        (("--backend", "http://127.0.0.1:9", "--token", TOKEN), "does not answer"),
+    ):
+        said = groupscope("runs", *arguments)
+        assert said.exit_code == 1
+        assert words in said.output
+        assert len(said.output.strip().splitlines()) == 1
+
+
+def test_the_token_file_of_the_home_is_used(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "token").write_text(f"{TOKEN}\n")
+    assert groupscope("runs", "--backend", backend.url, "--home", tmp_path / "there").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--port", "--backend-port"])
+def test_up_says_which_port_is_taken(tmp_path: Path, option: str) -> None:
+    other = {"--port": "--backend-port", "--backend-port": "--port"}[option]
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as spare:
+        free = spare.getsockname()[1]
+        spare.close()
+        port = taken.getsockname()[1]
+        said = groupscope("up", option, port, other, free, "--home", tmp_path / "home", "--no-browser")
+    assert said.exit_code == 1
+    assert f"port {port} cannot be used" in said.output
+    assert option in said.output
+
+
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_BACKEND_PORT", "many")
+    said = groupscope("up", "--no-browser")
+    assert (said.exit_code, "GROUPSCOPE_BACKEND_PORT" in said.output) == (1, True)
