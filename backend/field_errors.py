@@ -92,7 +92,11 @@ def _message(error: Mapping[str, Any]) -> str:
 
 
 class _Words(dict[str, Any]):
-    """A template's values; one that pydantic left out stays as it is."""
+    """A template's values: 10.0 reads as 10, and one that pydantic left out as an ellipsis."""
+
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        whole = {name: int(value) for name, value in context.items() if isinstance(value, float) and value.is_integer()}
+        super().__init__({**context, **whole})
 
     def __missing__(self, key: str) -> str:
         return "…"

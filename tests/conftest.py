@@ -4,38 +4,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from serving import TOKEN, Backend, Serving, SteppedClock
-from skips import pytest_sessionfinish, pytest_terminal_summary
-
-from backend.contract.client import Client
-from backend.settings import Settings
-
-__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
+from serving import Backend, Backends
 
 
 @pytest.fixture
 def start_backend(tmp_path: Path) -> Iterator[Callable[..., Backend]]:
-    """Starts backends on one home; each is closed at the end, or earlier by `close`."""
-    serving: list[Serving] = []
-    clients: list[Client] = []
-
-    def start(**settings: object) -> Backend:
-        clock = SteppedClock()
-        values = {"home": tmp_path / "home", "token": TOKEN, "sweep_seconds": 3600.0} | settings
-        one = Serving(Settings.model_validate(values), clock)
-        client = Client(one.url, TOKEN)
-        serving.append(one)
-        clients.append(client)
-        return Backend(one.url, tmp_path / "home", one.app.state.services, client, clock)
-
-    yield start
-    for client in clients:
-        client.close()
-    for one in serving:
-        one.close()
+    """Starts backends on one home, with the settings given."""
+    with Backends(tmp_path / "home") as backends:
+        yield backends.start
 
 
 @pytest.fixture
 def backend(start_backend: Callable[..., Backend]) -> Backend:
-    """One real backend."""
+    """One real backend, of the test's own."""
     return start_backend()
+
+
+@pytest.fixture(scope="module")
+def shared_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """One real backend for a whole module, for tests that leave nothing behind which another could trip over."""
+    with Backends(tmp_path_factory.mktemp("shared") / "home") as backends:
+        yield backends.start()

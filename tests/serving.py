@@ -2,9 +2,11 @@
 
 import socket
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import uvicorn
 
 from backend.app import create_app
@@ -34,6 +36,7 @@ class Backend:
     home: Path
     services: Services
     client: Client
+    http: httpx.Client  # with the token, for what the typed client would never send
     clock: SteppedClock
 
 
@@ -56,3 +59,28 @@ class Serving:
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
+
+
+class Backends:
+    """Backends on one home; all are closed on leaving."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._closing = ExitStack()
+
+    def __enter__(self) -> "Backends":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def start(self, **settings: object) -> Backend:
+        """One more, with the settings given."""
+        clock = SteppedClock()
+        values = {"home": self._home, "token": TOKEN, "sweep_seconds": 3600.0} | settings
+        serving = Serving(Settings.model_validate(values), clock)
+        self._closing.callback(serving.close)
+        client = self._closing.enter_context(Client(serving.url, TOKEN))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        http = self._closing.enter_context(httpx.Client(base_url=serving.url, headers=headers, verify=False))  # noqa: S501
+        return Backend(serving.url, self._home, serving.app.state.services, client, http, clock)

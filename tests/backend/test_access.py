@@ -1,0 +1,150 @@
+"""Everything needs the token but /healthz, and no other site's page may act."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from acting import GRPO
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import SecretStr
+from serving import TOKEN, Backend
+
+from backend.app import create_app
+from backend.auth import token_of
+from backend.settings import Settings
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
+
+
+def paths(app: FastAPI) -> list[str]:
+    """Every path the application knows, with numbers filled in."""
+    found: list[str] = []
+    for route in app.routes:
+        inner = getattr(route, "original_router", None)
+        assert inner is not None or isinstance(route, APIRoute), f"{route} needs a walk of its own"
+        for one in inner.routes if inner is not None else [route]:
+            assert isinstance(one, APIRoute)
+            found.append(re.sub(r"{\w+}", "1", one.path))
+    return found
+
+
+def test_every_route_needs_the_token(shared_backend: Backend, tmp_path: Path) -> None:
+    known = paths(create_app(Settings(home=tmp_path, token=SecretStr(TOKEN))))
+    assert len(known) > 30
+    unknown = [
+        "/",
+        "/docs",
+        "/redoc",
+        "/openapi.json",
+        "/api/v1/nothing",
+        "//healthz",
+        "/healthz/",
+        "/HEALTHZ",
+        "/healthz%2e",
+    ]
+    with httpx.Client(base_url=shared_backend.url) as stranger:
+        for path in [*known, *unknown]:
+            for method in METHODS:
+                status = stranger.request(method, path).status_code
+                is_open = path == "/healthz" and method in ("GET", "HEAD", "OPTIONS")
+                assert is_open or status == 401, (method, path, status)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        TOKEN,
+        "Bearer",
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN.upper()}",
+        "Bearer \xff",
+    ],
+)
+def test_a_near_miss_is_a_miss(shared_backend: Backend, header: str) -> None:
+    answer = shared_backend.http.get("/api/v1/runs", headers={"Authorization": header.encode("latin-1")})  # type: ignore[dict-item]
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json()["error"]["code"] == "unauthorized"
+
+
+def test_there_are_no_generated_pages(shared_backend: Backend) -> None:
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert shared_backend.http.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[", "localhost@evil.example"])
+def test_a_foreign_host_name_is_refused_so_that_no_page_can_rebind_its_name_to_us(
+    shared_backend: Backend, host: str
+) -> None:
+    answer = shared_backend.http.get("/api/v1/runs", headers={"Host": host})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
+def test_loopback_names_are_always_served(shared_backend: Backend, host: str) -> None:
+    assert shared_backend.http.get("/api/v1/runs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"},
+    ],
+)
+def test_a_page_of_another_site_changes_nothing_even_with_the_token(
+    shared_backend: Backend, headers: dict[str, str]
+) -> None:
+    run = shared_backend.client.create_run(GRPO)
+    for method, path in (
+        ("POST", f"/api/v1/runs/{run.id}/stop"),
+        ("DELETE", f"/api/v1/runs/{run.id}"),
+        ("PATCH", f"/api/v1/runs/{run.id}"),
+    ):
+        answer = shared_backend.http.request(method, path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site")
+    assert shared_backend.client.run(run.id).status == "queued"
+
+
+def test_json_sent_as_plain_text_is_refused(shared_backend: Backend) -> None:
+    run = shared_backend.client.create_run(GRPO)
+    answer = shared_backend.http.patch(
+        f"/api/v1/runs/{run.id}", content=b'{"name": "x"}', headers={"Content-Type": "text/plain"}
+    )
+    assert answer.status_code == 422
+
+
+def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    token = token_of(settings)
+    assert len(token) >= 32
+    assert token_of(settings) == token
+    assert stat.S_IMODE((tmp_path / "home" / "token").stat().st_mode) == 0o600
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["token"]
+
+
+def test_listening_to_other_machines_without_a_token_is_refused(tmp_path: Path) -> None:
+    environment = {**os.environ, "GROUPSCOPE_HOME": str(tmp_path / "home"), "GROUPSCOPE_BACKEND_HOST": "0.0.0.0"}  # noqa: S104
+    environment.pop("GROUPSCOPE_TOKEN", None)
+    ended = subprocess.run(
+        [sys.executable, "-m", "backend.app"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path.cwd(),
+    )
+    assert ended.returncode == 1
+    assert "set GROUPSCOPE_TOKEN" in ended.stderr

@@ -1,0 +1,187 @@
+"""Every refusal has one shape, says which field and what to do, and is never a failure of ours."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from acting import GRPO, SAMPLE, Actor, group
+from serving import Backend
+
+from backend.contract.client import ApiError
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config: Any = {**GRPO}
+    *parents, last = path.split(".")
+    place = config
+    for entry in parents:
+        place[entry] = dict(place[entry])
+        place = place[entry]
+    place[last] = value
+    return config  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "message"),
+    [
+        ("sampling.group_size", 1, "sampling.group_size", "must be at least 2 (got 1)"),
+        ("sampling.temperature", 11, "sampling.temperature", "must be at most 10 (got 11)"),
+        ("task.low", 5000, "task.low", "must be at most 1000 (got 5000)"),
+        ("task", {"kind": "reasoning_gym", "dataset": "É"}, "task.dataset", "must match ^[a-z0-9_]+$ (got 'É')"),
+        ("task", {"kind": "dataset"}, "task.source", "is required"),
+        ("task.kind", "poetry", "task", "kind must be one of"),
+        ("task.surprise", 1, "task.surprise", "is not a known field"),
+        ("model.dtype", "int3", "model.dtype", "must be 'auto', 'float32' or 'bfloat16' (got 'int3')"),
+        ("model.source", "../etc", "model.source", "'../etc' names no model"),
+        (
+            "rewards.functions",
+            [{"kind": "length", "name": "x", "minimum": 9, "maximum": 1}],
+            "rewards.functions.0.minimum",
+            "swap",
+        ),
+        ("rewards.functions", [], "rewards.functions", "must have at least 1 entries"),
+        ("kind", "dpo", "", "kind must be one of"),
+        ("optimizer.warmup_steps", 999, "optimizer.warmup_steps", "warm-up of 999 steps is longer than the run of 100"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_field(
+    shared_backend: Backend, path: str, value: Any, field: str, message: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        shared_backend.client.create_run(changed(path, value))
+    assert (caught.value.status, caught.value.code) == (422, "invalid")
+    details: Any = caught.value.details
+    assert [error["field"] for error in details] == [field]
+    assert message in details[0]["message"]
+    assert caught.value.message == (f"{field}: " if field else "") + details[0]["message"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_cannot_carry_never_makes_us_fail(shared_backend: Backend, number: str) -> None:
+    body = f'{{"config": {{"kind": "grpo", "sampling": {{"temperature": {number}}}}}}}'
+    answer = shared_backend.http.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["field"] == "sampling.temperature"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api/v1/nothing", 404, "not_found"),
+        ("GET", "/api/v1/runs/7", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/metrics", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/steps", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/groups", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/logs", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/checkpoints", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/checkpoints/1/model.zip", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/export", 404, "not_found"),
+        ("GET", "/api/v1/runs/7/events", 404, "not_found"),
+        ("POST", "/api/v1/runs/7/pause", 404, "not_found"),
+        ("POST", "/api/v1/runs/7/explode", 404, "not_found"),
+        ("DELETE", "/api/v1/runs/7", 404, "not_found"),
+        ("GET", "/api/v1/groups/7", 404, "not_found"),
+        ("GET", "/api/v1/completions/7/tokens", 404, "not_found"),
+        ("GET", "/api/v1/uploads/7", 404, "not_found"),
+        ("GET", "/api/v1/metrics?runs=7", 404, "not_found"),
+        ("PUT", "/api/v1/runs", 405, "method_not_allowed"),
+        ("GET", "/api/v1/runs/x", 422, "invalid"),
+        ("GET", "/api/v1/runs/9999999999999999999", 422, "invalid"),
+        ("GET", "/api/v1/runs?limit=0", 422, "invalid"),
+        ("GET", "/api/v1/runs?limit=201", 422, "invalid"),
+        ("GET", "/api/v1/runs?cursor=zzz", 422, "invalid"),
+        ("GET", "/api/v1/runs?status=dead", 422, "invalid"),
+        ("GET", "/api/v1/metrics?runs=1,x", 422, "invalid"),
+        ("GET", "/api/v1/metrics?runs=" + ",".join(map(str, range(1, 22))), 422, "invalid"),
+        ("POST", "/api/v1/runs", 422, "invalid"),
+        ("POST", "/api/v1/worker/claim", 422, "invalid"),
+    ],
+)
+def test_every_error_has_one_shape(shared_backend: Backend, method: str, path: str, status: int, code: str) -> None:
+    answer = shared_backend.http.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert set(answer.json()) == {"error"}
+    assert set(answer.json()["error"]) == {"code", "message", "details"}
+
+
+@pytest.mark.parametrize("body", [b"{", b"[" * 200_000, b"9" * 5000, b'"\xff"', b"\xff\xfe", b'{"config": ' * 50_000])
+def test_json_that_cannot_be_read_is_the_senders_mistake(shared_backend: Backend, body: bytes) -> None:
+    answer = shared_backend.http.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert set(answer.json()["error"]) == {"code", "message", "details"}
+
+
+def test_a_body_over_the_limit_is_refused_while_it_arrives(shared_backend: Backend) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b" " * 65_536
+
+    declared = shared_backend.http.post("/api/v1/runs", content=b" " * (3 * 2**20))
+    chunked = shared_backend.http.post("/api/v1/runs", content=endless(), headers={"Content-Type": "application/json"})
+    for answer in (declared, chunked):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_reports_and_uploads_have_a_larger_limit(start_backend: Callable[..., Backend]) -> None:
+    backend = start_backend(max_upload_bytes=4 * 2**20)
+    for path in ("/api/v1/uploads?name=x", "/api/v1/worker/runs/1/report"):
+        assert backend.http.post(path, content=b" " * (3 * 2**20)).status_code in (400, 422)
+        assert backend.http.post(path, content=b" " * (5 * 2**20)).status_code == 413
+
+
+def test_a_database_that_stays_locked_is_said_to_be_busy_and_nothing_is_half_written(
+    start_backend: Callable[..., Backend],
+) -> None:
+    backend = start_backend(busy_seconds=0.2)
+    backend.client.create_run(GRPO)
+    other = sqlite3.connect(backend.home / "groupscope.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    answer = backend.http.post("/api/v1/runs", json={"config": GRPO})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
+    assert answer.headers["retry-after"] == "1"
+    assert len(backend.client.runs().items) == 1, "reading does not wait for writers"
+    other.execute("ROLLBACK")
+    other.close()
+    backend.client.create_run(GRPO)
+    assert len(backend.client.runs().items) == 2
+
+
+def test_a_short_lock_is_waited_for(backend: Backend) -> None:
+    other = sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, other.execute, ["ROLLBACK"])
+    release.start()
+    backend.client.create_run(GRPO)
+    release.join()
+    other.close()
+
+
+def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.report(0)
+    with backend.services.database.write() as tx:
+        pages = tx.exec_driver_sql("PRAGMA page_count").scalar_one()
+        tx.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    big = [group(index, prompt_id="x" * 200) for index in range(500)]
+    with pytest.raises(ApiError) as caught:
+        actor.report(1, groups=big, metrics={"reward": 1.0})
+    assert (caught.value.status, caught.value.code) == (507, "disk_full")
+    assert backend.client.run(run.id).progress.step == 1
+    with backend.services.database.write() as tx:
+        tx.exec_driver_sql("PRAGMA max_page_count=1000000")
+        assert tx.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+    actor.report(1, groups=big, metrics={"reward": 1.0})
+    assert backend.client.run(run.id).progress.step == 2
+
+
+def test_an_error_names_at_most_a_few_fields_in_its_sentence_and_all_in_its_details(shared_backend: Backend) -> None:
+    with pytest.raises(ApiError) as caught:
+        shared_backend.client.create_run(
+            {**SAMPLE, "group_size": 0, "seed": -1, "prompts": [], "schema_version": 2, "x": 1}
+        )
+    assert caught.value.message.endswith("; and 2 more")
+    assert isinstance(caught.value.details, list)
+    assert len(caught.value.details) == 5

@@ -1,0 +1,125 @@
+"""A resumed run shows one history: nothing of what an earlier attempt did beyond the place where the next began."""
+
+import pytest
+from acting import GRPO, Actor, group
+from serving import Backend
+
+from backend.contract import protocol as p
+from backend.contract.client import ApiError
+from backend.telemetry import sparkline
+from backend.telemetry.summary import recomputed
+
+
+def resumed_at_2(backend: Backend) -> Actor:
+    """Attempt 1 did steps 0 to 3 and was lost; attempt 2 begins at checkpoint 2 and did steps 2 and 3."""
+    backend.client.create_run(GRPO)
+    first = Actor(backend.client, "first").begin()
+    first.report(0, groups=[], metrics={"eval/pass@1": 0.1})
+    for step in range(4):
+        first.report(step, metrics={"reward": 1.0 + step, "only/first": 1.0}, groups=[group(prompt_id=f"first {step}")])
+        if step == 1:
+            first.report(2, groups=[], metrics={"eval/pass@1": 0.2})
+            first.save(2)
+    first.report(4, groups=[], metrics={"eval/pass@1": 0.4})
+    first.save(4)
+    backend.clock.now += 31
+    second = Actor(backend.client, "second").begin(from_step=2)
+    for step in range(2, 4):
+        second.report(step, metrics={"reward": 20.0 + step}, groups=[group(prompt_id=f"second {step}")])
+    return second
+
+
+def test_series_take_each_step_from_the_attempt_that_is_live_there(backend: Backend) -> None:
+    run_id = resumed_at_2(backend).run_id
+    series = backend.client.metrics(run_id).series
+    assert (series["reward"].step, series["reward"].value) == ([0, 1, 2, 3], [1.0, 2.0, 22.0, 23.0])
+    assert series["only/first"].step == [0, 1]
+
+
+def test_an_evaluation_of_the_weights_that_the_next_attempt_began_with_stays(backend: Backend) -> None:
+    run_id = resumed_at_2(backend).run_id
+    evaluations = backend.client.metrics(run_id, names=["eval/pass@1"]).series["eval/pass@1"]
+    assert (evaluations.step, evaluations.value) == ([0, 2], [0.1, 0.2])
+
+
+def test_the_same_evaluation_by_the_later_attempt_counts(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    second.report(2, groups=[], metrics={"eval/pass@1": 0.25})
+    assert backend.client.metrics(second.run_id).series["eval/pass@1"].value == [0.1, 0.25]
+
+
+def test_groups_and_steps_show_the_live_history_only(backend: Backend) -> None:
+    run_id = resumed_at_2(backend).run_id
+    assert [one.prompt_id for one in backend.client.groups(run_id).items] == [
+        "first 0",
+        "first 1",
+        "second 2",
+        "second 3",
+    ]
+    assert [(one.step, sum(one.states.values())) for one in backend.client.steps(run_id)] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+    ]
+
+
+def test_checkpoints_beyond_the_new_beginning_are_no_longer_offered(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    assert [(one.attempt, one.step) for one in backend.client.checkpoints(second.run_id)] == [(1, 2)]
+    second.save(4)
+    second.finish("released")
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert claim.resume is not None
+    assert claim.resume.step == 4
+    assert [(one.attempt, one.step) for one in backend.client.checkpoints(second.run_id)] == [(1, 2), (2, 4)]
+
+
+def test_the_list_shows_the_live_metrics_too(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    run = backend.client.run(second.run_id)
+    assert run.summary == {"reward": 23.0, "only/first": 1.0, "eval/pass@1": 0.2, "eval/pass@1:first": 0.1}
+    assert run.reward_sparkline == [1.0, 2.0, 22.0, 23.0]
+    assert run.progress.step == 4
+
+
+def test_what_lists_show_is_kept_as_it_would_be_counted_anew(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    for step in range(4, 95):
+        second.report(step, metrics={"reward": None if step % 7 == 0 else step / 3}, groups=[group()])
+    run = backend.client.run(second.run_id)
+    with backend.services.database.read() as tx:
+        anew = recomputed(tx, second.run_id)
+    assert run.summary == anew["summary"]
+    assert run.reward_sparkline == pytest.approx(sparkline.points(anew["sparkline"]))
+    assert len(run.reward_sparkline) <= 40
+
+
+def test_a_third_attempt_that_begins_earlier_cuts_both_earlier_ones(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    second.finish("released")
+    third = Actor(backend.client, "third").begin(from_step=1)
+    third.report(1, metrics={"reward": 300.0})
+    series = backend.client.metrics(third.run_id).series["reward"]
+    assert (series.step, series.value) == ([0, 1], [1.0, 300.0])
+
+
+def test_an_attempt_that_never_said_where_it_begins_cuts_nothing(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    second.finish("released")
+    third = Actor(backend.client, "third")
+    third.claim()
+    third.report(logs=[p.LogLine(message="loading the model")])
+    assert backend.client.metrics(second.run_id).series["reward"].step == [0, 1, 2, 3]
+    with pytest.raises(ApiError, match="send start first"):
+        third.report(0)
+
+
+def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
+    curve = sparkline.points(sparkline.fold((step, float(step)) for step in range(1000)))
+    assert len(curve) <= 40
+    width = 1000 / len(curve)
+    assert curve[0] == pytest.approx((width - 1) / 2, abs=width / 2)
+    assert curve == sorted(curve)  # type: ignore[type-var]
+    assert sparkline.points(sparkline.fold([(0, None), (2, 1.0)])) == [None, None, 1.0]

@@ -1,0 +1,187 @@
+"""Reports are numbered, sending one twice is harmless, and what they carry comes back as it was."""
+
+import base64
+import hashlib
+import io
+import json
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from acting import GRPO, Actor, completion, group
+from serving import Backend
+
+from backend.contract import protocol as p
+from backend.contract import records as r
+from backend.contract.client import ApiError
+
+
+def began(backend: Backend) -> Actor:
+    backend.client.create_run(GRPO)
+    return Actor(backend.client).begin()
+
+
+def send(backend: Backend, actor: Actor, body: str) -> httpx.Response:
+    headers = {"Content-Type": "application/json"}
+    return backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/report", content=body.encode(), headers=headers)
+
+
+def test_the_same_report_twice_is_stored_once(backend: Backend) -> None:
+    actor = began(backend)
+    for expected in (False, True, True):
+        actor.seq = 0
+        assert actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="once")]).duplicate is expected
+    assert len(backend.client.groups(actor.run_id).items) == 1
+    assert len(backend.client.logs(actor.run_id).items) == 1
+    actor.finish()
+    actor.seq = 0
+    assert actor.report(0, metrics={"reward": 1.0}, logs=[p.LogLine(message="once")]).duplicate
+
+
+def test_the_same_number_with_another_body_is_refused(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, metrics={"reward": 1.0})
+    actor.seq = 0
+    with pytest.raises(ApiError) as caught:
+        actor.report(0, metrics={"reward": 2.0})
+    assert (caught.value.status, caught.value.code) == (409, "report_conflict")
+    assert backend.client.metrics(actor.run_id).series["reward"].value == [1.0]
+
+
+def test_the_groups_of_a_step_come_once_per_attempt(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0)
+    with pytest.raises(ApiError) as caught:
+        actor.report(0)
+    assert caught.value.code == "report_conflict"
+
+
+def test_a_value_that_was_not_finite_is_neither_zero_nor_missing(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, metrics={"kl": None, "reward": 0.0}, groups=[group(rewards=[None, 0.0, 1.0])])
+    series = backend.client.metrics(actor.run_id).series
+    assert (series["kl"].value, series["reward"].value) == ([None], [0.0])
+    assert "entropy" not in series
+    [listed] = backend.client.groups(actor.run_id).items
+    assert (listed.rewards, listed.scored) == ([None, 0.0, 1.0], 2)
+    first = backend.client.group(listed.id).completions[0]
+    assert (first.reward, first.advantage, first.rewards[0].raw) == (None, None, None)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_json_cannot_carry_is_refused_and_not_a_failure_of_ours(backend: Backend, number: str) -> None:
+    actor = began(backend)
+    answer = send(backend, actor, f'{{"attempt": 1, "seq": 0, "step": 0, "metrics": {{"reward": {number}}}}}')
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"] == [{"field": "metrics.reward", "message": "must be a finite number"}]
+
+
+def test_text_that_no_database_stores_is_replaced_and_all_other_text_comes_back_as_it_was(backend: Backend) -> None:
+    actor = began(backend)
+    hostile = 'x\x1b[2J\u202e\u009b<script>alert(1)</script>![](http://e.vil)=cmd()\r\n"\\ \U0001f600'
+    body = p.Report(attempt=1, seq=0, step=0, groups=[group()]).model_dump(mode="json")
+    texts = [hostile, "a\x00b", "a\ud800b"]
+    for index, sent in enumerate(texts):
+        body["groups"][0]["completions"][min(index, 1)]["text"] = sent
+        body["groups"][0]["index"] = index
+        body["seq"] = body["step"] = index
+        assert send(backend, actor, json.dumps(body)).status_code == 200
+    groups = [backend.client.group(one.id) for one in backend.client.groups(actor.run_id).items]
+    assert groups[0].completions[0].text == hostile
+    assert [one.completions[1].text for one in groups[1:]] == ["a\ufffdb", "a\ufffdb"]
+
+
+@pytest.mark.parametrize("body", ["{", "[" * 100_000, '{"attempt": ' + "9" * 5000 + "}", "", '"x"', "null"])
+def test_a_body_that_is_no_report_is_refused_in_the_one_shape(backend: Backend, body: str) -> None:
+    answer = send(backend, began(backend), body)
+    assert answer.status_code in (400, 422)
+    assert set(answer.json()["error"]) == {"code", "message", "details"}
+
+
+def test_numbers_beyond_64_bits_are_refused(backend: Backend) -> None:
+    actor = began(backend)
+    answer = send(backend, actor, json.dumps({"attempt": 1, "seq": 2**63}))
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["field"] == "seq"
+
+
+def trace_of(rows: list[dict[str, Any]]) -> p.TraceFile:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink, compression="zstd")
+    data = sink.getvalue()
+    return p.TraceFile(sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(rows))
+
+
+ROW = {
+    "group": 0,
+    "completion": 1,
+    "token_ids": [5, 6],
+    "text": "4€".encode(),
+    "text_offsets": [0, 2, 4],
+    "sampling_logprob": [-0.5, float("nan")],
+    "clipped": [False, True],
+    "advantage": -0.5,
+}
+
+
+def test_the_tokens_of_a_completion_come_back(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, trace=trace_of([ROW]))
+    whole = backend.client.group(backend.client.groups(actor.run_id).items[0].id)
+    assert [one.has_trace for one in whole.completions] == [False, True]
+    tokens = backend.client.tokens(whole.completions[1].id)
+    assert (tokens.token_ids, tokens.texts) == ([5, 6], ["4\ufffd", "\ufffd\ufffd"])
+    assert (tokens.sampling_logprob, tokens.clipped, tokens.advantage) == ([-0.5, None], [False, True], -0.5)
+    assert tokens.kl is None
+    with pytest.raises(ApiError) as caught:
+        backend.client.tokens(whole.completions[0].id)
+    assert (caught.value.status, caught.value.code) == (404, "not_found")
+
+
+def test_a_trace_file_that_was_damaged_is_not_shown_as_if_it_were_whole(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, trace=trace_of([ROW]))
+    traced = backend.client.group(backend.client.groups(actor.run_id).items[0].id).completions[1].id
+    [file] = (backend.home / "traces").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ApiError, match="damaged"):
+        backend.client.tokens(traced)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sha256": "0" * 64}, {"data": "***"}, {"data": "", "sha256": hashlib.sha256(b"").hexdigest()}],
+)
+def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: dict[str, str]) -> None:
+    actor = began(backend)
+    with pytest.raises(ApiError) as caught:
+        actor.report(0, trace=trace_of([ROW]).model_copy(update=change))
+    assert caught.value.status == 422
+    assert not list((backend.home).rglob("*.parquet*"))
+    assert backend.client.groups(actor.run_id).items == []
+
+
+def test_traces_go_with_their_run(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, trace=trace_of([ROW]))
+    actor.finish()
+    assert list(backend.home.rglob("*.parquet"))
+    backend.client.delete_run(actor.run_id)
+    assert not list(backend.home.rglob("*.parquet"))
+
+
+def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:
+    actor = began(backend)
+    one = r.GroupReport(
+        index=0,
+        prompt_id="a",
+        prompt_text="2 + 2",
+        state="live",
+        scored=2,
+        completions=[completion(0, "x" * 200 + "wrong", 0.0), completion(1, "right", 1.0), completion(2, "?", None)],
+    )
+    actor.report(0, groups=[one])
+    [listed] = backend.client.groups(actor.run_id).items
+    assert (listed.best, listed.worst) == ("right", "x" * 75 + "wrong")
