@@ -1,0 +1,107 @@
+"""`groupscope up` as a person uses it: three processes, one Ctrl-C, and nothing lost or left behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backend.contract.client import Client
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+class Up:
+    """A running `groupscope up`, and what it has said so far."""
+
+    def __init__(self, home: Path, *options: str) -> None:
+        self.port, self.backend_port = free_port(), free_port()
+        self.log = home.with_suffix(".log")
+        ports = ["--port", str(self.port), "--backend-port", str(self.backend_port)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(home), *ports, *options],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+        self.wait_for(lambda: "open http://" in self.said)
+        self.client = Client(f"http://127.0.0.1:{self.backend_port}", (home / "token").read_text())
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.1)
+
+    def children(self) -> dict[str, int]:
+        """Process ids by what runs in them."""
+        found = {}
+        for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            found[command[2]] = int(pid)  # python -m <module>
+        return found
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@contextmanager
+def up(home: Path, *options: str) -> Iterator[Up]:
+    one = Up(home, *options)
+    try:
+        yield one
+    finally:
+        one.client.close()
+        one.process.kill()
+        one.process.wait()
+
+
+def test_three_processes_come_up_and_one_interrupt_stops_them_without_losing_the_run(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with up(home) as first:
+        children = first.children()
+        assert set(children) == {"backend.app", "worker.main", "streamlit"}
+        [run] = first.client.runs().items
+        assert (run.name, run.config["recipe"]) == ("quickstart", "grpo")
+        first.wait_for(lambda: first.client.run(run.id).status == "running")
+        os.kill(children["worker.main"], signal.SIGKILL)
+        first.wait_for(lambda: "the worker was killed by SIGKILL" in first.said and "is started again" in first.said)
+        first.wait_for(lambda: "worker.main" in first.children())
+        children = first.children()
+        assert first.interrupt() == 0
+        assert "stopped" in first.said
+        assert not any(Path(f"/proc/{pid}").exists() for pid in children.values())
+    with up(home) as second:
+        assert [one.name for one in second.client.runs().items] == ["quickstart"]
+        assert second.interrupt() == 0
+
+
+def test_a_home_serves_one_at_a_time(tmp_path: Path) -> None:
+    with up(tmp_path / "home", "--no-quickstart") as first:
+        assert first.client.runs(kind=None).items == []
+        ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
+        command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(tmp_path / "home"), *ports]
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert second.returncode == 1
+        assert f"already runs in {tmp_path / 'home'}" in second.stderr
+        assert f"http://127.0.0.1:{first.port}" in second.stderr
+        assert first.interrupt() == 0
