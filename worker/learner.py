@@ -194,7 +194,7 @@ class Learner:
         return optimizer.learning_rate
 
     def _split(self, rollout: Rollout, advantages_R: Tensor, trained_R: Tensor) -> tuple[list[MicroBatch], Tensor]:
-        """Micro-batches within the token budget, long rows with long ones; and the step's mask, (R, T)."""
+        """Micro-batches within the token budget, and the step's mask, (R, T)."""
         completions = [completion.ids for completion in rollout.completions_R]
         lengths_R = torch.tensor([len(ids) for ids in completions])
         mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]

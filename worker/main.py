@@ -39,14 +39,15 @@ def main(arguments: list[str] | None = None) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    name, lock = take_name(settings.home.resolve())
+    store = store_name(settings.checkpoints)
+    name, lock = take_name(settings.home.resolve(), store)
     with lock, Client(settings.backend_url, token) as client:
         device = find_device()
         info = WorkerInfo(
             name=name,
             device=describe(device),
             memory_bytes=memory_bytes(device),
-            store=store_name(settings.checkpoints),
+            store=store,
             versions=versions(),
         )
         worker = Worker(settings, info, client, device, stopping.is_set)

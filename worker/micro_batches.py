@@ -68,19 +68,23 @@ class MicroBatch:
 def micro_batch_rows(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], budget: int
 ) -> list[list[int]]:
-    """Split rows so that each part, padded, has at most `budget` tokens (one row always fits). Longest first."""
-    order = sorted(range(len(prompts)), key=lambda row: (-len(completions[row]), -len(prompts[row]), row))
+    """Split rows, in their order, so that each part has at most `budget` tokens with padding; one row always fits.
+
+    The siblings of a group stand together, and their prompt counts once.
+    """
     parts: list[list[int]] = []
+    different: set[tuple[int, ...]] = set()
     prompt_width = completion_width = 0
-    for row in order:
-        prompt_wide = max(prompt_width, len(prompts[row]))
-        wide = prompt_wide + max(completion_width, len(completions[row]))
-        if parts and (len(parts[-1]) + 1) * wide <= budget:
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        more = different | {tuple(prompt)}
+        prompt_wide, completion_wide = max(prompt_width, len(prompt)), max(completion_width, len(completion))
+        rows = len(parts[-1]) + 1 if parts else 1
+        if parts and len(more) * prompt_wide + rows * completion_wide <= budget:
             parts[-1].append(row)
-            prompt_width, completion_width = prompt_wide, wide - prompt_wide
+            different, prompt_width, completion_width = more, prompt_wide, completion_wide
         else:
             parts.append([row])
-            prompt_width, completion_width = len(prompts[row]), len(completions[row])
+            different, prompt_width, completion_width = {tuple(prompt)}, len(prompt), len(completion)
     return parts
 
 

@@ -53,8 +53,8 @@ def store_name(checkpoints: Path) -> str:
     return f"{checkpoints}#{label.read_text().strip()}"
 
 
-def take_name(home: Path) -> tuple[str, IO[str]]:
-    """A worker name that nobody else on this machine and home has now, and the lock that holds it.
+def take_name(home: Path, store: str) -> tuple[str, IO[str]]:
+    """A worker name that nobody else has now, and the lock that holds it: the machine, its store, a number.
 
     It is the same after a restart, so that a worker stays one line on the screen and finds its own spool.
     """
@@ -67,5 +67,5 @@ def take_name(home: Path) -> tuple[str, IO[str]]:
         except BlockingIOError:
             lock.close()
             continue
-        return f"{socket.gethostname()}-{number}", lock
+        return f"{socket.gethostname()}-{store[-4:]}-{number}", lock
     raise RuntimeError(f"a thousand workers hold locks in {folder}")

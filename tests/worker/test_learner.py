@@ -142,8 +142,9 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget() -> None:
     parts = micro_batch_rows(prompts, completions, 30)
     assert sorted(row for part in parts for row in part) == list(range(ROWS))
     for part in parts:
-        width = max(len(prompts[row]) for row in part) + max(len(completions[row]) for row in part)
-        assert len(part) == 1 or len(part) * width <= 30
+        different = {tuple(prompts[row]) for row in part}
+        tokens = len(different) * max(map(len, different)) + len(part) * max(len(completions[row]) for row in part)
+        assert len(part) == 1 or tokens <= 30
 
 
 @pytest.mark.parametrize(("schedule", "expected"), [("constant", [0.5, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.25])])

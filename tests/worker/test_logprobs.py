@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from transformers import LlamaConfig, MambaConfig, MistralConfig
 from worker_models import CPU, random_policy, roll_out, tiny_policy
 
 from backend.contract.config import GrpoConfig, Sampling
-from worker.policy.logprobs import TokenBatch
+from worker.policy.logprobs import TokenBatch, can_share_prompts, completion_logprobs
 from worker.policy.policy import Policy
 
 PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8, 9], [5, 6, 7]]
@@ -20,11 +21,14 @@ def plain(policy: Policy, prompt: list[int], completion: list[int], temperature:
     return torch.stack([logprobs[len(prompt) - 1 + t, token] for t, token in enumerate(completion)])
 
 
+@pytest.mark.parametrize("share_prompts", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float) -> None:
+def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float, share_prompts: bool) -> None:
     policy = random_policy(dtype=torch.float32)
+    batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
+    assert len(batch.prompt_ids_U_L) == 3
     with torch.no_grad():
-        values = policy.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=temperature)
+        values = completion_logprobs(policy.model, batch, temperature=temperature, share_prompts=share_prompts)
     for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
         expected = plain(policy, prompt, completion, temperature)
         assert (values.logprob_R_T[row, : len(completion)] - expected).abs().max() < 1e-4
@@ -58,3 +62,24 @@ def test_the_reference_is_the_weights_at_step_0() -> None:
             parameter.mul_(1.01)
         assert not torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, before)
     assert torch.equal(policy.reference_logprobs(batch, temperature=1.0).logprob_R_T, before)
+
+
+def test_sharing_prompts_changes_no_gradient() -> None:
+    found = []
+    for share_prompts in (True, False):
+        policy = random_policy()
+        batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
+        values = completion_logprobs(
+            policy.model, batch, temperature=0.9, entropy_gradient=True, share_prompts=share_prompts
+        )
+        (values.logprob_R_T * torch.arange(16).reshape(4, 4) + values.entropy_R_T).sum().backward()
+        found.append(
+            torch.cat([parameter.grad.flatten() for parameter in policy.parameters() if parameter.grad is not None])
+        )
+    assert torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_prompts_are_not_shared_where_a_layer_forgets_or_keeps_a_state() -> None:
+    assert can_share_prompts(LlamaConfig())
+    assert not can_share_prompts(MistralConfig(sliding_window=16))
+    assert not can_share_prompts(MambaConfig())

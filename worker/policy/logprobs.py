@@ -5,18 +5,20 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DynamicLayer
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Rows of prompt and completion: prompts padded on the left, completions on the right, so that they meet.
+    """R completions, padded on the right, and the U different prompts that they continue, padded on the left.
 
-    All completion tokens then stand in the same columns, and the model's head is computed for these alone.
+    The two meet, so that all completion tokens stand in the same columns of a row, and every prompt is there once.
     """
 
-    input_ids_R_L: Tensor
-    attention_R_L: Tensor
-    positions_R_L: Tensor
+    prompt_ids_U_L: Tensor
+    prompt_mask_U_L: Tensor
+    prompt_of_R: Tensor  # which of the U prompts a completion continues
     completion_ids_R_T: Tensor
     mask_R_T: Tensor  # True where a completion token stands
 
@@ -24,23 +26,13 @@ class TokenBatch:
     def of(
         prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], device: torch.device
     ) -> "TokenBatch":
-        """Pad R prompts and their completions into one batch."""
-        prompt_width = max(map(len, prompts))
-        width = max(1, *map(len, completions))
-        ids_R_L = torch.zeros(len(prompts), prompt_width + width, dtype=torch.long)
-        attention_R_L = torch.zeros_like(ids_R_L)
-        for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            start, end = prompt_width - len(prompt), prompt_width + len(completion)
-            ids_R_L[row, start:end] = torch.tensor([*prompt, *completion])
-            attention_R_L[row, start:end] = 1
-        positions_R_L = (attention_R_L.cumsum(-1) - 1).clamp(min=0)
-        return TokenBatch(
-            ids_R_L.to(device),
-            attention_R_L.to(device),
-            positions_R_L.to(device),
-            ids_R_L[:, prompt_width:].to(device),
-            attention_R_L[:, prompt_width:].bool().to(device),
-        )
+        """The batch of R completions and the prompt of each; equal prompts are put in once."""
+        different = {tuple(prompt): None for prompt in prompts}
+        places = {prompt: place for place, prompt in enumerate(different)}
+        prompt_ids, prompt_mask = _padded(list(different), left=True)
+        completion_ids, mask = _padded(completions, left=False)
+        of_R = torch.tensor([places[tuple(prompt)] for prompt in prompts])
+        return TokenBatch(*(tensor.to(device) for tensor in (prompt_ids, prompt_mask, of_R, completion_ids, mask)))
 
 
 @dataclass(frozen=True)
@@ -52,21 +44,20 @@ class TokenValues:
 
 
 def completion_logprobs(
-    model: torch.nn.Module, batch: TokenBatch, *, temperature: float, entropy_gradient: bool = False
+    model: torch.nn.Module,
+    batch: TokenBatch,
+    *,
+    temperature: float,
+    entropy_gradient: bool = False,
+    share_prompts: bool = True,
 ) -> TokenValues:
     """Log-probability of each completion token, and the entropy of the distribution it was drawn from, in nats.
 
     Of the temperature-scaled logits, in float32. Gradients flow where they are enabled; through the entropy only if
-    `entropy_gradient`, since its graph holds another copy of the logits.
+    `entropy_gradient`, since its graph holds another copy of the logits. With `share_prompts` a prompt is computed once
+    for all its completions, with gradient; without, once for each of them.
     """
-    width = batch.completion_ids_R_T.shape[1]
-    logits_R_T_V = model(
-        input_ids=batch.input_ids_R_L,
-        attention_mask=batch.attention_R_L,
-        position_ids=batch.positions_R_L,
-        use_cache=False,
-        logits_to_keep=width + 1,  # from the prompt's last token, which predicts the first of the completion
-    ).logits[:, :-1]
+    logits_R_T_V = (_logits_sharing_prompts if share_prompts else _logits_row_by_row)(model, batch)
     # Padding is dropped before the costly part: N completion tokens remain.
     logits_N_V = logits_R_T_V[batch.mask_R_T].float() / temperature
     chosen_N = logits_N_V.gather(-1, batch.completion_ids_R_T[batch.mask_R_T][:, None])[:, 0]
@@ -75,6 +66,71 @@ def completion_logprobs(
         probabilities_N_V = torch.exp(logits_N_V - log_total_N[:, None])
         entropy_N = log_total_N - (probabilities_N_V * logits_N_V).sum(-1)
     return TokenValues(_scatter(chosen_N - log_total_N, batch.mask_R_T), _scatter(entropy_N, batch.mask_R_T))
+
+
+def can_share_prompts(config: PreTrainedConfig) -> bool:
+    """Whether the keys and values of a prompt are all that its completions need of it, layer by layer.
+
+    Not so where a layer keeps a running state, or forgets what left its window.
+    """
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
+def _logits_sharing_prompts(model: torch.nn.Module, batch: TokenBatch) -> Tensor:
+    """The prompts first, then the completions against the keys and values of their prompts. Returns (R, T, V)."""
+    cache = DynamicCache()
+    of_R, positions_U_L = batch.prompt_of_R, _positions(batch.prompt_mask_U_L)
+    first_U_1_V: Tensor = model(
+        input_ids=batch.prompt_ids_U_L,
+        attention_mask=batch.prompt_mask_U_L,
+        position_ids=positions_U_L,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,  # the prompt's last token predicts the first of the completion
+    ).logits
+    width = batch.completion_ids_R_T.shape[1]
+    if width == 1:
+        return first_U_1_V[of_R]
+    cache.batch_select_indices(of_R)
+    mask_R_T = batch.mask_R_T[:, :-1].long()
+    begin_R_1 = positions_U_L[of_R, -1:] + 1
+    later_R_T_V: Tensor = model(
+        input_ids=batch.completion_ids_R_T[:, :-1],
+        attention_mask=torch.cat([batch.prompt_mask_U_L[of_R], mask_R_T], dim=1),
+        position_ids=begin_R_1 + torch.arange(width - 1, device=of_R.device),
+        past_key_values=cache,
+        use_cache=True,
+    ).logits
+    return torch.cat([first_U_1_V[of_R], later_R_T_V], dim=1)
+
+
+def _logits_row_by_row(model: torch.nn.Module, batch: TokenBatch) -> Tensor:
+    """Each completion behind a prompt of its own, in one pass. Returns (R, T, V)."""
+    mask_R_L = torch.cat([batch.prompt_mask_U_L[batch.prompt_of_R], batch.mask_R_T.long()], dim=1)
+    logits: Tensor = model(
+        input_ids=torch.cat([batch.prompt_ids_U_L[batch.prompt_of_R], batch.completion_ids_R_T], dim=1),
+        attention_mask=mask_R_L,
+        position_ids=_positions(mask_R_L),
+        use_cache=False,
+        logits_to_keep=batch.completion_ids_R_T.shape[1] + 1,
+    ).logits
+    return logits[:, :-1]
+
+
+def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
+    """Token ids (zeros as padding) and their mask; the mask of completions (right) is boolean."""
+    width = max(1, *map(len, rows)) if len(rows) > 1 else max(1, len(rows[0]))
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.long if left else torch.bool)
+    for row, tokens in enumerate(rows):
+        start = width - len(tokens) if left else 0
+        ids[row, start : start + len(tokens)] = torch.tensor(list(tokens))
+        mask[row, start : start + len(tokens)] = 1
+    return ids, mask
+
+
+def _positions(mask_R_L: Tensor) -> Tensor:
+    return (mask_R_L.cumsum(-1) - 1).clamp(min=0)
 
 
 def _scatter(values_N: Tensor, mask_R_T: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
 from worker.policy.device import autocast
-from worker.policy.logprobs import TokenBatch, TokenValues, completion_logprobs
+from worker.policy.logprobs import TokenBatch, TokenValues, can_share_prompts, completion_logprobs
 from worker.policy.sources import Pretrained
 
 
@@ -45,6 +45,8 @@ class Policy:
         self.tokenizer = tokenizer
         self.device = device
         self._dtype = dtype
+        # Recomputing layers keep no keys and values to share.
+        self._share_prompts = can_share_prompts(self.config) and not recomputes(self.model)
         self._reference: torch.nn.Module | None = None
 
     @property
@@ -96,13 +98,19 @@ class Policy:
     def logprobs(self, batch: TokenBatch, *, temperature: float, entropy_gradient: bool = False) -> TokenValues:
         """Of the policy; with gradient where it is enabled."""
         with autocast(self.device, self._dtype):
-            return completion_logprobs(self.model, batch, temperature=temperature, entropy_gradient=entropy_gradient)
+            return completion_logprobs(
+                self.model,
+                batch,
+                temperature=temperature,
+                entropy_gradient=entropy_gradient,
+                share_prompts=self._share_prompts,
+            )
 
     @torch.no_grad()
     def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
         """Of the weights at step 0."""
         with autocast(self.device, self._dtype), self._as_reference() as model:
-            return completion_logprobs(model, batch, temperature=temperature)
+            return completion_logprobs(model, batch, temperature=temperature, share_prompts=self._share_prompts)
 
     @contextmanager
     def _as_reference(self) -> Iterator[torch.nn.Module]:
@@ -172,6 +180,11 @@ def _checkpoint_gradients(model: PreTrainedModel | PeftModel) -> None:
     if isinstance(model, PeftModel):
         model.enable_input_require_grads()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def recomputes(model: torch.nn.Module) -> bool:
+    """Whether the model was set up to recompute its activations in the backward pass."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 @contextmanager

@@ -1,0 +1,100 @@
+"""Real backend and worker processes, to be killed, stopped and started again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.records import Run
+
+TOKEN = "a-token-of-the-fault-tests"
+PATIENCE = 90.0
+
+
+def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Poll until it holds; the test fails, with the reason, at the deadline."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except (Unreachable, ApiError):
+            pass  # a backend that is down at this moment is part of these tests
+        time.sleep(0.05)
+    raise AssertionError(f"not within {patience} s: {what}")
+
+
+class Site:
+    """One home directory, with a backend on a fixed port and any number of workers."""
+
+    def __init__(self, home: Path, *, lease_seconds: float = 2.0) -> None:
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = Client(self.url, TOKEN, timeout=10)
+        self._environment = os.environ | {
+            "GROUPSCOPE_HOME": str(home),
+            "GROUPSCOPE_TOKEN": TOKEN,
+            "GROUPSCOPE_BACKEND_PORT": str(self.port),
+            "GROUPSCOPE_LEASE_SECONDS": str(lease_seconds),
+            "GROUPSCOPE_SWEEP_SECONDS": "0.3",
+            "OMP_NUM_THREADS": "1",
+        }
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def _start(self, *command: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+        environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {})
+        with (self.home / f"{command[0]}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        self._started.append(process)
+        return process
+
+    def backend(self) -> subprocess.Popen[bytes]:
+        process = self._start("backend.app")
+        wait_until(self.client.healthy, "the backend answers")
+        return process
+
+    def worker(self, home: Path | None = None) -> subprocess.Popen[bytes]:
+        return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home)
+
+    def wait_for_step(self, run_id: int, step: int) -> Run:
+        wait_until(lambda: self.client.run(run_id).progress.step >= step, f"run {run_id} reaches step {step}")
+        return self.client.run(run_id)
+
+    def wait_for_end(self, run_id: int) -> Run:
+        over = {"finished", "failed", "stopped", "paused"}
+        wait_until(lambda: self.client.run(run_id).status in over, f"run {run_id} ends")
+        return self.client.run(run_id)
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+        self.client.close()
+
+
+def tiny_run(steps: int, *, every: int = 3, seed: int = 0, **changes: object) -> dict[str, object]:
+    """A configuration whose steps take a fraction of a second."""
+    return {
+        "kind": "grpo",
+        "sampling": {"prompts_per_step": 2, "group_size": 4},
+        "budget": {"steps": steps, "eval_every": 0, "checkpoint_every": every, "seed": seed},
+    } | changes
+
+
+def site(tmp_path: Path) -> Iterator[Site]:
+    one = Site(tmp_path / "home")
+    yield one
+    one.close()
