@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from backend.contract.base import Json
 from backend.field_errors import FieldError, field_errors, summary
+from backend.storage.database import to_json
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +84,10 @@ class Invalid(Refusal):
 
 def error_response(
     status: int, code: str, message: str, details: Json = None, headers: dict[str, str] | None = None
-) -> JSONResponse:
+) -> Response:
     """The one shape."""
     body = {"error": {"code": code, "message": message, "details": details}}
-    return JSONResponse(body, status_code=status, headers=headers)
+    return Response(to_json(body), status_code=status, headers=headers, media_type="application/json")
 
 
 def _refusal(_request: Request, error: Refusal) -> Response:
@@ -121,7 +122,7 @@ def _file(request: Request, error: OSError) -> Response:
     return disk_full() if error.errno in (errno.ENOSPC, errno.EDQUOT) else _internal(request, error)
 
 
-def disk_full() -> JSONResponse:
+def disk_full() -> Response:
     """What is answered when a write found no room; nothing was changed."""
     return error_response(507, "disk_full", "The disk is full; nothing was changed. Free some space and try again.")
 

@@ -1,4 +1,4 @@
-"""A run as JSON lines: the run, its metrics, its groups; read page by page, so that a slow reader holds nothing."""
+"""A run as JSON lines, {"kind": "run" | "metrics" | "group", <kind>: {…}}; read page by page, so that a slow reader holds nothing."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ PAGE = 50
 
 
 def lines(database: Database, run_id: int) -> Iterator[bytes]:
-    """One object a line; its `kind` is run, metrics or group. Raises NotFound before the first line."""
+    """One object a line. Raises NotFound before the first line."""
     with database.read() as tx:
         run = runs.get(tx, run_id)
         series = metrics.read(tx, run_id, metrics.Window())
@@ -41,4 +41,4 @@ def _lines(database: Database, run_id: int, head: list[bytes]) -> Iterator[bytes
 
 
 def _line(kind: str, value: dict[str, Json]) -> bytes:
-    return to_json({"kind": kind} | value).encode() + b"\n"
+    return to_json({"kind": kind, kind: value}).encode() + b"\n"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from backend.contract.base import Json, clean
+from backend.contract.base import Json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
+from backend.storage.database import to_json
 
 Row = dict[str, Json]
 
@@ -52,7 +53,9 @@ def _row(number: int, line: bytes) -> Row:
     except UnicodeDecodeError as error:
         raise _wrong(number, f"is no UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
     try:
-        row = json.loads(str(clean(text)), parse_constant=_no_constant)
+        row = json.loads(text, parse_constant=_no_constant)
+        if "\\u" in text:
+            row = json.loads(to_json(row))  # an escape may have brought in half of a surrogate pair
     except json.JSONDecodeError as error:
         raise _wrong(number, f"is no JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:

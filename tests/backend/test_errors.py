@@ -67,6 +67,16 @@ def test_a_number_that_json_cannot_carry_never_makes_us_fail(shared_backend: Bac
 
 
 @pytest.mark.parametrize(
+    "config",
+    ['{"kind": "grpo", "\\ud800": 1}', '{"kind": "\\ud800"}', '{"kind": "grpo", "model": {"source": "\\ud800"}}'],
+)
+def test_text_that_has_no_utf8_can_be_complained_about(shared_backend: Backend, config: str) -> None:
+    body = f'{{"config": {config}}}'
+    answer = shared_backend.http.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+
+
+@pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
         ("GET", "/api/v1/nothing", 404, "not_found"),

@@ -1,0 +1,120 @@
+"""Runs are created once, from what the person sent, and stay what they were created as."""
+
+import pytest
+from acting import GRPO, SAMPLE, Actor
+from serving import Backend
+from sqlalchemy import text
+
+from backend.contract.client import ApiError
+from backend.contract.records import RunUpdate
+
+
+def test_the_same_key_makes_one_run(backend: Backend) -> None:
+    first = backend.client.create_run(GRPO, name="x", idempotency_key="k")
+    assert backend.client.create_run(GRPO, name="x", idempotency_key="k").id == first.id
+    with pytest.raises(ApiError, match="with another body") as caught:
+        backend.client.create_run(GRPO, name="y", idempotency_key="k")
+    assert caught.value.status == 409
+    assert len(backend.client.runs().items) == 1
+
+
+def test_the_stored_configuration_is_shown_as_it_is_even_if_it_would_be_refused_today(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    with backend.services.database.write() as tx:
+        tx.execute(text("update run set config = json_set(config, '$.from_the_future', json('[1]'))"))
+    assert backend.client.run(run.id).config["from_the_future"] == [1]
+    claim = Actor(backend.client).claim()
+    assert claim is not None
+    assert claim.config["from_the_future"] == [1]
+
+
+def test_a_clone_differs_by_its_overrides_and_knows_its_parent(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO, name="first", tags=["a"], priority=3)
+    clone = backend.client.clone_run(run.id, {"sampling.group_size": 4, "rewards.functions.0.weight": 0.5})
+    expected = {**GRPO, "sampling": {**GRPO["sampling"], "group_size": 4}}  # type: ignore[dict-item]
+    assert clone.config["sampling"] == expected["sampling"]
+    assert clone.config["rewards"]["functions"][0]["weight"] == 0.5  # type: ignore[index,call-overload]
+    assert (clone.parent_id, clone.name, clone.tags, clone.status) == (run.id, "first (copy)", ["a"], "queued")
+    assert backend.client.run(run.id).config == GRPO
+    assert backend.client.clone_run(clone.id, {}, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"sampling.group_size": 1}, "sampling.group_size"),
+        ({"sampling.nothing": 1}, "sampling.nothing"),
+        ({"nothing.at.all": 1}, "nothing.at.all"),
+        ({"rewards.functions.9.weight": 1}, "rewards.functions.9.weight"),
+        ({"model.source": "run:9@1"}, "model.source"),
+        ({"optimizer.warmup_steps": 101}, "optimizer.warmup_steps"),
+        ({"": 1}, ""),
+    ],
+)
+def test_a_wrong_override_is_refused_at_its_field(
+    shared_backend: Backend, overrides: dict[str, int], field: str
+) -> None:
+    run = shared_backend.client.create_run(GRPO)
+    with pytest.raises(ApiError) as caught:
+        shared_backend.client.clone_run(run.id, overrides)
+    assert caught.value.status == 422
+    assert [error["field"] for error in caught.value.details] == [field]  # type: ignore[index,union-attr,call-overload]
+
+
+def test_a_run_gets_a_name_and_its_people_can_change_what_is_theirs(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    assert run.name == "arithmetic on tiny-arithmetic"
+    backend.client.update_run(run.id, RunUpdate(name="new", priority=7))
+    changed = backend.client.update_run(run.id, RunUpdate(tags=["x", "y"], notes="because"))
+    assert (changed.name, changed.priority, changed.tags, changed.notes) == ("new", 7, ["x", "y"], "because")
+
+
+def test_lists_are_newest_first_filtered_and_paged(backend: Backend) -> None:
+    for number in range(5):
+        backend.client.create_run(GRPO, name=f"run {number} 100%", tags=["even" if number % 2 == 0 else "odd"])
+    backend.client.create_run(SAMPLE, name="try")
+    first = backend.client.runs(limit=2)
+    second = backend.client.runs(limit=2, cursor=first.next_cursor)
+    third = backend.client.runs(limit=2, cursor=second.next_cursor)
+    names = [run.name for page in (first, second, third) for run in page.items]
+    assert names == [f"run {number} 100%" for number in (4, 3, 2, 1, 0)]
+    assert third.next_cursor is None
+    assert [run.name[4] for run in backend.client.runs(tag="even").items] == ["4", "2", "0"]
+    assert backend.client.runs(tag="eve").items == []
+    assert [run.name[4] for run in backend.client.runs(search="RUN 3 100%").items] == ["3"]
+    assert backend.client.runs(search="_").items == [], "signs that SQL reads as patterns are letters here"
+    assert len(backend.client.runs(status="queued").items) == 5
+    assert backend.client.runs(status="running").items == []
+    assert [run.name for run in backend.client.runs(kind="sample").items] == ["try"]
+
+
+def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend) -> None:
+    old, new = backend.client.create_run(GRPO), backend.client.create_run(GRPO)
+    urgent = backend.client.create_run(GRPO, priority=5)
+    sample = backend.client.create_run(SAMPLE, priority=-5)
+    order = [sample.id, urgent.id, old.id, new.id]
+    shown = {run.id: run.queue_position for run in backend.client.runs(kind=None).items}
+    assert sorted(shown, key=lambda run_id: shown[run_id] or 0) == order
+    claimed = []
+    for number in range(4):
+        claim = Actor(backend.client, f"worker {number}").claim()
+        assert claim is not None
+        claimed.append(claim.run_id)
+    assert claimed == order
+    assert {run.queue_position for run in backend.client.runs(kind=None).items} == {None}
+
+
+def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend) -> None:
+    backend.client.create_run(GRPO)
+    trainer = Actor(backend.client, "busy").begin()
+    assert not trainer.beat().samples_waiting
+    backend.client.create_run(GRPO)
+    sample = backend.client.create_run(SAMPLE)
+    assert trainer.beat().samples_waiting
+    serving = Actor(backend.client, "busy")
+    claim = serving.claim("sample")
+    assert claim is not None
+    assert claim.run_id == sample.id
+    assert serving.claim("sample") is None
+    assert not trainer.beat().samples_waiting
+    assert backend.client.workers()[0].run_id == trainer.run_id

@@ -1,0 +1,127 @@
+"""Series and groups as charts and lists ask for them."""
+
+import json
+
+import pytest
+from acting import GRPO, Actor, group
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import Backend
+
+from backend.contract.client import ApiError
+from backend.telemetry.metrics import thinned
+
+
+@pytest.fixture(scope="module")
+def run_id(shared_backend: Backend) -> int:
+    """Twelve steps of three groups."""
+    shared_backend.client.create_run(GRPO, name="read only")
+    actor = Actor(shared_backend.client).begin()
+    for step in range(12):
+        rewards = [(1.0, 0.0), (1.0, 1.0), (None, step / 12)]
+        groups = [group(index, prompt_id=f"item {index}", rewards=rewards[index]) for index in range(3)]
+        actor.report(step, metrics={"reward": step / 2, "kl": None if step == 3 else 0.1}, groups=groups)
+    actor.finish()
+    return actor.run_id
+
+
+def test_series_are_cut_to_what_was_asked_for(shared_backend: Backend, run_id: int) -> None:
+    metrics = shared_backend.client.metrics
+    assert set(metrics(run_id).series) == {"reward", "kl"}
+    assert set(metrics(run_id, names=["kl", "other"]).series) == {"kl"}
+    assert metrics(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
+    assert metrics(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
+    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [0, 1, 10, 11]
+
+
+def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
+    other = shared_backend.client.create_run(GRPO).id
+    compared = shared_backend.client.compare_metrics([other, run_id], ["reward"])
+    assert [(one.run_id, len(one.series)) for one in compared] == [(other, 0), (run_id, 1)]
+
+
+values = st.none() | st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@given(st.lists(values, max_size=300), st.integers(4, 50))
+def test_a_thinned_series_keeps_its_ends_and_its_extremes(series: list[float | None], limit: int) -> None:
+    points = list(enumerate(series))
+    kept = thinned(points, limit)
+    assert len(kept) <= max(limit, 0)
+    assert kept == sorted(kept, key=lambda point: point[0])
+    assert set(kept) <= set(points)
+    if points:
+        assert (kept[0], kept[-1]) == (points[0], points[-1])
+    finite = [value for value in series if value is not None]
+    if finite:
+        shown = [value for _, value in kept if value is not None]
+        assert (min(shown), max(shown)) == (min(finite), max(finite))
+
+
+def test_groups_are_filtered(shared_backend: Backend, run_id: int) -> None:
+    def found(**query: object) -> list[tuple[int, int]]:
+        return [(one.step, one.index) for one in shared_backend.client.groups(run_id, **query).items]  # type: ignore[arg-type]
+
+    assert found(step=3) == [(3, 0), (3, 1), (3, 2)]
+    assert found(prompt_id="item 1", limit=3) == [(0, 1), (1, 1), (2, 1)]
+    assert found(state="live", step=2) == [(2, 0)]
+    assert found(search="PROMPT ITEM 2", step=1) == [(1, 2)]
+    assert found(search="text 1", step=1) == [(1, 0), (1, 1), (1, 2)]
+    assert found(search="%") == found(search="_") == []
+
+
+def test_groups_are_sorted_and_what_has_no_value_comes_last(shared_backend: Backend, run_id: int) -> None:
+    def means(sort: str) -> list[float | None]:
+        return [one.reward_mean for one in shared_backend.client.groups(run_id, step=4, sort=sort).items]
+
+    assert means("reward_mean") == [pytest.approx(4 / 12), 0.5, 1.0]
+    assert means("-reward_mean") == [1.0, 0.5, pytest.approx(4 / 12)]
+    steps = [one.step for one in shared_backend.client.groups(run_id, sort="-step", limit=4).items]
+    assert steps == [11, 11, 11, 10]
+    with pytest.raises(ApiError) as caught:
+        shared_backend.client.groups(run_id, sort="text; drop table run")
+    assert caught.value.status == 422
+
+
+def test_paging_through_groups_shows_each_once(shared_backend: Backend, run_id: int) -> None:
+    seen: list[int] = []
+    cursor = None
+    while True:
+        page = shared_backend.client.groups(run_id, sort="-reward_std", limit=7, cursor=cursor)
+        seen.extend(one.id for one in page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == 36
+
+
+def test_the_steps_after_one_are_told(shared_backend: Backend, run_id: int) -> None:
+    steps = shared_backend.client.steps(run_id, after_step=9)
+    assert [(one.step, one.states) for one in steps] == [
+        (10, {"live": 1, "zero_variance": 2}),
+        (11, {"live": 1, "zero_variance": 2}),
+    ]
+
+
+def test_an_export_holds_the_run_its_metrics_and_every_group_with_its_completions(
+    shared_backend: Backend, run_id: int
+) -> None:
+    answer = shared_backend.http.get(f"/api/v1/runs/{run_id}/export")
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert [line["kind"] for line in lines] == ["run", "metrics"] + ["group"] * 36
+    assert lines[0]["run"]["name"] == "read only"
+    assert lines[1]["metrics"]["series"]["kl"]["value"][3] is None
+    assert [one["text"] for one in lines[2]["group"]["completions"]] == ["text 0", "text 1"]
+
+
+def test_logs_are_read_on_from_the_last_line_seen(shared_backend: Backend) -> None:
+    run = shared_backend.client.create_run(GRPO, priority=100)
+    actor = Actor(shared_backend.client, "logger").begin()
+    assert actor.run_id == run.id
+    for number in range(5):
+        actor.report(logs=[{"message": f"line {number}"}])
+    page = shared_backend.client.logs(run.id, limit=2)
+    rest = shared_backend.client.logs(run.id, after_id=page.items[-1].id)
+    assert [line.message for line in [*page.items, *rest.items]] == [f"line {number}" for number in range(5)]
+    assert (page.next_cursor, rest.next_cursor) == (str(page.items[-1].id), None)
+    actor.finish()
