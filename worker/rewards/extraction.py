@@ -26,10 +26,9 @@ def find_answer(text: str, how: str) -> str | None:
 
 
 def last_answer_tag(text: str) -> str | None:
-    """What stands between the last <answer> that is closed and its </answer>."""
-    end = text.rfind("</answer>")
-    start = text.rfind("<answer>", 0, max(end, 0))
-    return None if start < 0 else text[start + len("<answer>") : end]
+    """What stands between the last <answer> that is closed and the first </answer> after it."""
+    start = text.rfind("<answer>", 0, max(text.rfind("</answer>"), 0))
+    return None if start < 0 else text[start + len("<answer>") : text.index("</answer>", start)]
 
 
 def last_number(text: str) -> str | None:

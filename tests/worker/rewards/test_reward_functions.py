@@ -1,0 +1,385 @@
+"""The reward functions: what scores, and that nothing which a model can write makes one of them raise."""
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.contract.reward import Gate, Length, Pattern, Rewards
+from worker.rewards.completion import Completion, Verifier
+from worker.rewards.composite import total_reward
+from worker.rewards.correctness import correctness_score
+from worker.rewards.countdown import reaches
+from worker.rewards.extraction import find_answer
+from worker.rewards.format import format_score
+from worker.rewards.gym import gym_score
+from worker.rewards.length import length_score
+from worker.rewards.numeric import number, same_number
+from worker.rewards.pattern import pattern_score
+from worker.rewards.symbolic import same_value
+
+RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
+NUMERIC: Verifier = {"kind": "numeric"}
+EXTRACTS = ("answer_tag", "last_number", "boxed", "whole")
+
+
+def completion(text: str, *, answer: str | None = "14", tokens: int = 10, verifier: Verifier = NUMERIC) -> Completion:
+    return Completion(text, tokens, answer, verifier)
+
+
+# ---- extraction
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (RIGHT, "14"),
+        ("<answer>24</answer> no, <answer> 14\n</answer>", "14"),
+        ("<answer>14</answer><answer>24", "14"),
+        ("<answer>so <answer>14</answer></answer>", "14"),
+        ("<answer></answer>", ""),
+        ("</answer>14<answer>", None),
+        ("<Answer>14</Answer>", None),
+        ("14", None),
+        ("", None),
+    ],
+)
+def test_the_last_closed_answer_tag_holds_the_answer(text: str, answer: str | None) -> None:
+    assert find_answer(text, "answer_tag") == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("2 + 2 x 6 = 14", "14"),
+        ("The answer is 14.", "14"),
+        ("it is -14", "-14"),
+        ("5-3", "3"),
+        ("= +1,400.50 dollars", "+1,400.50"),
+        ("1, 2, 3", "3"),
+        ("12,34", "34"),
+        ("probability .25", ".25"),
+        ("x = \u22123", "\u22123"),
+        ("1/2", "2"),
+        ("fourteen", None),
+        ("", None),
+    ],
+)
+def test_the_last_number_is_found_with_its_sign_and_separators(text: str, answer: str | None) -> None:
+    assert find_answer(text, "last_number") == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{14}", "14"),
+        (r"\boxed{1} and \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{14} and \boxed{15", "14"),
+        (r"} \boxed{14}", "14"),
+        (r"\boxed{\boxed{14}}", r"\boxed{14}"),
+        (r"\boxed14", None),
+        ("", None),
+    ],
+)
+def test_the_last_balanced_box_holds_the_answer(text: str, answer: str | None) -> None:
+    assert find_answer(text, "boxed") == answer
+
+
+def test_the_whole_text_is_the_answer_without_white_space_around_it() -> None:
+    assert find_answer(" 5\n", "whole") == "5"
+
+
+# ---- correctness
+
+
+@pytest.mark.parametrize("text", ["14", "14.0", "+14", " 14 ", "14.", "1.4e1", "28/2", "014"])
+def test_one_number_has_many_spellings(text: str) -> None:
+    assert same_number(text, "14")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,400", 1400),
+        ("-1,234,567.5", Fraction(-2469135, 2)),
+        ("-.5", Fraction(-1, 2)),
+        ("\u22123", -3),
+        ("3/4", Fraction(3, 4)),
+        ("1e-3", Fraction(1, 1000)),
+        ("0.1", Fraction(1, 10)),
+    ],
+)
+def test_numbers_are_read_exactly(text: str, value: Fraction) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        ".",
+        "abc",
+        "1 2",
+        "14,00",
+        "1,4000",
+        "0x10",
+        "1e99999",
+        "nan",
+        "inf",
+        "1/0",
+        "1_000",
+        "٣",
+        "9" * 5000,
+        "14 apples",
+    ],
+)
+def test_what_is_no_number_is_simply_not_right(text: str) -> None:
+    assert number(text) is None
+    assert not same_number(text, "14")
+
+
+def test_large_numbers_differ_where_floats_would_not() -> None:
+    assert not same_number("9007199254740993", "9007199254740992")
+
+
+def test_a_reference_as_gsm8k_writes_it_is_the_number_at_its_end() -> None:
+    assert same_number("1400", "She earns 14 x 100 = 1400 dollars.\n#### 1,400")
+
+
+def test_a_reference_that_is_no_number_is_the_datas_fault() -> None:
+    with pytest.raises(ValueError, match="the reference answer 'north' is not a number"):
+        correctness_score(completion(RIGHT, answer="north"), extract="answer_tag", match="numeric")
+
+
+def test_a_missing_reference_is_the_datas_fault() -> None:
+    with pytest.raises(ValueError, match="no reference answer"):
+        correctness_score(completion(RIGHT, answer=None), extract="answer_tag", match="exact")
+
+
+@pytest.mark.parametrize(
+    ("extract", "match", "text", "answer", "score"),
+    [
+        ("answer_tag", "task", RIGHT, "14", 1.0),
+        ("answer_tag", "task", RIGHT.replace(">14<", ">14.0<"), "14", 1.0),
+        ("answer_tag", "exact", RIGHT.replace(">14<", ">14.0<"), "14", 0.0),
+        ("answer_tag", "exact", "<answer> north </answer>", "north ", 1.0),
+        ("answer_tag", "task", RIGHT.replace(">14<", ">24<"), "14", 0.0),
+        ("answer_tag", "numeric", "14", "14", 0.0),
+        ("last_number", "numeric", "So 7 + 8 = 15", "15", 1.0),
+        ("whole", "exact", "5", "5", 1.0),
+        ("boxed", "symbolic", r"\boxed{\frac{1}{2}}", "0.5", 1.0),
+        ("whole", "symbolic", "x^2 + x", "x(x+1)", 1.0),
+    ],
+)
+def test_correctness_extracts_and_compares(extract: str, match: str, text: str, answer: str, score: float) -> None:
+    assert correctness_score(completion(text, answer=answer), extract=extract, match=match) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "same"),
+    [
+        ("0.5", "1/2", True),
+        ("x(x+2)", "x^2 + 2x", True),
+        ("x**2 + 2*x", "x^2 + 2x", True),
+        (r"$\frac{1}{2}$", "1/2", True),
+        ("1.41421356", r"\sqrt{2}", True),
+        ("1,400", "1400", True),
+        ("2*x + x**2", "2", False),
+        ("(2,1)", "(1,2)", False),
+        ("", "14", False),
+        (")(", "14", False),
+        ("9" * 5000, "14", False),
+    ],
+)
+def test_mathematical_equality_is_of_values(answer: str, reference: str, same: bool) -> None:
+    assert same_value(answer, reference) is same
+
+
+@pytest.mark.parametrize(
+    ("expression", "right"),
+    [
+        ("(3 + 5) * 4 - 8", True),
+        ("4*(3+5)-8", True),
+        ("24", False),
+        ("3 * 8", True),
+        ("3 * 8 = 24", False),
+        ("8 * 3 * 1", False),
+        ("8 + 8 + 8", False),
+        ("8 / (4 - 4)", False),
+        ("-8 + 32", False),
+        ("8 ** 3", False),
+        ("__import__('os')", False),
+        ("3.0 * 8", False),
+        ("True * 3 * 8", False),
+        ("(" * 150 + "8" + ")" * 150, False),
+        ("95**77**21", False),
+        ("'a'", False),
+        ("\x00", False),
+        ("", False),
+    ],
+)
+def test_countdown_takes_only_the_given_numbers_and_four_operations(expression: str, right: bool) -> None:
+    assert reaches(expression, [3, 4, 5, 8], 24) is right
+
+
+def test_division_in_countdown_is_exact() -> None:
+    assert reaches("1 / 3 * 6", [1, 3, 6], 2)
+
+
+@pytest.mark.parametrize("answer", ["", "abc", "[[", "1/0", "nan"])
+def test_an_answer_that_a_gym_verifier_cannot_read_scores_next_to_nothing(answer: str) -> None:
+    entry = {"question": "q", "answer": "2 × 7", "metadata": {"number": 14, "factors": [2, 7]}}
+    assert gym_score("2 × 7", "prime_factorization", repr(entry)) == 1.0
+    assert gym_score(answer, "prime_factorization", repr(entry)) < 0.1
+
+
+# ---- format
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        (RIGHT, 1.0),
+        ("  <think>a</think>\n\n<answer>b</answer>\n", 1.0),
+        ("<think></think><answer></answer>", 1.0),
+        ("<think>a < b > c</think><answer>{}</answer>", 1.0),
+        ("so <think>a</think><answer>b</answer>", 0.0),
+        ("<think>a</think> so <answer>b</answer>", 0.0),
+        ("<think>a</think><answer>b</answer> done", 0.0),
+        ("<answer>b</answer><think>a</think>", 0.0),
+        ("<think>a<answer>b</answer></think>", 0.0),
+        ("<think>a<answer>b</think></answer>", 0.0),
+        ("<think>a</think><answer>b", 0.0),
+        ("<think>a</think><think>a</think><answer>b</answer>", 0.0),
+        ("<think>a</think><answer>b</answer></answer>", 0.0),
+        ("</think>a<think></answer>b<answer>", 0.0),
+        ("<answer>b</answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_format_is_the_tags_in_order_each_once_and_nothing_outside(text: str, score: float) -> None:
+    assert format_score(completion(text), tags=["think", "answer"]) == score
+
+
+# ---- length
+
+
+@pytest.mark.parametrize(
+    ("tokens", "score"), [(0, 0.0), (5, 0.5), (10, 1.0), (20, 1.0), (25, 0.5), (30, 0.0), (99, 0.0)]
+)
+def test_length_is_full_inside_the_bounds_and_falls_in_a_line_outside(tokens: int, score: float) -> None:
+    assert length_score(completion("x", tokens=tokens), unit="tokens", minimum=10, maximum=20, ramp=10) == score
+
+
+@pytest.mark.parametrize(("unit", "target"), [("tokens", 10), ("words", 3), ("characters", 13)])
+def test_equal_bounds_are_a_target_in_any_unit(unit: str, target: int) -> None:
+    text = completion("one two\nthree")
+    assert length_score(text, unit=unit, minimum=target, maximum=target, ramp=1) == 1.0
+    assert length_score(text, unit=unit, minimum=target + 1, maximum=target + 1, ramp=1) == 0.0
+
+
+# ---- pattern
+
+
+@pytest.mark.parametrize(
+    ("syntax", "patterns", "case_sensitive", "score"),
+    [
+        ("keyword", ["think", "=", "because", "Think"], True, 0.5),
+        ("keyword", ["THINK", "ANSWER"], False, 1.0),
+        ("keyword", ["[0-9]"], True, 0.0),
+        ("regex", ["[0-9]+ x [0-9]+", "^never"], True, 0.5),
+        ("regex", ["ANSWER"], False, 1.0),
+    ],
+)
+def test_pattern_is_the_share_of_patterns_found(
+    syntax: str, patterns: list[str], case_sensitive: bool, score: float
+) -> None:
+    assert pattern_score(completion(RIGHT), syntax=syntax, patterns=patterns, case_sensitive=case_sensitive) == score
+
+
+# ---- composites
+
+
+def rewards(*gates: Gate) -> Rewards:
+    functions = [
+        Length(name="a", weight=1.0),
+        Length(name="b", weight=0.5),
+        Pattern(name="c", weight=-2.0, patterns=["x"]),
+    ]
+    return Rewards(functions=functions, gates=list(gates))
+
+
+def test_a_total_is_the_weighted_sum() -> None:
+    assert total_reward({"a": 1.0, "b": 0.5, "c": 0.25}, rewards()) == 0.75
+
+
+def test_a_gated_reward_counts_only_where_the_other_reaches_its_mark() -> None:
+    gated = rewards(Gate(reward="a", requires="b", at_least=0.5))
+    assert total_reward({"a": 1.0, "b": 0.5, "c": 0.0}, gated) == 1.25
+    assert total_reward({"a": 1.0, "b": 0.4, "c": 0.0}, gated) == 0.2
+
+
+def test_every_gate_of_a_reward_must_be_open() -> None:
+    gated = rewards(Gate(reward="a", requires="b"), Gate(reward="a", requires="c"))
+    assert total_reward({"a": 1.0, "b": 1.0, "c": 0.0}, gated) == 0.5
+
+
+@pytest.mark.parametrize("missing", ["a", "b", "c"])
+def test_a_total_without_one_of_its_scores_is_missing_and_never_zero(missing: str) -> None:
+    scores: dict[str, float | None] = {"a": 1.0, "b": 0.0, "c": 1.0}
+    total = total_reward(scores | {missing: None}, rewards(Gate(reward="a", requires="b")))
+    assert total != total
+
+
+# ---- whatever a model writes
+
+
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "\\boxed{",
+        "{",
+        "}",
+        "14",
+        "-",
+        "1,400",
+        ".",
+        "/",
+        "(",
+        ")",
+        "\x00",
+        "\ud800",
+    ]
+)
+TEXTS = st.one_of(
+    st.text(st.characters(), max_size=200), st.lists(PIECES | st.text(max_size=5), max_size=30).map("".join)
+)
+VERIFIERS: list[Verifier] = [NUMERIC, {"kind": "exact"}, {"kind": "countdown", "numbers": [3, 4, 5], "target": 7}]
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS, st.sampled_from(EXTRACTS), st.sampled_from(VERIFIERS))
+def test_no_completion_makes_a_reward_raise_or_leave_its_range(text: str, extract: str, verifier: Verifier) -> None:
+    written = completion(text, verifier=verifier)
+    assert 0 <= correctness_score(written, extract=extract, match="task") <= 1
+    assert 0 <= format_score(written, tags=["think", "answer"]) <= 1
+    assert 0 <= length_score(written, unit="words", minimum=3, maximum=5, ramp=4) <= 1
+    assert 0 <= pattern_score(written, syntax="keyword", patterns=["14", "é"], case_sensitive=False) <= 1
+
+
+@pytest.mark.parametrize(
+    "piece", ["<answer>", "</answer>", "\\boxed{", "}", "1,", "1", "-", "123,", ".", "<think>", "(", "\\boxed{}"]
+)
+def test_no_long_completion_takes_long(piece: str) -> None:
+    written = completion(piece * (200_000 // len(piece)))
+    begin = time.perf_counter()
+    for extract in EXTRACTS:
+        correctness_score(written, extract=extract, match="task")
+    format_score(written, tags=["think", "answer"])
+    assert time.perf_counter() - begin < 2

@@ -1,0 +1,123 @@
+"""Items, their ids, and the order in which they are drawn."""
+
+import pytest
+
+from backend.contract.task import Arithmetic, Countdown, SinglePrompt, Task
+from worker.tasks.items import Item, Items, TaskError, draw, held_out, item_id
+from worker.tasks.loading import load_items
+
+
+def no_upload(_: int) -> bytes:
+    raise AssertionError("this task needs no upload")
+
+
+def load(task: Task) -> Items:
+    return load_items(task, fetch_upload=no_upload)
+
+
+def numbered(count: int) -> list[Item]:
+    return [Item(f"item:{number}", "q", None, None, {"kind": "exact"}) for number in range(count)]
+
+
+# ---- draw
+
+
+def test_every_epoch_draws_every_item_once_in_an_order_of_its_own() -> None:
+    items = numbered(50)
+    epochs = [draw(items, cursor=50 * epoch, count=50, seed=3) for epoch in range(3)]
+    assert all(sorted(item.id for item in epoch) == sorted(item.id for item in items) for epoch in epochs)
+    assert len({tuple(item.id for item in epoch) for epoch in epochs}) == 3
+
+
+def test_drawing_step_by_step_is_drawing_at_once() -> None:
+    items = numbered(7)
+    at_once = draw(items, cursor=0, count=40, seed=1)
+    assert [item for step in range(10) for item in draw(items, cursor=4 * step, count=4, seed=1)] == at_once
+
+
+def test_a_resumed_run_draws_what_it_would_have_drawn() -> None:
+    items = numbered(7)
+    assert draw(items, cursor=29, count=11, seed=1) == draw(items, cursor=0, count=40, seed=1)[29:]
+
+
+def test_more_items_than_there_are_can_be_drawn() -> None:
+    (item,) = numbered(1)
+    assert draw([item], cursor=5, count=3, seed=0) == [item] * 3
+
+
+def test_seeds_draw_differently_and_one_seed_always_alike() -> None:
+    items = numbered(100)
+    assert draw(items, cursor=0, count=16, seed=1) == draw(items, cursor=0, count=16, seed=1)
+    assert draw(items, cursor=0, count=16, seed=1) != draw(items, cursor=0, count=16, seed=2)
+
+
+def test_the_same_held_out_items_are_evaluated_every_time() -> None:
+    first, again = (held_out(load(Arithmetic()), 500) for _ in range(2))
+    assert first == again
+    assert len({item.id for item in first}) == 500
+    assert held_out(load(Arithmetic()), 10) == first[:10]
+
+
+# ---- ids
+
+
+def test_an_id_holds_its_text_or_where_that_is_long_its_hash() -> None:
+    assert item_id("prompt", "2 + 2") == "prompt:2 + 2"
+    assert len(item_id("prompt", "x" * 1000)) <= 200
+    assert item_id("prompt", "x" * 1000) != item_id("prompt", "x" * 1001)
+
+
+@pytest.mark.parametrize("task", [Arithmetic(), Countdown()])
+def test_ids_name_one_item_each_and_do_not_depend_on_the_wording(task: Task) -> None:
+    items = load(task)
+    ids = [item.id for item in (*items.train, *items.held_out)]
+    assert len(set(ids)) == len(ids)
+    assert all(len(one) <= 200 for one in ids)
+    reworded = task.model_copy(update={"template": "{expression}{numbers}{target}", "prompt_format": "raw"})
+    again = load(reworded)
+    assert [item.id for item in (*again.train, *again.held_out)] == ids
+
+
+# ---- the tasks
+
+
+@pytest.mark.parametrize(
+    "task", [Arithmetic(), Countdown(), Countdown(numbers=2, high=5), Countdown(numbers=6, high=100)]
+)
+def test_no_held_out_item_is_ever_trained_on(task: Task) -> None:
+    items = load(task)
+    assert items.train
+    assert items.held_out
+    assert {item.question for item in items.train}.isdisjoint(item.question for item in items.held_out)
+
+
+def test_an_arithmetic_item_is_the_documents_example() -> None:
+    items = load(Arithmetic())
+    (item,) = [item for item in (*items.train, *items.held_out) if item.id == "arithmetic:2 + 2 x 6"]
+    assert item.question == "Calculate 2 + 2 x 6"
+    assert item.messages == ({"role": "user", "content": "Calculate 2 + 2 x 6"},)
+    assert (item.answer, item.verifier) == ("14", {"kind": "numeric"})
+
+
+def test_a_chat_begins_with_the_system_prompt_and_a_raw_prompt_has_no_chat() -> None:
+    chat = load(SinglePrompt(prompt="Hi", system_prompt="Be brief.")).train[0]
+    assert chat.messages == ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
+    assert load(SinglePrompt(prompt="Hi", prompt_format="raw")).train[0].messages is None
+
+
+def test_the_single_prompt_is_trained_on_and_evaluated() -> None:
+    items = load(SinglePrompt())
+    assert items.train == items.held_out
+    assert [(item.question, item.answer) for item in items.train] == [("Solve y = 2x + 1 for x = 2, y = ", "5")]
+
+
+def test_countdown_problems_have_room_for_500_evaluated_items() -> None:
+    items = load(Countdown())
+    assert len(items.train) > 3000
+    assert len(items.held_out) > 500
+
+
+def test_a_task_that_gives_too_few_items_says_so() -> None:
+    with pytest.raises(TaskError, match=r"gives [01] items to train on and [01] for evaluation") as caught:
+        load(Arithmetic(operands=2, low=1, high=1, operators=["+"], precedence=False))
+    assert caught.value.code == "too_few_items"
