@@ -1,0 +1,116 @@
+"""What docker-compose.yml says agrees with the programs. No container is started: that needs an engine."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic_settings import BaseSettings
+from serving import TOKEN, Backend
+from typer.main import get_command
+
+import backend.settings
+import dashboard.settings
+import worker.settings
+from backend.cli import app
+from backend.contract import protocol as p
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SETTINGS: dict[str, type[BaseSettings]] = {
+    "backend": backend.settings.Settings,
+    "worker": worker.settings.Settings,
+    "worker-gpu": worker.settings.Settings,
+    "dashboard": dashboard.settings.Settings,
+}
+EACH = pytest.mark.parametrize("name", sorted(SERVICES))
+
+
+def test_there_is_one_service_for_each_process_and_a_gpu_worker_on_demand() -> None:
+    assert set(SERVICES) == {"backend", "worker", "worker-gpu", "dashboard"}
+    assert [name for name, service in SERVICES.items() if "profiles" in service] == ["worker-gpu"]
+
+
+@EACH
+def test_the_command_is_one_that_groupscope_has(name: str) -> None:
+    program, command, *options = SERVICES[name]["command"]
+    assert program == "groupscope"
+    known = get_command(app).commands[command]  # type: ignore[attr-defined]
+    context = known.make_context(command, list(options))  # parses the options, runs nothing
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        assert str(context.params[option.removeprefix("--")]) == value
+
+
+@EACH
+def test_the_image_is_a_stage_of_the_dockerfile_and_runs_without_rights(name: str) -> None:
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    by_name = {stage.split()[2]: stage for stage in stages}
+    stage = by_name[SERVICES[name]["build"]["target"]]
+    assert "\nUSER groupscope\n" in stage
+    assert f"'.[{SERVICES[name]['build']['target']}]'" in stage
+    assert SERVICES[name]["cap_drop"] == ["ALL"]
+
+
+@EACH
+def test_every_variable_is_a_setting_of_its_process_and_the_token_is_required(name: str) -> None:
+    environment = SERVICES[name]["environment"]
+    known = {f"GROUPSCOPE_{field.upper()}" for field in SETTINGS[name].model_fields}
+    assert {key for key in environment if key.startswith("GROUPSCOPE_")} <= known
+    assert environment["GROUPSCOPE_TOKEN"].startswith("${GROUPSCOPE_TOKEN:?")
+
+
+def test_only_the_dashboard_is_published_and_on_this_machine_only() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"dashboard": ["127.0.0.1:${GROUPSCOPE_PORT:-8501}:8501"]}
+
+
+def test_worker_and_dashboard_reach_the_backend_under_the_name_and_port_it_serves() -> None:
+    options = SERVICES["backend"]["command"]
+    port = options[options.index("--port") + 1]
+    assert SERVICES["backend"]["environment"]["GROUPSCOPE_BACKEND_ALLOWED_HOSTS"] == "backend"
+    for name in ("worker", "worker-gpu", "dashboard"):
+        assert SERVICES[name]["environment"]["GROUPSCOPE_BACKEND_URL"] == f"http://backend:{port}"
+        assert SERVICES[name]["depends_on"]["backend"]["condition"] == "service_healthy"
+
+
+@EACH
+def test_data_outlives_the_container_and_a_crash_is_repaired(name: str) -> None:
+    service = SERVICES[name]
+    assert service["restart"] == "unless-stopped"
+    for volume in service.get("volumes", []):
+        source = volume.split(":")[0]
+        assert source in COMPOSE["volumes"] or source.startswith(("$", "."))
+
+
+def check(name: str, environment: dict[str, str], replace: tuple[str, str] = ("", "")) -> int:
+    """The exit code of a service's health check."""
+    kind, program, *arguments = SERVICES[name]["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "python")
+    command = [sys.executable, *(argument.replace(*replace) for argument in arguments)]
+    return subprocess.run(
+        command, env=os.environ | environment, check=False, timeout=60, capture_output=True
+    ).returncode
+
+
+def test_the_backends_health_check_tells_an_answering_backend_from_none(backend: Backend) -> None:
+    assert check("backend", {}, ("http://127.0.0.1:8000", backend.url)) == 0
+    assert check("backend", {}, ("http://127.0.0.1:8000", "http://127.0.0.1:9")) == 1
+
+
+def test_the_workers_health_check_asks_whether_the_backend_hears_from_it(backend: Backend) -> None:
+    reach = {"GROUPSCOPE_BACKEND_URL": backend.url, "GROUPSCOPE_TOKEN": TOKEN}
+    assert check("worker", reach) == 1
+    name = f"{os.uname().nodename}-1"
+    backend.client.claim(p.ClaimRequest(worker=p.WorkerInfo(name=name, device="CPU", store="/data")))
+    assert check("worker", reach) == 0
+
+
+def test_the_context_of_the_images_has_what_they_copy_and_no_data() -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = set(re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    assert {name for names in copied for name in names.split()} == allowed
