@@ -1,0 +1,106 @@
+"""The database: migrations that build what the code expects, and transactions that lose nothing."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from backend.storage.database import Database
+from backend.storage.migrate import alembic_config, upgrade
+from backend.storage.tables import metadata
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    upgrade(database)
+    return database
+
+
+def table_options(tx: Connection) -> dict[str, tuple[bool, bool]]:
+    """What SQLAlchemy's comparison does not see: AUTOINCREMENT and WITHOUT ROWID, by table."""
+    rows = tx.execute(text("select name, sql from sqlite_master where type = 'table' and name not like 'sqlite_%'"))
+    return {name: ("AUTOINCREMENT" in sql, "WITHOUT ROWID" in sql) for name, sql in rows}
+
+
+def test_the_migrations_build_the_tables_of_the_code(database: Database, tmp_path: Path) -> None:
+    direct = Database(f"sqlite:///{tmp_path / 'direct.db'}")
+    with database.write() as migrated, direct.write() as built:
+        assert compare_metadata(MigrationContext.configure(migrated), metadata) == []
+        metadata.create_all(built)
+        expected = table_options(built)
+        found = table_options(migrated)
+        found.pop("alembic_version")
+        assert found == expected
+        for name in metadata.tables:
+            assert inspect(migrated).get_check_constraints(name) == inspect(built).get_check_constraints(name)
+
+
+def test_migrating_again_changes_nothing(database: Database) -> None:
+    upgrade(database)
+
+
+def test_the_migrations_can_be_taken_back(database: Database) -> None:
+    with database.write() as tx:
+        command.downgrade(alembic_config(tx), "base")
+    with database.read() as tx:
+        assert inspect(tx).get_table_names() == ["alembic_version"]
+
+
+def test_what_is_accepted_is_on_the_disk(database: Database) -> None:
+    with database.write() as tx:
+        pragmas = {
+            name: tx.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+def test_reading_and_then_writing_loses_no_update(database: Database) -> None:
+    with database.write() as tx:
+        tx.execute(text("create table counter (n integer)"))
+        tx.execute(text("insert into counter values (0)"))
+
+    def count() -> None:
+        for _ in range(25):
+            with database.write() as tx:
+                n = tx.execute(text("select n from counter")).scalar_one()
+                tx.execute(text("update counter set n = :n"), {"n": n + 1})
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.read() as tx:
+        assert tx.execute(text("select n from counter")).scalar_one() == 200
+
+
+def test_a_reader_waits_for_no_writer_and_sees_one_moment(database: Database) -> None:
+    count = text("select count(*) from upload")
+    insert = text("insert into upload values (null, 'x', 1, '[]', 1, '', '2026-01-01')")
+    with database.read() as reader:
+        assert reader.execute(count).scalar_one() == 0
+        with database.write() as writer:
+            writer.execute(insert)
+            assert reader.execute(count).scalar_one() == 0
+        assert reader.execute(count).scalar_one() == 0
+    with database.read() as reader:
+        assert reader.execute(count).scalar_one() == 1
+
+
+def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(OperationalError, match="readonly"), database.read() as tx:
+        tx.execute(text("delete from upload"))
+
+
+def test_a_running_run_always_has_a_lease(database: Database) -> None:
+    columns = "name, kind, status, requested, priority, config, tags, notes, attempt, failures, step, total_steps, summary, sparkline, created_at"
+    values = "'x', 'grpo', 'running', 'nothing', 0, '{}', '[]', '', 1, 0, 0, 1, '{}', '{}', '2026-01-01'"
+    with pytest.raises(IntegrityError, match="running_has_a_lease"), database.write() as tx:
+        tx.execute(text(f"insert into run ({columns}) values ({values})"))  # noqa: S608
