@@ -6,7 +6,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from dashboard.format import counted
-from dashboard.session import SCRIPTS, client
+from dashboard.session import AWAY, SCRIPTS, client
 
 TITLE = "Groupscope"
 # Three completions of a group and their mean: one above it, one on it, one below.
@@ -24,18 +24,22 @@ WORDMARK = (
 
 @st.fragment(run_every=3)
 def pulse() -> None:
-    """One line for the whole machine: 1 worker, busy · 2 queued."""
+    """One line for the whole machine: 1 worker, busy · 2 queued. Draws the page again when the backend is back."""
+    line = _read_pulse()
+    if line is not None and st.session_state.pop(AWAY, False):
+        st.rerun()
     with st.container(key="pulse"):
-        st.caption(_pulse())
+        st.caption(line or ":red[backend away]")
 
 
 @st.cache_data(ttl=2, max_entries=1, show_spinner=False)
-def _pulse() -> str:
+def _read_pulse() -> str | None:
+    """The line; None where the backend does not answer."""
     try:
         workers = [worker for worker in client().workers() if worker.alive]
         queued = client().runs(status="queued", limit=100)
     except (ApiError, Unreachable):
-        return ":red[backend away]"
+        return None
     busy = sum(worker.run_id is not None for worker in workers)
     if not workers:
         state = ":orange[no worker]"

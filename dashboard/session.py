@@ -22,6 +22,7 @@ SCRIPTS: dict[PageName, str] = {
     "run": "pages/run.py",
     "group": "pages/group.py",
 }
+AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
 
 @st.cache_resource
@@ -45,6 +46,7 @@ def guard() -> Iterator[None]:
     try:
         yield
     except Unreachable:
+        st.session_state[AWAY] = True
         st.error(
             f"The backend at {plain(settings().backend_url)} does not answer. Training goes on without it, and this page "
             "comes back by itself once it is up. Start it with `groupscope backend`, or all three parts with `groupscope up`.",

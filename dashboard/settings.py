@@ -14,7 +14,9 @@ class Settings(BaseSettings):
     )
 
     backend_url: str = Field("http://127.0.0.1:8000", description="The backend's address.")
-    token: SecretStr | None = Field(None, description="What the backend asks for; else the file `token` in the home is read.")
+    token: SecretStr | None = Field(
+        None, description="What the backend asks for; else the file `token` in the home is read."
+    )
     home: Path = Field(Path(".groupscope"), description="The data directory; here only the token is read from it.")
 
     def secret(self) -> str:

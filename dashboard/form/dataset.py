@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Upload, UploadPreview
 from dashboard.form.draft import Draft
-from dashboard.form.fields import Form, show, show_fields, show_problems
+from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
 from dashboard.format import count, counted, plain, size
 from dashboard.session import client, explain
@@ -35,7 +35,7 @@ def show_dataset(form: Form, record: Record) -> None:
     offers = {f"task.{name}": columns for name in ("prompt_column", "answer_column")} if columns is not None else {}
     own = Form(draft, form.problems, {**form.suggestions, **offers}, form.elsewhere)
     rest = [inner for inner in record.fields if inner.name not in ("source", "subset", "split")]
-    show_fields(own, rest, "task")
+    show_fields(own, own_first(rest), "task")
 
 
 def _place(draft: Draft) -> str:
@@ -156,7 +156,7 @@ def _show_preview(preview: UploadPreview) -> None:
     st.caption(f"{count(upload.rows)} rows, {columns}, {size(upload.size_bytes)}; the first {len(preview.rows)}:")
     rows = [{name: _cell(row.get(name)) for name in upload.columns} for row in preview.rows]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
-    st.dataframe(table, hide_index=True, height=min(245, 38 + 35 * max(1, len(rows))), key=f"preview-{upload.id}")
+    st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")
 
 
 def _cell(value: object) -> str | None:

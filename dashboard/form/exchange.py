@@ -63,4 +63,5 @@ def _bring(text: str, draft: Draft, schema: Record) -> None:
     except Unreadable as reason:
         st.error(plain(str(reason)), icon=":material/error:")
     else:
+        draft.parent_id = None
         st.rerun()

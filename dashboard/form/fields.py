@@ -1,7 +1,8 @@
 """Fields as they stand on the page: side by side, nested, in lists, each with what is wrong with it beneath."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import streamlit as st
 
@@ -9,7 +10,7 @@ from backend.contract.base import Json
 from backend.contract.records import Message
 from dashboard.form.defaults import changed_kind, present
 from dashboard.form.draft import Draft
-from dashboard.form.schema import Constant, Field, Flag, Lines, Many, Record, Settings, Text, Union, title
+from dashboard.form.schema import Choice, Choices, Constant, Field, Many, Real, Record, Text, Union, Whole, title
 from dashboard.form.widgets import in_words, show_raw, show_widget
 from dashboard.form.written import fits, show_number
 from dashboard.format import plain
@@ -49,7 +50,9 @@ def show(form: Form, field: Field, path: str, label: str | None = None) -> None:
 def show_problems(form: Form, path: str) -> None:
     """What the backend says about exactly this path, with its fix."""
     for index, message in enumerate(form.problems.get(path, [])):
-        colour = {"error": "red", "warning": "orange", "info": "gray"}[message.level]
+        if message.level == "info":
+            continue  # it stands beside the form; here it would only push fields apart
+        colour = "red" if message.level == "error" else "orange"
         st.caption(f":{colour}[{plain(message.text)}]")
         show_fix(form.draft, message, f"fix-{path}-{index}")
 
@@ -58,24 +61,38 @@ def show_fix(draft: Draft, message: Message, key: str) -> None:
     """A button that settles the message, where the backend knows how."""
     if message.fix:
         values = ", ".join(
-            f"{title(path.split('.')[-1]).lower()} {_brief(value)}" for path, value in message.fix.items()
+            f"{title(path.split('.')[-1]).lower()} to {_brief(value)}" for path, value in message.fix.items()
         )
         label = plain(f"Set {values}")
         st.button(label, key=draft.key(key), icon=":material/build:", on_click=draft.change, args=(message.fix,))
 
 
-def show_fields(form: Form, fields: Sequence[Field], path: str) -> None:
-    """Short fields side by side, then switches, then what needs the whole width."""
-    chosen = [inner for inner in fields if not isinstance(inner, Constant) and _at(path, inner) not in form.elsewhere]
-    switches = [inner for inner in chosen if isinstance(inner, Flag)]
-    wide = [inner for inner in chosen if _is_wide(inner)]
-    short = [inner for inner in chosen if inner not in switches and inner not in wide]
-    for start in range(0, len(short), COLUMNS):
-        for column, inner in zip(st.columns(COLUMNS), short[start : start + COLUMNS], strict=False):
+def show_fields(form: Form, fields: Sequence[Field], path: str, lead: Callable[[], None] | None = None) -> None:
+    """The fields in their order: short ones side by side (`lead` before them), the others across the whole width."""
+    row: list[Callable[[], None]] = [lead] if lead else []
+    for inner in fields:
+        place = f"{path}.{inner.name}" if path else inner.name
+        if isinstance(inner, Constant) or place in form.elsewhere:
+            continue
+        if _is_short(inner):
+            row.append(partial(show, form, inner, place))
+        else:
+            _show_row(row)
+            row = []
+            show(form, inner, place)
+    _show_row(row)
+
+
+def own_first(fields: Sequence[Field]) -> list[Field]:
+    """A task's own fields, then those that every task has."""
+    return sorted(fields, key=lambda inner: inner.name in ("system_prompt", "prompt_format"))
+
+
+def _show_row(cells: Sequence[Callable[[], None]]) -> None:
+    for start in range(0, len(cells), COLUMNS):
+        for column, draw in zip(st.columns(COLUMNS), cells[start : start + COLUMNS], strict=False):
             with column:
-                show(form, inner, _at(path, inner))
-    for inner in [*switches, *wide]:
-        show(form, inner, _at(path, inner))
+                draw()
 
 
 def show_nested(form: Form, field: Field, path: str, label: str) -> None:
@@ -90,8 +107,7 @@ def show_nested(form: Form, field: Field, path: str, label: str) -> None:
     elif isinstance(field, Many):
         _show_list(form, field, path, label)
     elif isinstance(field, Union):
-        show_kind(form, field, path, label)
-        show_kind_fields(form, field, path)
+        _show_union(form, field, path, label)
     elif isinstance(field, Record):
         if not field.optional:
             st.markdown(f"**{plain(label)}**", help=plain(field.help) or None)
@@ -111,7 +127,7 @@ def show_kind(form: Form, union: Union, path: str, label: str) -> None:
     st.selectbox(
         plain(label),
         kinds,
-        index=kinds.index(kind) if isinstance(kind, str) and kind in kinds else 0,
+        index=kinds.index(kind) if isinstance(kind, str) and kind in kinds else None,
         key=key,
         format_func=in_words,
         help=plain(union.help) or None,
@@ -119,13 +135,12 @@ def show_kind(form: Form, union: Union, path: str, label: str) -> None:
     )
 
 
-def show_kind_fields(form: Form, union: Union, path: str) -> None:
-    """What the chosen kind means, and its own fields."""
-    record = union.kinds.get(str(form.draft.get(f"{path}.kind")))
-    if record is not None:
-        if record.help:
-            st.caption(plain(record.help))
-        show_fields(form, record.fields, path)
+def _show_union(form: Form, union: Union, path: str, label: str) -> None:
+    """The kind, beside the kind's own fields, and what it means."""
+    record = union.kinds.get(str(form.draft.get(f"{path}.kind")), Record(""))
+    if record.help:
+        st.caption(f"**{plain(label)}** {plain(record.help)}")
+    show_fields(form, record.fields, path, lead=partial(show_kind, form, union, path, "Kind"))
 
 
 def _show_switch(form: Form, field: Field, path: str, label: str, value: Json) -> None:
@@ -144,9 +159,9 @@ def _show_list(form: Form, many: Many, path: str, label: str) -> None:
     st.markdown(f"**{plain(label)}**", help=plain(many.help) or None)
     for index in range(len(items)):
         with st.container(border=True):
-            fields, button = st.columns([14, 1])
+            fields, button = st.columns([20, 1])
             with fields:
-                show(form, many.item, f"{path}.{index}", label="Kind")
+                show(form, many.item, f"{path}.{index}", label=f"{index + 1}.")
             button.button(
                 "",
                 key=draft.key(f"{path}.{index}.remove"),
@@ -182,14 +197,10 @@ def _unique(item: Json, items: Sequence[Json]) -> Json:
     return item
 
 
-def _at(path: str, field: Field) -> str:
-    return f"{path}.{field.name}" if path else field.name
-
-
-def _is_wide(field: Field) -> bool:
+def _is_short(field: Field) -> bool:
     if isinstance(field, Text):
-        return field.long
-    return isinstance(field, Lines | Settings | Record | Union | Many)
+        return not field.long
+    return isinstance(field, Whole | Real | Choice | Choices)
 
 
 def _brief(value: Json) -> str:

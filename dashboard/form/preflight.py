@@ -3,10 +3,11 @@
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import Message, Preflight, TimeEstimate
+from backend.contract.records import Message, Preflight
 from dashboard.form.draft import Draft
 from dashboard.form.fields import show_fix
 from dashboard.form.schema import title
+from dashboard.form.written import show_number
 from dashboard.format import count, duration, number, percent, plain, size
 from dashboard.session import client, explain
 
@@ -15,6 +16,7 @@ _LOOKS = {
     "warning": (":orange[:material/warning:]", "orange"),
     "info": (":gray[:material/info:]", "gray"),
 }
+_ORDER = {level: place for place, level in enumerate(_LOOKS)}
 
 
 def check(draft: Draft) -> Preflight | None:
@@ -32,9 +34,9 @@ def show_preflight(draft: Draft, preflight: Preflight) -> None:
     """Counts, memory, time, the dead groups to expect, and the messages."""
     _show_counts(draft, preflight)
     _show_memory(preflight)
-    _show_time(preflight.time)
+    _show_time(preflight)
     _show_dead_groups(draft, preflight)
-    for index, message in enumerate(preflight.messages):
+    for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
         _show_message(draft, message, f"preflight-fix-{index}")
 
 
@@ -42,17 +44,12 @@ def _show_counts(draft: Draft, preflight: Preflight) -> None:
     if preflight.completions_per_step is None:
         return
     prompts, group, steps = (
-        number(_whole(draft, path)) for path in ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
+        show_number(draft.get(path)) for path in ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
     )
     st.markdown(
-        f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)} completions** a step  \n"
-        f"{steps} steps · {count(preflight.total_completions)} completions in all"
+        f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
+        f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
     )
-
-
-def _whole(draft: Draft, path: str) -> float | None:
-    value = draft.get(path)
-    return value if isinstance(value, int | float) else None
 
 
 def _show_memory(preflight: Preflight) -> None:
@@ -64,11 +61,12 @@ def _show_memory(preflight: Preflight) -> None:
     _line("Memory", f"about {size(memory.total_bytes)}{of}", parts)
 
 
-def _show_time(time: TimeEstimate | None) -> None:
+def _show_time(preflight: Preflight) -> None:
+    time = preflight.time
     if time is not None:
         each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
         _line("Time", f"about {each} a step, {whole} in all", plain(time.basis))
-    else:
+    elif preflight.ok:
         _line("Time", "not known yet", "no similar step was measured")
 
 
@@ -101,7 +99,7 @@ def _bold(text: str, chosen: bool) -> str:
 def _show_message(draft: Draft, message: Message, key: str) -> None:
     icon, colour = _LOOKS[message.level]
     place = f"**{plain(_place(message.field))}** " if message.field else ""
-    st.markdown(f"{icon} {place}:{colour}[{plain(message.text)}]")
+    st.markdown(f":small[{icon} {place}:{colour}[{plain(message.text)}]]")
     show_fix(draft, message, key)
 
 

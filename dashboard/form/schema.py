@@ -1,6 +1,5 @@
 """Reads the JSON Schema of a configuration into a tree of fields, the few kinds that a form has widgets for."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -221,11 +220,11 @@ def _whole(value: Json, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-_ACRONYMS = {"lora": "LoRA", "kl": "KL", "std": "standard deviation", "eps": "ε", "dtype": "precision"}
-_ACRONYMS |= {"eval": "evaluation", "prob": "probability", "top": "top", "k": "k", "p": "p"}
+_WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
+_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs"}
 
 
 def title(name: str) -> str:
-    """A field's name in words: `top_k` is Top k, `kl` is KL."""
-    words = " ".join(_ACRONYMS.get(word, word) for word in re.split(r"[_\s]+", name))
-    return words[:1].upper() + words[1:]
+    """A field's name in words: `top_k` is Top k, `kl` is KL, `eps` is ε."""
+    words = " ".join(_WORDS.get(word, word) for word in name.split("_"))
+    return words[:1].upper() + words[1:] if words.isascii() else words

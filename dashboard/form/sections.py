@@ -8,7 +8,7 @@ from backend.contract.base import Json
 from backend.contract.records import Catalog
 from dashboard.form.dataset import show_dataset
 from dashboard.form.draft import Draft
-from dashboard.form.fields import Form, show, show_fields, show_kind, show_kind_fields, show_problems
+from dashboard.form.fields import Form, own_first, show, show_fields, show_kind, show_problems
 from dashboard.form.paths import get
 from dashboard.form.schema import Field, Record, Union
 from dashboard.form.widgets import in_words
@@ -65,12 +65,10 @@ def show_sections(form: Form, schema: Record) -> None:
         wrong = form.problems_in(name)
         mend = f" :red[:material/error: {wrong} to mend]" if wrong else ""
         label = f"**{TITLES.get(name, name.capitalize())}**{mend} :small[:gray[{summary}]]"
-        with st.expander(label, expanded=_starts_open(form, name), key=f"section-{name}"):
+        # a data set needs an answer here; a section of its own key opens, and stays as the person leaves it
+        needed = name == "task" and form.draft.get("task.kind") == "dataset"
+        with st.expander(label, expanded=needed, key=f"section-{name}-dataset" if needed else f"section-{name}"):
             _show_section(form, field, name)
-
-
-def _starts_open(form: Form, name: str) -> bool:
-    return name == "task" and form.draft.get("task.kind") == "dataset"
 
 
 def _show_section(form: Form, field: Field, name: str) -> None:
@@ -80,10 +78,16 @@ def _show_section(form: Form, field: Field, name: str) -> None:
         if form.draft.get(f"{name}.kind") == "dataset":
             show_dataset(form, field.kinds["dataset"])
         else:
-            show_kind_fields(form, field, name)
+            _show_task(form, field.kinds.get(str(form.draft.get(f"{name}.kind")), Record("")))
     elif isinstance(field, Record):
         show_fields(form, field.fields, name)
     show_problems(form, name)
+
+
+def _show_task(form: Form, task: Record) -> None:
+    """The task's own fields, then how any task's items become prompts."""
+    st.caption(plain(task.help))
+    show_fields(form, own_first(task.fields), "task")
 
 
 def _find(schema: Record, path: str) -> Field:

@@ -56,15 +56,12 @@ def show_actions(run: Run) -> None:
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall", vertical_alignment="center"):
         if asked is not None and asked.question is not None:
             st.markdown(f":red[{asked.question}]", width="content")
-            _button(run, asked.verb, asked.icon, "Yes", lambda: _act(run, asked.verb), suffix="-yes")
-            _button(run, asked.verb, ":material/undo:", "No", lambda: _ask(None), suffix="-no")
+            st.button("Yes", key=f"{asked.verb}-{run.id}-yes", type="tertiary", on_click=_act, args=(run, asked.verb))
+            st.button("No", key=f"{asked.verb}-{run.id}-no", type="tertiary", on_click=_ask, args=(None,))
             return
         for action in actions:
-            _button(run, action.verb, action.icon, action.help, _on_click(run, action))
-
-
-def _button(run: Run, verb: str, icon: str, help: str, on_click: Callable[[], None], suffix: str = "") -> None:
-    st.button("", key=f"{verb}-{run.id}{suffix}", icon=icon, help=help, type="tertiary", on_click=on_click)
+            key, on_click = f"{action.verb}-{run.id}", _on_click(run, action)
+            st.button("", key=key, icon=action.icon, help=action.help, type="tertiary", on_click=on_click)
 
 
 def _on_click(run: Run, action: Action) -> Callable[[], None]:

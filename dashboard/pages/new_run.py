@@ -59,23 +59,28 @@ def show_page() -> None:
         draft.origin = f"recipe={recipe_id}"
         st.query_params.from_dict({"recipe": recipe_id})
 
-    heading, exchange = st.columns([5, 1], vertical_alignment="center")
-    heading.subheader("New run")
-    if exchange.button("YAML", icon=":material/swap_vert:", width="stretch", help="Export or import the configuration"):
-        show_yaml(draft, schema)
-    recipe = draft.get("recipe")
-    show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
-    written, beside = st.columns([2.35, 1], gap="medium")
+    written, beside = st.columns([2.5, 1], gap="medium")
     with beside, st.container(key="preflight", border=True):
         preflight = check(draft)
         if preflight is not None:
             show_preflight(draft, preflight)
         show_start(draft, preflight)
     with written:
+        show_heading(draft, schema)
+        recipe = draft.get("recipe")
+        show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
         show_origin(draft)
         form = Form(draft, by_field(preflight), suggestions(catalog, draft), essential_paths())
         show_essentials(form, schema)
         show_sections(form, schema)
+
+
+def show_heading(draft: Draft, schema: Record) -> None:
+    """The page's title, and the way out of and into a file."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.subheader("New run", width="content", anchor=False)
+        if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
+            show_yaml(draft, schema)
 
 
 def by_field(preflight: Preflight | None) -> dict[str, list[Message]]:
@@ -98,21 +103,22 @@ def show_origin(draft: Draft) -> None:
 
 def show_start(draft: Draft, preflight: Preflight | None) -> None:
     """Name, tags, and the button; when it cannot be pressed, the reason."""
-    st.text_input(
+    name, tags = st.columns(2)
+    name.text_input(
         "Name",
         draft.name,
         max_chars=200,
         key=draft.key("name"),
-        placeholder="made from recipe and model if empty",
+        placeholder="made up if empty",
         on_change=lambda: setattr(draft, "name", st.session_state[draft.key("name")]),
     )
-    st.multiselect(
+    tags.multiselect(
         "Tags",
         draft.tags,
         default=draft.tags,
         key=draft.key("tags"),
         accept_new_options=True,
-        placeholder="type and press Enter",
+        placeholder="type, Enter",
         on_change=lambda: setattr(draft, "tags", list(st.session_state[draft.key("tags")])),
     )
     errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0

@@ -65,7 +65,7 @@ def show_how_to_add() -> None:
         "trains one run at a time."
     )
     shown = st.toggle("Show the token in the command", key=_SHOW_TOKEN)
-    token = settings().secret() if shown else "<token>"
+    token = settings().secret() if shown else "TOKEN"
     st.code(f"groupscope worker --backend {settings().backend_url} --token {token}", language="bash")
     if not shown:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
