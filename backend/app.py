@@ -36,14 +36,11 @@ ROUTERS = (catalog, preflight, runs, telemetry, events, checkpoints, uploads, wo
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
-    """The backend as an ASGI application. Its database is opened when it starts, and brought up to date."""
-    settings.home.mkdir(parents=True, exist_ok=True)
-    database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
-    services = Services(settings, database, clock or Clock(), Broadcast())
+    """The backend as an ASGI application, with its database open and up to date."""
+    services = open_services(settings, clock or Clock())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await run_in_threadpool(_open, services)
         sweeper = asyncio.create_task(_sweep_forever(services))
         try:
             yield
@@ -70,10 +67,15 @@ def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def _open(services: Services) -> None:
-    upgrade(services.database)
-    with services.database.write() as tx:
+def open_services(settings: Settings, clock: Clock) -> Services:
+    """Open the database, bring it up to date, and give running runs fresh leases: nobody could renew them meanwhile."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
+    upgrade(database)
+    services = Services(settings, database, clock, Broadcast())
+    with database.write() as tx:
         lease.extend_all(tx, services.terms())
+    return services
 
 
 async def _sweep_forever(services: Services) -> None:

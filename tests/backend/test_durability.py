@@ -1,0 +1,89 @@
+"""What was acknowledged survives the death of the backend."""
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from acting import GRPO, Actor, group
+
+from backend.contract.client import Client, Unreachable
+
+TOKEN = "test-token"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def serve(home: Path, port: int) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "GROUPSCOPE_HOME": str(home),
+        "GROUPSCOPE_TOKEN": TOKEN,
+        "GROUPSCOPE_BACKEND_PORT": str(port),
+    }
+    return subprocess.Popen([sys.executable, "-m", "backend.app"], env=environment, stderr=subprocess.DEVNULL)
+
+
+def wait_until_healthy(client: Client) -> None:
+    deadline = time.monotonic() + 30
+    while not client.healthy():
+        assert time.monotonic() < deadline, "the backend did not come up"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_killing_the_backend_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    """The worker repeats what was not acknowledged, as its spool does, and training goes on where it was."""
+    port = free_port()
+    acknowledged = []
+    with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
+        process = serve(tmp_path, port)
+        wait_until_healthy(client)
+        run = client.create_run(GRPO)
+        actor = Actor(client).begin()
+        for step in range(60):
+            if step % 20 == 10:
+                process.send_signal(signal.SIGKILL)  # the next report finds it dying or dead
+            try:
+                actor.report(step, metrics={"reward": float(step)}, groups=[group(n) for n in range(16)])
+            except Unreachable:
+                process.wait()
+                process = serve(tmp_path, port)
+                wait_until_healthy(client)
+                actor.report(step, metrics={"reward": float(step)}, groups=[group(n) for n in range(16)])
+            acknowledged.append(step)
+        actor.finish()
+        process.kill()
+        process.wait()
+        assert sqlite3.connect(tmp_path / "groupscope.db").execute("pragma integrity_check").fetchone() == ("ok",)
+        process = serve(tmp_path, port)
+        try:
+            wait_until_healthy(client)
+            assert client.run(run.id).status == "finished"
+            assert client.run(run.id).attempt == 1, "its own absence cost the worker no lease"
+            assert client.metrics(run.id).series["reward"].step == acknowledged
+            assert [sum(one.states.values()) for one in client.steps(run.id)] == [16] * 60
+        finally:
+            process.terminate()
+            process.wait(timeout=15)
+
+
+@pytest.mark.slow
+def test_stopping_does_not_wait_for_those_who_only_listen(tmp_path: Path) -> None:
+    port = free_port()
+    with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
+        process = serve(tmp_path, port)
+        wait_until_healthy(client)
+        run = client.create_run(GRPO)
+        with client._http.stream("GET", f"/api/v1/runs/{run.id}/events") as answer:
+            assert next(answer.iter_lines()) == ": listening"
+            process.terminate()
+            assert process.wait(timeout=10) == -signal.SIGTERM, "uvicorn raises the signal again once it has shut down"
