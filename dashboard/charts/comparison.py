@@ -40,8 +40,11 @@ class Outcome:
     tail_mean: float | None
 
 
-def comparison_figure(name: str, lines: Sequence[Line], *, axis: XAxis, weight: float, log: bool) -> Figure:
-    """The metric `name` of several runs. On a log scale, what is not above 0 has no place and is left out."""
+def comparison_figure(name: str, lines: Sequence[Line], *, axis: XAxis, weight: float, log: bool, steps: int) -> Figure:
+    """The metric `name` of several runs, the longest of which has `steps` steps.
+
+    On a log scale, what is not above 0 has no place and is left out.
+    """
     evaluated = name.startswith("eval/")
     parts = [
         _placed(name, line, axis, 0.0 if evaluated else weight)
@@ -55,6 +58,7 @@ def comparison_figure(name: str, lines: Sequence[Line], *, axis: XAxis, weight: 
         colours=tuple((line.label, line.colour) for line in lines),
         axis=meaning(name).axis,
         x_title=X_TITLES[axis],
+        x_domain=(0, steps) if axis == "step" and steps else None,
         log=log,
         dots=evaluated,
         legend=False,

@@ -45,15 +45,10 @@ def _strip_spec(mean: float | None, std: float | None, levels: int) -> Spec:
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[0.3, levels + 0.7]))
     layers: list[alt.Chart] = []
     if mean is not None:
-        statistics = alt.InlineData(values=[{"low": mean - (std or 0), "mean": mean, "high": mean + (std or 0)}])
-        layers.append(
-            alt.Chart(statistics)
-            .mark_rect(color=NEUTRAL, opacity=0.16)
-            .encode(x=alt.X("low:Q", title="reward"), x2="high:Q")
-        )
-        layers.append(
-            alt.Chart(statistics).mark_rule(color=NEUTRAL, strokeWidth=2).encode(x=alt.X("mean:Q", title="reward"))
-        )
+        once = canvas().transform_aggregate(rows="count()")  # one mark, not one for each completion
+        band = once.mark_rect(color=NEUTRAL, opacity=0.16)
+        layers.append(band.encode(x=alt.datum(mean - (std or 0)), x2=alt.datum(mean + (std or 0))))
+        layers.append(once.mark_rule(color=NEUTRAL, strokeWidth=2).encode(x=alt.datum(mean)))
     dots = canvas().encode(x=x, y=y)
     layers.append(
         dots.mark_circle(size=260, opacity=1).encode(
@@ -103,7 +98,7 @@ def _square(x: int, reward: float | None, colour: str, low: float, high: float) 
 def swatch(colour: str) -> str:
     """A run's colour as a small picture, for a table that serves as the legend."""
     svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="28" height="14">'
-        f'<rect y="5" width="28" height="4" rx="2" fill="{colour}"/></svg>'
+        '<svg xmlns="http://www.w3.org/2000/svg" width="44" height="14">'
+        f'<rect x="8" y="5" width="28" height="4" rx="2" fill="{colour}"/></svg>'
     )
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

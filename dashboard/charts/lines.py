@@ -8,6 +8,7 @@ import altair as alt
 from dashboard.charts.figure import PICKED, Spec, canvas, colour, specification
 
 SHARE = "~%"  # the axis format of shares
+PADDING = {"left": 0, "right": 8, "top": 4, "bottom": 0}
 AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
 
 
@@ -54,7 +55,7 @@ def line_spec(look: Look) -> Spec:
         )
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2).encode(y=_y("value", look))
     layers = [raw, smooth.mark_line(strokeWidth=2), *_marked(look), points]
-    return specification(alt.layer(*layers).properties(height=look.height))
+    return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
 
 @lru_cache(maxsize=64)
@@ -80,7 +81,7 @@ def stacked_spec(look: Look) -> Spec:
         .encode(y=alt.Y("value:Q", stack="zero", title=None), order=alt.Order("order:Q"))
     )
     layers = [areas, *_marked(look), points.add_params(picked) if look.pickable else points]
-    return specification(alt.layer(*layers).properties(height=look.height))
+    return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
 
 def _base(look: Look) -> alt.Chart:
@@ -109,5 +110,5 @@ def _marked(look: Look) -> list[alt.Chart]:
     """A line at the step that a person chose."""
     if look.mark is None:
         return []
-    rule = alt.Chart(alt.InlineData(values=[{"mark": look.mark}]))
-    return [rule.mark_rule(strokeDash=[4, 3], opacity=0.7, color="gray").encode(x="mark:Q")]
+    rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], opacity=0.7, color="gray")
+    return [rule.encode(x=alt.datum(look.mark))]

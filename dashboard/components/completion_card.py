@@ -31,7 +31,7 @@ def draw_cards(group: Group, config: Mapping[str, Json], *, by_advantage: bool, 
     ordered = sorted(group.completions, key=_by_advantage) if by_advantage else group.completions
     for start in range(0, len(ordered), 2):
         for column, completion in zip(st.columns(2), ordered[start : start + 2], strict=False):
-            with column, st.container(border=True, key=f"card-{completion.id}"):
+            with column, st.container(border=True, height="stretch", key=f"card-{completion.id}"):
                 _head(completion, marks.get(completion.index), colours[completion.id])
                 show_text(completion.text, visible=visible)
                 _account(completion, group, config, how)
@@ -46,7 +46,10 @@ def _by_advantage(completion: CompletionRecord) -> tuple[bool, float]:
 
 def _colours(group: Group) -> dict[int, str]:
     scale = advantage_scale([completion.advantage for completion in group.completions])
-    return {completion.id: advantage_colour(completion.advantage, scale) for completion in group.completions}
+    return {
+        completion.id: advantage_colour(None if completion.reward is None else completion.advantage, scale)
+        for completion in group.completions
+    }
 
 
 def _edges(colours: Mapping[int, str]) -> str:
@@ -60,7 +63,7 @@ def _head(completion: CompletionRecord, mark: str | None, colour: str) -> None:
         st.markdown(f"**{completion.index + 1}**{f' · {mark}' if mark else ''}", width="content")
         if completion.reward is not None:
             st.markdown(f"reward **{number(completion.reward)}**", width="content")
-        if completion.advantage is not None:
+        if completion.advantage is not None and completion.reward is not None:
             st.html(_chip(completion.advantage, colour), width="content")
         st.markdown(f":gray[{count(completion.token_count)} tokens]", width="content")
         if completion.finish_reason == "length":

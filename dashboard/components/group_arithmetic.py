@@ -78,9 +78,11 @@ def spell_total(completion: CompletionRecord, config: Mapping[str, Json]) -> str
 
 def spell_advantage(completion: CompletionRecord, group: Group, how: Estimator) -> str:
     """(1 − 0.625) / (0.484123 + 1e-08) = +0.774597, as the run computed it."""
+    if completion.reward is None:
+        return "not scored: it moves neither the mean nor the policy"
     if completion.advantage is None:
-        return "no advantage: the completion was not scored" if completion.reward is None else "not trained on"
-    if group.reward_mean is None or completion.reward is None:
+        return "not trained on"
+    if group.reward_mean is None:
         return f"{exact(completion.advantage, sign=True)}"
     if group.state == "zero_variance":
         return f"{exact(completion.reward)} − {exact(group.reward_mean)} = 0: all rewards are equal"

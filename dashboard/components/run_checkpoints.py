@@ -8,7 +8,7 @@ from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
 from dashboard.components.try_checkpoint import draw_try
 from dashboard.format import absolute, ago, size
-from dashboard.session import client, explain, go, guard
+from dashboard.session import client, explain, guard, link
 
 
 def draw_checkpoints(run: Run) -> None:
@@ -55,7 +55,7 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
         selection_mode="single-row-required",
         selection_default={"selection": {"rows": [len(checkpoints) - 1]}},
         hide_index=True,
-        height=min(35 * len(checkpoints) + 38, 320),
+        height="content" if len(checkpoints) <= 8 else 320,
     )
     rows = [row for row in event.selection.rows if row < len(checkpoints)]
     return checkpoints[rows[0] if rows else -1]
@@ -64,13 +64,13 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
 def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.markdown(f"**Checkpoint {checkpoint.step}**", help=f"{checkpoint.step} steps are done in it.")
     with st.container(horizontal=True):
-        if st.button(
+        link(
+            "new-run",
             "Start a run from it",
             icon=":material/rocket_launch:",
-            key="warm-start",
-            help="Opens the form with this run's configuration, and this checkpoint as the model.",
-        ):
-            go("new-run", **{"from": f"{run.id}@{checkpoint.step}"})
+            help="The form, filled in from this run, with this checkpoint as the model.",
+            **{"from": f"{run.id}@{checkpoint.step}"},
+        )
         _draw_download(run, checkpoint)
     st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it. It lies in")
     show_text(f"{checkpoint.store}/{checkpoint.path}")

@@ -7,7 +7,7 @@ from backend.contract.base import Json
 from backend.contract.records import Run
 from dashboard.components.stored import completions_per_step, number_at
 from dashboard.format import count
-from dashboard.session import go
+from dashboard.session import link
 
 PARTS = {
     "model": "Model",
@@ -34,8 +34,8 @@ def draw_configuration(run: Run) -> None:
             help="The whole configuration; the form reads it, and so does `groupscope submit`.",
             on_click="ignore",
         )
-        if run.kind == "grpo" and st.button("Clone with changes", icon=":material/content_copy:"):
-            go("new-run", clone=run.id)
+        if run.kind == "grpo":
+            link("new-run", "Clone with changes", icon=":material/content_copy:", clone=run.id)
     parts = {name: value for name, value in run.config.items() if isinstance(value, dict)}
     rest: dict[str, Json] = {name: value for name, value in run.config.items() if name not in parts}
     columns = st.columns(2)

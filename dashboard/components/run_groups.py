@@ -5,7 +5,7 @@ import streamlit as st
 
 from backend.contract.records import GroupSummary, Run, StepSummary
 from dashboard.charts.group import reward_squares
-from dashboard.components.chosen_step import choose, chosen
+from dashboard.components.address import GROUPS, choose, chosen
 from dashboard.components.dead_groups import describe_states, why_dead
 from dashboard.components.model_text import one_line
 from dashboard.components.stored import highest_reward
@@ -130,7 +130,8 @@ def _draw_table(run: Run, step: int) -> None:
         },
     )
     if event.selection.cells:
-        go("group", id=groups[event.selection.cells[0][0]].id)
+        # more than the group needs, so that the browser's way back finds this table again
+        go("group", id=groups[event.selection.cells[0][0]].id, run=run.id, step=step, tab=GROUPS.lower())
     if more and st.button(f"Show {PAGE} more"):
         st.session_state[f"pages-{run.id}-{step}"] = pages + 1
         st.rerun(scope="fragment")

@@ -8,8 +8,9 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import number_at, text_at
+from dashboard.components.style import FIGURES, TITLE
 from dashboard.format import ago, count, duration, model_name, percent, plain, reading
-from dashboard.session import client, explain, go, guard
+from dashboard.session import client, explain, guard, link
 from dashboard.status import look
 
 _PHASES = {
@@ -29,11 +30,6 @@ _ADVICE = {
     "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, mend the reward "
     "function or raise its time limit, then clone the run.",
 }
-# A name is plain text, never a heading's Markdown; it only looks like one.
-_STYLE = """<style>
-.st-key-run-title [data-testid="stText"] { font-family: inherit; font-size: 1.6rem; font-weight: 650; line-height: 1.3; }
-.st-key-run-figures [data-testid="stMetricValue"] { font-size: 1.35rem; }
-</style>"""
 _COMMANDS = {
     "pause": ("Pause", ":material/pause:", "Saves a checkpoint at the next step boundary and frees the worker."),
     "resume": ("Resume", ":material/play_arrow:", "Queues the run again; it goes on from its checkpoint."),
@@ -57,8 +53,7 @@ def draw_header(run_id: int, status: str, live: bool) -> None:
         run = client().run(run_id)
     if run.status != status:
         st.rerun()
-    st.html(_STYLE)
-    with st.container(horizontal=True, vertical_alignment="center", key="run-title"):
+    with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
         st.text(run.name, width="stretch")
         st.markdown(look(run).markdown)
         if (
@@ -78,10 +73,10 @@ def _actions(run: Run) -> None:
         label, icon, help = _COMMANDS[verb]
         if st.button(label, icon=icon, help=help, key=f"command-{verb}"):
             _do(lambda verb=verb: client().command(run.id, verb))  # type: ignore[misc]
-    if run.kind == "grpo" and st.button(
-        "Clone", icon=":material/content_copy:", help="Opens the form with this run's configuration.", key="clone"
-    ):
-        go("new-run", clone=run.id)
+    if run.kind == "grpo":
+        link(
+            "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id
+        )
 
 
 def _do(action: Callable[[], object]) -> None:
@@ -115,7 +110,7 @@ def _origin(run: Run) -> None:
 def _figures(run: Run) -> None:
     progress = run.progress
     total = progress.total_steps or int(number_at(run.config, "budget.steps", 0))
-    with st.container(key="run-figures"):
+    with st.container(key=FIGURES):
         cells = st.columns(5)
     cells[0].metric("Step", f"{count(progress.step)} of {count(total)}")
     cells[1].metric(*_clock(run))

@@ -8,6 +8,7 @@ from dashboard.format import aware
 from dashboard.session import client, guard
 
 LEVELS = ("info", "warning", "error")
+TALL, FITTING = 560, 24  # pixels of the view, and the lines that fit into it
 KEPT = 1000  # lines on the page; the oldest leave first
 
 
@@ -33,7 +34,7 @@ def draw_log(run: Run) -> None:
             "No lines yet. The worker writes here when it starts, saves, evaluates or warns.", icon=":material/notes:"
         )
         return
-    with st.container(height=560, autoscroll=True, key="log"):
+    with st.container(height=TALL if len(lines) > FITTING else "content", border=False, autoscroll=True, key="log"):
         st.code("\n".join(map(_line, lines)), language=None, wrap_lines=True)
     st.caption("Times are UTC.")
 

@@ -4,8 +4,8 @@ import streamlit as st
 
 from backend.contract.records import Metrics, Run, Series
 from dashboard.charts.training import Panel, panels, training_figure
+from dashboard.components.address import choose, chosen, leave_for_groups
 from dashboard.components.chart import show
-from dashboard.components.chosen_step import choose, chosen, leave_for_groups
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.session import client, guard
 

@@ -5,7 +5,7 @@ import streamlit as st
 import yaml
 
 from backend.contract.base import Json
-from backend.contract.records import Metrics, Run
+from backend.contract.records import TERMINAL, Metrics, Run
 from dashboard.charts.comparison import Line, Outcome, comparison_figure, outcome
 from dashboard.charts.group import swatch
 from dashboard.charts.meaning import in_order, meaning
@@ -13,6 +13,7 @@ from dashboard.charts.palette import run_colours
 from dashboard.charts.series import XAxis
 from dashboard.components.chart import show
 from dashboard.components.config_difference import differences
+from dashboard.components.group_arithmetic import exact
 from dashboard.components.model_text import one_line
 from dashboard.components.stored import completions_per_step
 from dashboard.format import MISSING, count, number
@@ -23,6 +24,7 @@ MOST = 20
 DEFAULT = ("reward", "eval/pass@1", "kl", "completions/mean_length", "group_reward_std", "entropy")
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 POINTS = 1000
+TICK = 4.0  # seconds between two looks while a run moves
 
 
 def main() -> None:
@@ -37,13 +39,20 @@ def main() -> None:
         link("runs", "All runs", icon=":material/list:")
         return
     names, axis, weight, log = _draw_controls(runs)
+    moving = any(run.status not in TERMINAL for run in runs)
+    st.fragment(_draw_comparison, run_every=TICK if moving else None)(
+        [run.id for run in runs], names, AXES[axis], weight, log
+    )
+
+
+def _draw_comparison(run_ids: list[int], names: list[str], axis: XAxis, weight: float, log: bool) -> None:
+    """Legend, charts and tables: drawn again while a run moves."""
     with guard():
-        metrics = client().compare_metrics(
-            [run.id for run in runs], {*names, "num_tokens", "step_time"}, max_points=POINTS
-        )
+        runs = [client().run(run_id) for run_id in run_ids]
+        metrics = client().compare_metrics(run_ids, {*names, "num_tokens", "step_time"}, max_points=POINTS)
     lines = _lines(runs, metrics)
     _draw_legend(runs)
-    _draw_charts(names, lines, AXES[axis], weight, log)
+    _draw_charts(names, lines, axis, weight, log, max(run.progress.total_steps for run in runs))
     _draw_differences(runs)
     _draw_outcomes(names, runs, lines)
 
@@ -52,7 +61,8 @@ def _choose_runs() -> list[Run]:
     with guard():
         known = {run.id: run for run in client().runs(limit=200).items}
         wanted = _asked(known)
-    if "compared" not in st.session_state:
+    # the address leads, also when the browser goes back to an earlier one
+    if "compared" not in st.session_state or wanted != st.session_state.get("compared-in-address"):
         st.session_state["compared"] = wanted
     chosen = st.multiselect(
         "Runs",
@@ -62,10 +72,17 @@ def _choose_runs() -> list[Run]:
         max_selections=MOST,
         placeholder="Choose runs by name or number",
     )
-    st.query_params["runs"] = ",".join(map(str, chosen))
-    if not chosen:
-        del st.query_params["runs"]
+    if chosen != wanted:
+        _put_into_address(chosen)
+    st.session_state["compared-in-address"] = chosen
     return [known[run_id] for run_id in chosen]
+
+
+def _put_into_address(run_ids: list[int]) -> None:
+    if run_ids:
+        st.query_params["runs"] = ",".join(map(str, run_ids))
+    else:
+        st.query_params.pop("runs", None)
 
 
 def _asked(known: dict[int, Run]) -> list[int]:
@@ -81,12 +98,12 @@ def _asked(known: dict[int, Run]) -> list[int]:
 def _draw_controls(runs: list[Run]) -> tuple[list[str], str, float, bool]:
     logged = in_order(name for run in runs for name in run.summary if ":" not in name)
     options = in_order([*logged, *DEFAULT])
-    metrics, axis, smoothing, scale = st.columns([5, 3, 2, 1], vertical_alignment="bottom")
-    names = metrics.multiselect("Charts", options, default=list(DEFAULT), key="metrics", bind="query-params")
+    names = st.multiselect("Charts", options, default=list(DEFAULT), key="metrics", bind="query-params")
+    axis, smoothing, scale = st.columns([4, 3, 5], vertical_alignment="bottom")
     along = axis.segmented_control("Along", list(AXES), default="step", required=True, key="x", bind="query-params")
     weight = smoothing.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params")
     log = scale.toggle(
-        "Log", key="log", bind="query-params", help="Logarithmic vertical axis; values of 0 and below are left out."
+        "Logarithmic", key="log", bind="query-params", help="The vertical axis; values of 0 and below are left out."
     )
     return names, str(along), weight, log
 
@@ -124,6 +141,7 @@ def _draw_legend(runs: list[Run]) -> None:
         ),
         key="legend",
         hide_index=True,
+        width="content",
         height="content" if len(runs) <= 6 else 250,
         column_config={
             "": st.column_config.ImageColumn("", width=50),
@@ -132,13 +150,13 @@ def _draw_legend(runs: list[Run]) -> None:
     )
 
 
-def _draw_charts(names: list[str], lines: list[Line], axis: XAxis, weight: float, log: bool) -> None:
+def _draw_charts(names: list[str], lines: list[Line], axis: XAxis, weight: float, log: bool, steps: int) -> None:
     for start in range(0, len(names), 2):
         for column, name in zip(st.columns(2), names[start : start + 2], strict=False):
             about = meaning(name)
             with column, st.container(border=True, key=f"compare-{names.index(name)}"):
                 st.markdown(f"**{about.title}**", help=about.help)
-                figure = comparison_figure(name, lines, axis=axis, weight=weight, log=log)
+                figure = comparison_figure(name, lines, axis=axis, weight=weight, log=log, steps=steps)
                 if figure.data.empty:
                     st.caption("None of these runs has logged it yet.")
                 show(figure, key=f"comparison-{name}", about=about.title)
@@ -162,6 +180,8 @@ def _draw_differences(runs: list[Run]) -> None:
 def _cell(value: Json) -> str:
     if value is None:
         return MISSING
+    if isinstance(value, float):
+        return exact(value)
     return one_line(
         value
         if isinstance(value, str)

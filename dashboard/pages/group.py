@@ -5,8 +5,8 @@ import streamlit as st
 
 from backend.contract.records import Group, Run
 from dashboard.charts.group import strip_figure
+from dashboard.components.address import GROUPS, OVERVIEW, group_in_address
 from dashboard.components.chart import show
-from dashboard.components.chosen_step import GROUPS
 from dashboard.components.completion_card import draw_cards
 from dashboard.components.group_arithmetic import (
     Estimator,
@@ -19,6 +19,7 @@ from dashboard.components.group_arithmetic import (
     terms,
 )
 from dashboard.components.model_text import show_text
+from dashboard.components.style import FIGURES, apply_style
 from dashboard.format import MISSING, number
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
@@ -28,14 +29,15 @@ ORDERS = ("as sampled", "by advantage")
 
 def main() -> None:
     """The prompt, the arithmetic, the completions."""
-    group_id = st.query_params.get("id", "")
-    if not group_id.isdecimal():
+    group_id = group_in_address()
+    if group_id is None:
         st.info("This address names no group. Open one from a run's groups.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
     with guard():
-        group = client().group(int(group_id))
+        group = client().group(group_id)
         run = client().run(group.run_id)
+    apply_style()
     _draw_path(run, group)
     _draw_prompt(group)
     _draw_arithmetic(run, group)
@@ -48,11 +50,11 @@ def _draw_path(run: Run, group: Group) -> None:
     siblings = _siblings(run.id, group.step)
     place = siblings.index(group.id) if group.id in siblings else 0
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
-        link("run", f"Run #{run.id}", id=run.id)
-        link("run", f"Step {group.step}", id=run.id, tab=GROUPS, step=group.step)
+        link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
+        st.text(run.name)
+        link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
         st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
-        st.markdown(GROUP[group.state].markdown, width="content")
-        st.text(run.name, width="stretch")
+        st.markdown(GROUP[group.state].markdown, width="stretch")
         for label, icon, shortcut, other in (
             ("Previous", ":material/chevron_left:", "left", place - 1),
             ("Next", ":material/chevron_right:", "right", place + 1),
@@ -105,7 +107,7 @@ def _draw_arithmetic(run: Run, group: Group) -> None:
     how = estimator(run.config)
     st.markdown(_state_in_words(group))
     numbers, strip = st.columns([2, 3], vertical_alignment="center")
-    with numbers:
+    with numbers, st.container(key=FIGURES):
         cells = st.columns(3)
         cells[0].metric("Mean", number(group.reward_mean))
         cells[1].metric(f"Std ({how.std})" if how.divides else "Std", number(group.reward_std))
@@ -117,14 +119,25 @@ def _draw_arithmetic(run: Run, group: Group) -> None:
             key=f"strip-{group.id}",
             about="Rewards of the group's completions around their mean",
         )
-    st.dataframe(_arithmetic_table(run, group, how), hide_index=True, key=f"arithmetic-{group.id}", height="content")
+    st.dataframe(
+        _arithmetic_table(run, group, how),
+        hide_index=True,
+        key=f"arithmetic-{group.id}",
+        width="content",
+        height="content" if len(group.completions) <= 16 else 600,
+        column_config={
+            "#": st.column_config.NumberColumn("#", width=45),
+            "best, worst": st.column_config.TextColumn("", width=60),
+            "how": st.column_config.TextColumn("how the advantage came about", width="large"),
+        },
+    )
 
 
 def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
     marks = extremes(group)
     rows = []
     for completion in group.completions:
-        row = {"#": str(completion.index + 1), "": marks.get(completion.index, "")}
+        row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
         row |= {term.score.name: spell_term(term) for term in terms(completion, run.config)}
         row |= {
             "reward": exact(completion.reward),

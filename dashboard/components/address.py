@@ -1,0 +1,70 @@
+"""What the address of a page says: which run, group, step and tab. Every view has its address, and Back finds it again.
+
+Streamlit, told to leave a page, first writes the next page's query behind the page it leaves, and the browser keeps that
+address for its Back button: `/run?id=<group>&…`, `/run?clone=<run>`. Such an address is recognised here by what it holds:
+the way to a group carries `run`, the way to a run carries `tab`, and neither page else has a use for the other's.
+"""
+
+import streamlit as st
+
+OVERVIEW, GROUPS = "Overview", "Groups"
+_OPEN = "open-groups"
+
+
+def run_in_address() -> int | None:
+    """The run that is looked at."""
+    query = st.query_params
+    if "run" in query:
+        return _number(query["run"])
+    return _own_or_last("own-run", _number(query.get("id", "")))
+
+
+def group_in_address() -> int | None:
+    """The group that is looked at."""
+    query = st.query_params
+    way_to_a_run = "tab" in query and "run" not in query
+    return _own_or_last("own-group", None if way_to_a_run else _number(query.get("id", "")))
+
+
+def _own_or_last(key: str, own: int | None) -> int | None:
+    """What the address names; where it is another page's, what this session looked at last on this page."""
+    if own is not None:
+        st.session_state[key] = own
+    last: int | None = st.session_state.get(key)
+    return last
+
+
+def tab_in_address(tabs: tuple[str, ...]) -> str:
+    """The tab that is open, the first where the address names none."""
+    return next((tab for tab in tabs if tab.lower() == st.query_params.get("tab")), tabs[0])
+
+
+def open_tab(tab: str) -> None:
+    """Open the tab."""
+    st.query_params["tab"] = tab.lower()
+
+
+def chosen() -> int | None:
+    """The step in the address; None follows the newest."""
+    return _number(st.query_params.get("step", ""))
+
+
+def choose(step: int | None, *, then_open: bool = False) -> None:
+    """Keep to this step, or follow the newest; `then_open` shows its groups."""
+    if step is None:
+        st.query_params.pop("step", None)
+    else:
+        st.query_params["step"] = str(step)
+    if then_open:
+        open_tab(GROUPS)
+        st.session_state[_OPEN] = True
+
+
+def leave_for_groups() -> None:
+    """Draw the whole page again if a click inside a part of it asked for the groups."""
+    if st.session_state.pop(_OPEN, False):
+        st.rerun()
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,17 @@
+"""How a run's name and a row of figures look, where Streamlit's theme cannot say it."""
+
+import streamlit as st
+
+TITLE = "run-title"  # keys of the containers that the rules name
+FIGURES = "figures"
+
+# A name is plain text, never a heading's Markdown; it only looks like one.
+_RULES = f"""<style>
+.st-key-{TITLE} [data-testid="stText"] {{ font-family: inherit; font-size: 1.6rem; font-weight: 650; line-height: 1.3; }}
+.st-key-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}
+</style>"""
+
+
+def apply_style() -> None:
+    """Put the rules on the page."""
+    st.html(_RULES)
