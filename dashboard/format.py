@@ -8,11 +8,16 @@ from datetime import UTC, datetime
 MISSING = "–"
 NOT_FINITE = "NaN"
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
+# Escaping does not stop Streamlit from linking bare addresses and from turning -> into an arrow; an invisible joiner does.
+_REWRITTEN = re.compile(
+    r"(?<=http:)(?=/)|(?<=https:)(?=/)|(?<=www)(?=\.)|(?<=@)|(?<=-)(?=[->])|(?<=<)(?=-)|(?<=[<>~])(?==)", re.IGNORECASE
+)
+_JOINER = "\u2060"
 
 
 def plain(text: str) -> str:
     """The text with all markup escaped, on one line: for Streamlit's labels, which interpret Markdown."""
-    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    return _MARKUP.sub(r"\\\1", _REWRITTEN.sub(_JOINER, " ".join(text.split())))
 
 
 def number(value: float | None) -> str:
