@@ -31,7 +31,7 @@ def number(value: float | None) -> str:
     size = float(f"{abs(value):.3g}")
     sign = "−" if value < 0 else ""
     if size < 1e-3 or size >= 1e9:
-        return sign + scientific(size)
+        return sign + scientific(abs(value))
     decimals = max(0, 2 - math.floor(math.log10(size)))
     return f"{sign}{size:,.{decimals}f}"
 

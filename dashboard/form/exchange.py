@@ -10,6 +10,7 @@ from backend.contract.base import Json
 from backend.contract.config import GrpoConfig
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Record
+from dashboard.form.written import dump
 from dashboard.format import plain
 
 
@@ -19,7 +20,7 @@ class Unreadable(Exception):
 
 def to_yaml(config: Mapping[str, Json]) -> str:
     """The configuration as `groupscope submit` reads it."""
-    return yaml.safe_dump(dict(config), allow_unicode=True, sort_keys=False)
+    return dump(dict(config))
 
 
 def from_yaml(text: str) -> dict[str, Json]:

@@ -65,7 +65,7 @@ def show_settings(value: Json) -> str:
     """One `name: value` a line."""
     if not value:
         return ""
-    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False).strip() if isinstance(value, dict) else str(value)
+    return dump(value).strip() if isinstance(value, dict) else str(value)
 
 
 def read_settings(text: str | None) -> Json:
@@ -75,6 +75,14 @@ def read_settings(text: str | None) -> Json:
     except yaml.YAMLError:
         return text
     return {} if value is None else value
+
+
+def dump(value: Json) -> str:
+    """The value as YAML that reads back the same; letters stay letters where the library can carry them."""
+    text: str = yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
+    if yaml.safe_load(text) != value:  # U+0085 within a text comes back as a space
+        text = yaml.safe_dump(value, sort_keys=False)
+    return text
 
 
 def fits(field: Field, value: Json) -> bool:

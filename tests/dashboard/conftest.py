@@ -1,0 +1,49 @@
+"""The dashboard's pages against a real backend, without a browser."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from serving import TOKEN, Backend
+from streamlit.testing.v1 import AppTest
+
+import dashboard
+from dashboard.session import SCRIPTS, PageName
+
+APP = Path(dashboard.__file__).with_name("app.py")
+SECONDS = 20  # a page takes well under one; a loaded machine may not
+
+
+@pytest.fixture
+def dashboard_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Points the dashboard at a backend's address."""
+
+    def point(url: str) -> None:
+        monkeypatch.setenv("GROUPSCOPE_BACKEND_URL", url)
+        monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+        st.cache_resource.clear()
+        st.cache_data.clear()
+
+    yield point
+    st.cache_resource.clear()
+    st.cache_data.clear()
+
+
+@pytest.fixture
+def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable[..., AppTest]:
+    """Opens a page of the test's own backend: `open_page("run", id=3)`."""
+    dashboard_of(backend.url)
+
+    def open_(page: PageName, **query: object) -> AppTest:
+        at = AppTest.from_file(APP, default_timeout=SECONDS)
+        if page != "runs":
+            at.run()
+            at.switch_page(SCRIPTS[page])
+        for name, value in query.items():
+            at.query_params[name] = str(value)
+        at.run()
+        assert not at.exception
+        return at
+
+    return open_

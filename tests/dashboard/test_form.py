@@ -1,0 +1,212 @@
+"""The form without its page: schema to fields, defaults, and values as people type them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as s
+from pydantic import ValidationError
+
+from backend.contract.base import Json
+from backend.contract.config import GrpoConfig
+from backend.contract.recipes import RECIPES
+from backend.contract.records import RecipeCard
+from dashboard.form import paths
+from dashboard.form.defaults import blank, changed_kind, complete, present, unknown
+from dashboard.form.exchange import Unreadable, from_yaml, to_yaml
+from dashboard.form.schema import Field, Many, Record, Union, UnreadableSchema, read_schema, title
+from dashboard.form.written import (
+    fits,
+    read_lines,
+    read_number,
+    read_settings,
+    show_lines,
+    show_number,
+    show_settings,
+)
+
+SCHEMA = read_schema(GrpoConfig.model_json_schema())
+DEFAULT = GrpoConfig().model_dump(mode="json")
+recipes = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+
+
+def field_at(path: str) -> Field:
+    field: Field = SCHEMA
+    for part in path.split("."):
+        assert isinstance(field, Record)
+        field = next(inner for inner in field.fields if inner.name == part)
+    return field
+
+
+def all_fields(field: Field) -> list[Field]:
+    children: list[Field] = []
+    if isinstance(field, Record):
+        children = list(field.fields)
+    elif isinstance(field, Union):
+        children = list(field.kinds.values())
+    elif isinstance(field, Many):
+        children = [field.item]
+    return [field, *(found for child in children for found in all_fields(child))]
+
+
+def valid(config: Json) -> bool:
+    try:
+        GrpoConfig.model_validate(config)
+    except ValidationError:
+        return False
+    return True
+
+
+@recipes
+def test_a_recipe_passes_through_the_form_unchanged(recipe: RecipeCard) -> None:
+    assert complete(SCHEMA, recipe.config) == recipe.config
+    assert list(unknown(SCHEMA, recipe.config)) == []
+
+
+@recipes
+def test_every_value_of_a_recipe_has_a_widget_that_fits(recipe: RecipeCard) -> None:
+    def check(field: Field, value: Json) -> None:
+        assert fits(field, value), field.name
+        if isinstance(field, Union) and isinstance(value, dict):
+            field = field.kinds[str(value["kind"])]
+        if isinstance(field, Record) and isinstance(value, dict):
+            for inner in field.fields:
+                check(inner, value[inner.name])
+        if isinstance(field, Many) and isinstance(value, list):
+            for item in value:
+                check(field.item, item)
+
+    check(SCHEMA, recipe.config)
+
+
+def test_every_default_of_the_schema_is_accepted() -> None:
+    blanked = blank(SCHEMA)
+    assert isinstance(blanked, dict)
+    # the one default that the schema cannot tell: two rewards instead of one
+    assert blanked | {"rewards": DEFAULT["rewards"]} == DEFAULT
+    assert valid(blanked)
+
+
+@pytest.mark.parametrize("kind", ["arithmetic", "countdown", "single_prompt", "reasoning_gym"])
+def test_choosing_another_task_gives_a_valid_run(kind: str) -> None:
+    union = field_at("task")
+    assert isinstance(union, Union)
+    assert valid(paths.put(DEFAULT, "task", changed_kind(union, DEFAULT["task"], kind)))
+
+
+def test_choosing_another_task_keeps_what_means_the_same_and_nothing_else() -> None:
+    union = field_at("task")
+    assert isinstance(union, Union)
+    old = {**DEFAULT["task"], "system_prompt": "Be brief.", "high": 7, "template": "Compute {expression}"}
+    new = changed_kind(union, old, "countdown")
+    assert isinstance(new, dict)
+    assert new["system_prompt"] == "Be brief."
+    assert (new["kind"], new["high"]) == ("countdown", 20)
+    assert "{target}" in str(new["template"])
+
+
+def test_a_reward_of_another_kind_keeps_its_name_only_if_it_was_chosen() -> None:
+    many = field_at("rewards.functions")
+    assert isinstance(many, Many)
+    assert isinstance(many.item, Union)
+    named_after_kind = changed_kind(many.item, {"kind": "format", "name": "format", "weight": 0.5}, "length")
+    chosen = changed_kind(many.item, {"kind": "format", "name": "shape", "weight": 0.5}, "length")
+    assert paths.get(named_after_kind, "name") == "length"
+    assert paths.get(chosen, "name") == "shape"
+    assert paths.get(chosen, "weight") == 0.5
+
+
+def test_switching_lora_on_gives_a_valid_run() -> None:
+    assert valid(paths.put(DEFAULT, "model.lora", present(field_at("model.lora"))))
+
+
+def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_named() -> None:
+    stored: dict[str, Json] = {
+        "sampling": {"group_size": 4, "beam_width": 3},
+        "swarm": 1,
+        "task": {"kind": "countdown"},
+    }
+    completed = complete(SCHEMA, stored)
+    assert sorted(unknown(SCHEMA, stored)) == ["sampling.beam_width", "swarm"]
+    assert valid(completed)
+    assert paths.get(completed, "sampling.group_size") == 4
+    assert paths.get(completed, "task.numbers") == 4
+
+
+def test_a_task_of_an_unknown_kind_is_kept_for_the_backend_to_refuse() -> None:
+    assert complete(SCHEMA, {"task": {"kind": "chess", "elo": 1200}})["task"] == {"kind": "chess", "elo": 1200}  # type: ignore[call-overload, index]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "array", "items": {"type": "string"}}, {"type": "object", "properties": {"x": {}}}]
+)
+def test_a_schema_without_a_widget_is_refused_not_skipped(schema: dict[str, Json]) -> None:
+    with pytest.raises(UnreadableSchema):
+        read_schema(schema)
+
+
+def test_every_field_has_help_or_names_a_part() -> None:
+    silent = [
+        field.name for field in all_fields(SCHEMA) if not field.help and not isinstance(field, Record | Union | Many)
+    ]
+    assert set(silent) <= {"kind", "schema_version"}
+
+
+def test_titles_are_words() -> None:
+    assert [title(name) for name in ("top_k", "kl", "eps", "max_new_tokens", "lora")] == [
+        "Top k",
+        "KL",
+        "ε",
+        "Max new tokens",
+        "LoRA",
+    ]
+
+
+@given(s.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_comes_back_as_it_was_shown(value: float) -> None:
+    assert read_number(show_number(value)) == value
+
+
+def test_a_learning_rate_is_shown_as_people_write_it() -> None:
+    assert [show_number(value) for value in (2e-4, 1e-8, 0.04, 1.0, 32)] == ["2e-4", "1e-8", "0.04", "1", "32"]
+
+
+@pytest.mark.parametrize("typed", ["abc", "1,5", "nan", "inf", "2e"])
+def test_what_is_no_number_stays_as_it_was_typed(typed: str) -> None:
+    assert read_number(typed) == typed
+
+
+@given(s.lists(s.text(s.characters(codec="utf-8"), min_size=1)))
+def test_a_list_comes_back_as_it_was_shown(entries: list[str]) -> None:
+    assert read_lines(show_lines(entries)) == entries
+
+
+def test_one_word_may_stand_for_a_list() -> None:
+    assert read_lines(show_lines("all-linear"), "all-linear") == "all-linear"
+    assert read_lines("q_proj\nv_proj", "all-linear") == ["q_proj", "v_proj"]
+
+
+@given(s.dictionaries(s.text(s.characters(categories=["L"]), min_size=1), s.booleans() | s.integers() | s.text()))
+def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> None:
+    assert read_settings(show_settings(settings)) == settings
+
+
+@given(s.text(s.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], include_characters="\x85\n"), min_size=1))
+def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:
+    config = {**DEFAULT, "task": {"kind": "single_prompt", "prompt": prompt}}
+    assert paths.get(from_yaml(to_yaml(config)), "task.prompt") == prompt
+
+
+@recipes
+def test_an_exported_recipe_is_imported_unchanged(recipe: RecipeCard) -> None:
+    assert from_yaml(to_yaml(recipe.config)) == recipe.config
+
+
+def test_a_file_means_the_same_in_the_form_and_on_the_command_line() -> None:
+    text = "sampling: {group_size: 4}"
+    assert from_yaml(text) == GrpoConfig.model_validate({"sampling": {"group_size": 4}}).model_dump(mode="json")
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "- 1", "just words", "kind: sample\nprompts: [a]"])
+def test_a_file_without_a_configuration_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(Unreadable) as refusal:
+        from_yaml(text)
+    assert str(refusal.value)

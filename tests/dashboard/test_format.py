@@ -1,0 +1,129 @@
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as s
+
+from dashboard.format import (
+    absolute,
+    ago,
+    count,
+    counted,
+    duration,
+    model_name,
+    number,
+    percent,
+    plain,
+    reading,
+    signed,
+    size,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.8324, "0.832"),
+        (-1.294, "−1.29"),
+        (12_834.2, "12,800"),
+        (62, "62.0"),
+        (0.9999, "1.00"),
+        (0.00999, "0.00999"),
+        (2e-4, "2e-4"),
+        (1.5e-5, "1.5e-5"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_nan_missing_and_zero_look_different() -> None:
+    assert len({number(math.nan), number(None), number(0.0), number(math.inf), number(-math.inf)}) == 5
+
+
+def test_a_metric_that_was_not_finite_is_no_missing_metric() -> None:
+    summary = {"kl": None, "reward": 0.5}
+    assert [reading(summary, name) for name in ("kl", "reward", "entropy")] == ["NaN", "0.500", "–"]
+
+
+@given(s.floats(-1e300, 1e300))
+def test_a_shown_number_is_never_off_by_more_than_its_digits(value: float) -> None:
+    read = float(number(value).replace("−", "-").replace(",", ""))
+    assert read == pytest.approx(value, rel=0.006)
+
+
+def test_an_advantage_shows_its_sign() -> None:
+    assert [signed(value) for value in (0.774, -1.29, 0.0, None)] == ["+0.774", "−1.29", "0", "–"]
+
+
+def test_counts_are_exact() -> None:
+    assert count(12_834) == "12,834"
+    assert [counted(n, "worker") for n in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"),
+        (0.42, "0.4 s"),
+        (9.97, "10 s"),
+        (59.6, "1 m 00 s"),
+        (134, "2 m 14 s"),
+        (3900, "1 h 05 m"),
+        (273_600, "3 d 4 h"),
+        (None, "–"),
+    ],
+)
+def test_durations_have_two_units(seconds: float | None, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("back", "shown"), [(3, "just now"), (41, "41 s ago"), (134, "2 m ago"), (7300, "2 h ago"), (200_000, "2 d ago")]
+)
+def test_times_are_relative(back: int, shown: str) -> None:
+    assert ago(NOW - timedelta(seconds=back), NOW) == shown
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    assert absolute(NOW.replace(tzinfo=None)) == absolute(NOW) == "2026-11-21 12:00:00 UTC"
+
+
+def test_a_little_is_neither_nothing_nor_everything() -> None:
+    assert [percent(share) for share in (0.0, 0.004, 0.134, 0.996, 1.0)] == ["0 %", "< 1 %", "13 %", "> 99 %", "100 %"]
+
+
+def test_bytes_have_the_unit_that_fits() -> None:
+    assert [size(n) for n in (500, 1500, 14 * 2**20, 22 * 2**30, None)] == ["500 B", "1.5 KiB", "14 MiB", "22 GiB", "–"]
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("builtin:tiny-arithmetic", "tiny-arithmetic"),
+        ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen2.5-0.5B-Instruct"),
+        ("gpt2", "gpt2"),
+        ("local:mine/best", "best"),
+        ("run:3@40", "run 3 @ 40"),
+    ],
+)
+def test_models_have_short_names(source: str, shown: str) -> None:
+    assert model_name(source) == shown
+
+
+@given(s.text())
+def test_every_punctuation_mark_of_a_name_is_escaped(text: str) -> None:
+    escaped = plain(text)
+    bare = escaped.replace("\\\\", "")
+    assert all(bare[i - 1] == "\\" for i, letter in enumerate(bare) if letter in "*_$:[]<>`~#!|&" and i > 0)
+    assert bare[:1] not in set("*_$:[]<>`~#!|&")
+    assert "\n" not in escaped
+
+
+@pytest.mark.parametrize("text", ["http://a.example", "HTTPS://a.example", "www.a.example", "a@b.example"])
+def test_an_address_in_a_name_becomes_no_link(text: str) -> None:
+    assert plain(text).replace("\\", "") != text
+    assert plain(text).replace("\\", "").replace("\u2060", "") == text
