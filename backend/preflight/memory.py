@@ -21,17 +21,16 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
     reference = config.algorithm.kl.beta > 0 and config.algorithm.kl.reference == "initial"
     keeps_copy = reference and config.model.lora is None  # with adapters the reference is the same weights
     sampling = config.sampling
-    tokens = min(
-        config.optimizer.micro_batch_tokens,
-        sampling.completions_per_step * (PROMPT_TOKENS + sampling.max_new_tokens),
-    )
-    share = sampling.max_new_tokens / (PROMPT_TOKENS + sampling.max_new_tokens)  # logits are computed for completions
+    # A prompt passes once for its group, and logits are computed for the completions alone.
+    completed = sampling.group_size * sampling.max_new_tokens
+    group = PROMPT_TOKENS + completed
+    tokens = min(config.optimizer.micro_batch_tokens, sampling.prompts_per_step * group)
     return {
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * shape.parameters if keeps_copy else 0,
-        "logits": int(FLOAT32 * LOGIT_COPIES * tokens * share) * shape.vocabulary,
+        "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * round(tokens * completed / group),
         "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
         "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
     }

@@ -15,7 +15,8 @@ def test_every_file_that_is_no_module_is_named_as_package_data() -> None:
         for package, patterns in project["tool"]["setuptools"]["package-data"].items()
         for pattern in patterns
     ]
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "ls-files", *PACKAGES]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # git from the path
     others = [name for name in listed.stdout.split() if not name.endswith(".py")]
     assert others
     assert [name for name in others if not any(PurePosixPath(name).match(pattern) for pattern in named)] == []
