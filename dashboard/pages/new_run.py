@@ -1,5 +1,7 @@
 """New run: recipe cards, the form, and beside it what the run would do."""
 
+from typing import cast
+
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
@@ -15,11 +17,23 @@ from dashboard.form.sections import essential_paths, show_essentials, show_secti
 from dashboard.format import plain
 from dashboard.session import client, explain, go, guard, link
 
+_CATALOG = "catalog"
 
-@st.cache_data(ttl=300, max_entries=1, show_spinner=False)
-def load_catalog() -> Catalog:
+
+@st.cache_data(ttl=60, max_entries=1, show_spinner=False)
+def fetch_catalog() -> Catalog:
     """Recipes, models and schemas; they change only with the backend's version."""
     return client().catalog()
+
+
+def load_catalog() -> Catalog:
+    """The catalog, or this session's last one while the backend is away: what somebody writes must not vanish."""
+    try:
+        st.session_state[_CATALOG] = fetch_catalog()
+    except Unreachable:
+        if _CATALOG not in st.session_state:
+            raise
+    return cast(Catalog, st.session_state[_CATALOG])
 
 
 def fill_from_address(draft: Draft, catalog: Catalog, schema: Record) -> None:

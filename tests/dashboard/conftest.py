@@ -40,6 +40,7 @@ def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable
         if page != "runs":
             at.run()
             at.switch_page(SCRIPTS[page])
+            at.run()  # moving to a page clears the address's query, as a click on a link without one does
         for name, value in query.items():
             at.query_params[name] = str(value)
         at.run()

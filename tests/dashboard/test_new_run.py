@@ -1,0 +1,290 @@
+"""The New run page against a real backend."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.config import GrpoConfig
+from backend.contract.recipes import RECIPES
+from backend.contract.records import RecipeCard, Run
+from dashboard.form import paths
+from dashboard.form.draft import Draft
+from dashboard.session import SCRIPTS
+
+OpenPage = Callable[..., AppTest]
+Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
+DEFAULT = GrpoConfig().model_dump(mode="json")
+DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
+NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
+ELSEWHERE = ("name", "tags", "model.lora", "task.upload", "task.source.place")
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def key(at: AppTest, path: str) -> str:
+    return draft_of(at).key(path)
+
+
+def texts(at: AppTest) -> str:
+    """All that is written on the page, without the escapes."""
+    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error, at.info) for element in kind)
+    return "\n".join(shown).replace("\\", "")
+
+
+def start_disabled(at: AppTest) -> bool:
+    return next(button for button in at.button if button.label == "Start run").disabled
+
+
+def press_start(at: AppTest) -> None:
+    next(button for button in at.button if button.label == "Start run").click().run()
+    assert not at.exception
+
+
+def value_widgets(at: AppTest) -> dict[str, Widget]:
+    """The widgets that each hold one value of the configuration, by path."""
+    found: list[Widget] = [*at.number_input, *at.text_input, *at.text_area, *at.selectbox, *at.button_group, *at.toggle]
+    widgets = {str(widget.key).partition("@")[0]: widget for widget in found if "@" in str(widget.key)}
+    return {path: one for path, one in widgets.items() if path not in ELSEWHERE and not path.endswith(".kind")}
+
+
+def leaves(value: Json, path: str = "") -> set[str]:
+    """The paths of single values: numbers, texts, and lists of those."""
+    if isinstance(value, dict) and path != "task.params":
+        return {leaf for name, inner in value.items() for leaf in leaves(inner, f"{path}.{name}" if path else name)}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {leaf for index, inner in enumerate(value) for leaf in leaves(inner, f"{path}.{index}")}
+    return {path}
+
+
+def nudge(widget: Widget) -> None:
+    """Another value that the widget accepts."""
+    if isinstance(widget, NumberInput):
+        widget.set_value(widget.value + 1 if widget.value < widget.max else widget.value - 1)
+    elif isinstance(widget, Toggle):
+        widget.set_value(not widget.value)
+    elif isinstance(widget, Selectbox):
+        others = [option for option in widget.options if option != widget.format_func(widget.value)]
+        widget.set_value(others[0].replace(" ", "_").replace("z-score", "zscore"))
+    elif isinstance(widget, ButtonGroup):
+        multiple = isinstance(widget.value, list)
+        widget.set_value([] if multiple else next(option for option in widget.options if option != widget.value))
+    else:
+        widget.set_value(f"{widget.value or ''}9")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page: OpenPage, recipe: RecipeCard) -> None:
+    at = open_page("new-run", recipe=recipe.id)
+    assert draft_of(at).config == recipe.config
+    labels = {"schema_version", "kind", "recipe"}
+    expected = {leaf for leaf in leaves(recipe.config) if leaf not in labels and not leaf.endswith(".kind")}
+    shown = {path: widget.value for path, widget in value_widgets(at).items()}
+    assert expected - {"model.lora", "rewards.gates"} == set(shown)
+    for widget in value_widgets(at).values():
+        nudge(widget)
+    at.run()
+    nudged = draft_of(at).config
+    assert {path for path in shown if paths.get(nudged, path) == paths.get(recipe.config, path)} == set()
+    for path, widget in value_widgets(at).items():
+        widget.set_value(shown[path])
+    at.run()
+    assert not at.exception
+    assert draft_of(at).config == recipe.config
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+def test_the_run_that_starts_has_the_configuration_that_was_shown(
+    open_page: OpenPage, backend: Backend, recipe: RecipeCard
+) -> None:
+    at = open_page("new-run", recipe=recipe.id)
+    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    at.text_input(key=key(at, "name")).set_value("mine").run()
+    press_start(at)
+    [run] = backend.client.runs().items
+    assert run.name == "mine"
+    assert run.config == {**recipe.config, "sampling": {**recipe.config["sampling"], "group_size": 6}}  # type: ignore[dict-item]
+    assert at.query_params == {"id": str(run.id)}
+    assert "draft" not in at.session_state
+
+
+def test_the_same_form_sent_twice_makes_one_run(open_page: OpenPage, backend: Backend) -> None:
+    draft = draft_of(open_page("new-run"))
+    first, second = (
+        backend.client.create_run(draft.config, idempotency_key=draft.submission_key()).id for _ in range(2)
+    )
+    draft.write("budget.steps", 70)
+    third = backend.client.create_run(draft.config, idempotency_key=draft.submission_key()).id
+    assert first == second != third
+
+
+def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    assert not start_disabled(at)
+    at.number_input(key=key(at, "budget.steps")).set_value(5).run()
+    assert start_disabled(at)
+    assert texts(at).count("warm-up of 10 steps is longer than the run of 5") == 2
+    assert "1 to mend" in next(box.label for box in at.expander if "Optimizer" in box.label)
+    at.button(key=key(at, "preflight-fix-0")).click().run()
+    assert not start_disabled(at)
+    assert at.number_input(key=key(at, "optimizer.warmup_steps")).value <= 5
+
+
+def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.text_input(key=key(at, "optimizer.learning_rate")).set_value("fast").run()
+    assert start_disabled(at)
+    assert at.text_input(key=key(at, "optimizer.learning_rate")).value == "fast"
+    at.text_input(key=key(at, "optimizer.learning_rate")).set_value("2e-4").run()
+    assert not start_disabled(at)
+    assert draft_of(at).get("optimizer.learning_rate") == 2e-4
+
+
+def test_preflight_says_what_the_run_would_do(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    assert "16 prompts × 8 completions = **128** a step" in texts(at)
+    assert "**12,800** completions in all" in texts(at)
+    at.number_input(key=key(at, "sampling.group_size")).set_value(4).run()
+    assert "16 prompts × 4 completions = **64** a step" in texts(at)
+    assert "**G = 4**" in texts(at)
+
+
+def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    at.button(key="recipe-grpo-notebook").click().run()
+    assert draft_of(at).config == next(one.config for one in RECIPES if one.id == "grpo-notebook")
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 4
+    assert at.query_params == {"recipe": "grpo-notebook"}
+
+
+def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    at.switch_page(SCRIPTS["workers"]).run()
+    at.switch_page(SCRIPTS["new-run"]).run()
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
+
+
+def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backend: Backend) -> None:
+    config = paths.put(DEFAULT, "sampling.group_size", 5)
+    parent = backend.client.create_run(cast("dict[str, Json]", config), name="first", tags=["a"])
+    at = open_page("new-run", clone=parent.id)
+    assert draft_of(at).config == parent.config
+    assert at.text_input(key=key(at, "name")).value == "first (copy)"
+    at.number_input(key=key(at, "sampling.group_size")).set_value(7).run()
+    press_start(at)
+    copy = backend.client.runs().items[0]
+    assert (copy.name, copy.parent_id, copy.tags) == ("first (copy)", parent.id, ["a"])
+    assert paths.get(copy.config, "sampling.group_size") == 7
+
+
+def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backend: Backend) -> None:
+    parent = finished(backend)
+    at = open_page("new-run", **{"from": f"{parent.id}@3"})
+    assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
+    assert at.selectbox(key=key(at, "model.source")).value == f"run:{parent.id}@3"
+    assert draft_of(at).parent_id == parent.id
+
+
+def finished(backend: Backend) -> Run:
+    run = backend.client.create_run(DEFAULT)
+    worker = p.WorkerInfo(name="one", device="cpu", store="/store")
+    backend.client.claim(p.ClaimRequest(worker=worker))
+    backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="cpu"))
+    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
+    return run
+
+
+def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: OpenPage) -> None:
+    at = open_page("new-run", clone=99)
+    assert "There is no run 99." in texts(at)
+
+
+def test_another_task_brings_its_own_fields(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "task.kind")).set_value("countdown").run()
+    assert draft_of(at).get("task.numbers") == 4
+    assert at.number_input(key=key(at, "task.numbers")).value == 4
+    assert not start_disabled(at)
+
+
+def test_rewards_are_added_and_taken_away(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.button(key=key(at, "rewards.functions.add.format")).click().run()
+    assert [paths.get(one, "name") for one in cast(list[Json], draft_of(at).get("rewards.functions"))] == [
+        "correctness",
+        "format",
+        "format-2",
+    ]
+    at.button(key=key(at, "rewards.functions.1.remove")).click().run()
+    at.button(key=key(at, "rewards.functions.1.remove")).click().run()
+    assert len(cast(list[Json], draft_of(at).get("rewards.functions"))) == 1
+    assert at.button(key=key(at, "rewards.functions.0.remove")).disabled
+
+
+def test_a_gate_chooses_among_the_rewards_there_are(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.button(key=key(at, "rewards.gates.add.gate")).click().run()
+    at.selectbox(key=key(at, "rewards.gates.0.reward")).set_value("correctness").run()
+    at.selectbox(key=key(at, "rewards.gates.0.requires")).set_value("format").run()
+    assert not start_disabled(at)
+
+
+def test_lora_is_a_switch_with_fields_of_its_own(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.toggle(key=key(at, "model.lora")).set_value(True).run()
+    at.number_input(key=key(at, "model.lora.rank")).set_value(4).run()
+    at.text_area(key=key(at, "model.lora.target_modules")).set_value("q_proj\nv_proj").run()
+    assert draft_of(at).get("model.lora") == {"rank": 4, "alpha": 32, "target_modules": ["q_proj", "v_proj"]}
+    at.toggle(key=key(at, "model.lora")).set_value(False).run()
+    assert draft_of(at).get("model.lora") is None
+
+
+def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, backend: Backend) -> None:
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
+    assert start_disabled(at)
+    at.file_uploader(key=key(at, "task.upload")).set_value(("mine.jsonl", DATA, "application/x-ndjson")).run()
+    [upload] = backend.client.uploads()
+    assert draft_of(at).get("task.source") == f"upload:{upload.id}"
+    assert list(at.dataframe[0].value.iloc[0]) == ["2 + 2?", "4"]
+    assert at.selectbox(key=key(at, "task.prompt_column")).value == "question"
+    assert at.selectbox(key=key(at, "task.answer_column")).value == "solution"
+    assert at.selectbox(key=key(at, "task.prompt_column")).options == ["question", "solution"]
+    assert not start_disabled(at)
+
+
+def test_an_unreadable_file_is_refused_with_its_line(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
+    broken = ("mine.jsonl", DATA + b"{broken", "application/x-ndjson")
+    at.file_uploader(key=key(at, "task.upload")).set_value(broken).run()
+    assert "line 3" in texts(at)
+
+
+def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    draft_of(at).change({"sampling.group_size": 1, "task.kind": "chess", "algorithm.kl.estimator": "k9"})
+    at.run()
+    assert not at.exception
+    assert start_disabled(at)
+    assert at.text_input(key=key(at, "sampling.group_size")).value == "1"
+    at.button(key=key(at, "sampling.group_size.default")).click().run()
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 8
+
+
+def test_the_form_outlives_the_backend(open_page: OpenPage, dashboard_of: Callable[[str], None]) -> None:
+    at = open_page("new-run")
+    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    dashboard_of(NOBODY)
+    at.run()
+    assert "does not answer" in at.warning[0].value
+    assert at.number_input(key=key(at, "sampling.group_size")).value == 6
