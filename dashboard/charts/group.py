@@ -34,14 +34,14 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
             }
         )
     columns = ["completion", "reward", "advantage", "level", "colour"]
-    return Figure(_strip_spec(mean, std, max(height.values(), default=1)), pd.DataFrame(rows, columns=columns))
+    highest = max([*height, 0.0]) or 1.0
+    return Figure(_strip_spec(mean, std, highest, max(height.values(), default=1)), pd.DataFrame(rows, columns=columns))
 
 
 @lru_cache(maxsize=64)
-def _strip_spec(mean: float | None, std: float | None, levels: int) -> Spec:
-    x = alt.X(
-        "reward:Q", title="reward", scale=alt.Scale(nice=True, zero=False, padding=24), axis=alt.Axis(tickCount=8)
-    )
+def _strip_spec(mean: float | None, std: float | None, highest: float, levels: int) -> Spec:
+    scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, highest]), nice=True, zero=False, padding=24)
+    x = alt.X("reward:Q", title="reward", scale=scale, axis=alt.Axis(tickCount=8, format="~g"))
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[0.3, levels + 0.7]))
     layers: list[alt.Chart] = []
     if mean is not None:

@@ -38,7 +38,9 @@ def line_spec(look: Look) -> Spec:
     points = (
         smooth.mark_point(filled=True, size=55)
         .encode(
-            opacity=alt.value(1) if look.dots else alt.condition(hover, alt.value(1), alt.value(0)),
+            opacity=alt.value(1)
+            if look.dots
+            else alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0)),
             tooltip=[
                 alt.Tooltip("step:Q", title="step", format=","),
                 alt.Tooltip("value:Q", title="value", format=".4~g"),

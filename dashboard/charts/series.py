@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from backend.contract.records import Metrics, Series
 
 XAxis = Literal["step", "samples", "tokens", "time"]
-COLUMNS = ("step", "x", "metric", "label", "value", "smooth")
+COLUMNS = ("step", "x", "metric", "label", "value", "smooth", "alone")
 
 
 def smooth(values: Sequence[float | None], weight: float) -> list[float | None]:
@@ -46,6 +46,7 @@ def _points(name: str, label: str, series: Series, weight: float) -> pd.DataFram
             "label": pd.Series([label] * points, dtype="str"),
             "value": pd.Series(series.value, dtype="float64"),
             "smooth": pd.Series(smooth(series.value, weight), dtype="float64"),
+            "alone": pd.Series([points == 1] * points, dtype="bool"),  # a line of one point is drawn as a dot
         },
         columns=list(COLUMNS),
     )
@@ -58,7 +59,7 @@ def on_common_steps(table: pd.DataFrame) -> pd.DataFrame:
     stacked = filled.melt(id_vars="step", var_name="metric", value_name="value")
     labels = dict(zip(table["metric"], table["label"], strict=True))
     return stacked.assign(
-        x=stacked["step"].astype("float64"), label=stacked["metric"].map(labels), smooth=stacked["value"]
+        x=stacked["step"].astype("float64"), label=stacked["metric"].map(labels), smooth=stacked["value"], alone=False
     )[list(COLUMNS)]
 
 

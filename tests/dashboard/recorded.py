@@ -38,7 +38,9 @@ def claim(client: Client, run_id: int) -> p.Claim:
     return claimed
 
 
-def group_of(index: int, rewards: Sequence[float | None], *, texts: Sequence[str] | None = None, prompt: str = "") -> GroupReport:
+def group_of(
+    index: int, rewards: Sequence[float | None], *, texts: Sequence[str] | None = None, prompt: str = ""
+) -> GroupReport:
     """A group whose completions got these totals, as 0.9 correctness and 0.1 format; None could not be scored."""
     known = [reward for reward in rewards if reward is not None]
     mean, std = (fmean(known), pstdev(known)) if known else (None, None)
@@ -90,7 +92,9 @@ def group_of(index: int, rewards: Sequence[float | None], *, texts: Sequence[str
 
 def trace_of(groups: Sequence[GroupReport]) -> p.TraceFile:
     """Token traces of each group's first and last completion, one character a token."""
-    rows: dict[str, list[object]] = {name: [] for name in ("group", "completion", "text", "text_offsets", *_VALUES, "token_ids", "clipped")}
+    rows: dict[str, list[object]] = {
+        name: [] for name in ("group", "completion", "text", "text_offsets", *_VALUES, "token_ids", "clipped")
+    }
     for group in groups:
         for completion in (group.completions[0], group.completions[-1]):
             text = completion.text.encode()
@@ -111,7 +115,9 @@ def trace_of(groups: Sequence[GroupReport]) -> p.TraceFile:
     file = BytesIO()
     pq.write_table(table, file, compression="zstd")
     data = file.getvalue()
-    return p.TraceFile(sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(rows["group"]))
+    return p.TraceFile(
+        sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(rows["group"])
+    )
 
 
 _VALUES = ("sampling_logprob", "old_logprob", "logprob", "reference_logprob", "entropy", "ratio", "kl")
@@ -151,7 +157,17 @@ def metrics_of(step: int, groups: Sequence[GroupReport], steps: int, numbers: ra
     }
 
 
-def train(client: Client, run_id: int, *, steps: int, total: int, prompts: int = 16, group_size: int = 8, seed: int = 0, traced: bool = False) -> p.Claim:
+def train(
+    client: Client,
+    run_id: int,
+    *,
+    steps: int,
+    total: int,
+    prompts: int = 16,
+    group_size: int = 8,
+    seed: int = 0,
+    traced: bool = False,
+) -> p.Claim:
     """Claim the run and report its first steps: a policy that learns, from half right to nearly always right."""
     claimed = claim(client, run_id)
     numbers = random.Random(seed)
@@ -167,16 +183,28 @@ def train(client: Client, run_id: int, *, steps: int, total: int, prompts: int =
         skill = 0.5 + 0.45 * (1 - math.exp(-3 * step / total))
         groups = [group_of(index, _rewards(numbers, skill, group_size)) for index in range(prompts)]
         logs = [p.LogLine(level="warning", message="3 completions reached the token limit")] if step % 9 == 4 else []
-        send(step=step, metrics=metrics_of(step, groups, total, numbers), groups=groups, logs=logs, trace=trace_of(groups) if traced else None)
+        send(
+            step=step,
+            metrics=metrics_of(step, groups, total, numbers),
+            groups=groups,
+            logs=logs,
+            trace=trace_of(groups) if traced else None,
+        )
         if (step + 1) % 25 == 0:
-            send(step=step + 1, metrics=_evaluation(step + 1, total), logs=[p.LogLine(message=f"Checkpoint {step + 1} saved")])
+            send(
+                step=step + 1,
+                metrics=_evaluation(step + 1, total),
+                logs=[p.LogLine(message=f"Checkpoint {step + 1} saved")],
+            )
             client.checkpoint(run_id, checkpoint_of(claimed.attempt, step + 1, run_id))
     client.heartbeat(
         run_id,
         p.Heartbeat(
             attempt=claimed.attempt,
             worker=WORKER.name,
-            progress=Progress(step=steps, total_steps=total, eta_seconds=41.0, phase="rollout", done=96, total=prompts * group_size),
+            progress=Progress(
+                step=steps, total_steps=total, eta_seconds=41.0, phase="rollout", done=96, total=prompts * group_size
+            ),
         ),
     )
     return claimed
@@ -189,12 +217,20 @@ def _rewards(numbers: random.Random, skill: float, group_size: int) -> list[floa
 
 def _evaluation(step: int, total: int) -> dict[str, float]:
     rate = 0.52 + 0.4 * (1 - math.exp(-3 * step / total))
-    return {"eval/pass@1": rate, "eval/pass@4": min(1.0, rate + 0.06), "eval/greedy_pass@1": rate - 0.03, "eval/reward": rate, "eval/mean_length": 25.0}
+    return {
+        "eval/pass@1": rate,
+        "eval/pass@4": min(1.0, rate + 0.06),
+        "eval/greedy_pass@1": rate - 0.03,
+        "eval/reward": rate,
+        "eval/mean_length": 25.0,
+    }
 
 
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:
     """A registered checkpoint whose files no backend reaches."""
-    return p.CheckpointReport(attempt=attempt, step=step, store=WORKER.store, path=f"{run_id}/{step}", sha256="0" * 64, size_bytes=14_000_000)
+    return p.CheckpointReport(
+        attempt=attempt, step=step, store=WORKER.store, path=f"{run_id}/{step}", sha256="0" * 64, size_bytes=14_000_000
+    )
 
 
 def finish(client: Client, run_id: int, claimed: p.Claim, outcome: p.Outcome = "finished") -> None:

@@ -1,0 +1,202 @@
+"""Figures: data in, Vega-Lite out."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from backend.contract.base import Json
+from backend.contract.records import CompletionData, Metrics, Series
+from dashboard.charts.comparison import Line, Outcome, comparison_figure, outcome
+from dashboard.charts.group import reward_squares, strip_figure, swatch
+from dashboard.charts.meaning import in_order, meaning
+from dashboard.charts.palette import (
+    DISCOURAGED,
+    NEUTRAL,
+    REINFORCED,
+    UNSCORED,
+    advantage_colour,
+    reward_colours,
+    run_colours,
+)
+from dashboard.charts.training import Panel, panels, training_figure
+
+LOGGED = (
+    *("reward", "rewards/correctness/mean", "rewards/format/mean", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),
+    *("group_reward_std", "frac_reward_zero_std", "frac_unscored", "kl", "entropy", "completions/mean_length"),
+    *("completions/clipped_ratio", "clip_ratio/low_mean", "clip_ratio/high_mean", "loss", "grad_norm", "learning_rate"),
+    *("time/rollout", "time/reward", "time/reference", "time/update", "time/report", "tokens_per_second"),
+)
+each_panel = pytest.mark.parametrize("panel", panels(LOGGED, ["correctness", "format"]), ids=lambda panel: panel.key)
+
+
+def series(steps: int) -> dict[str, Series]:
+    return {name: Series(step=list(range(steps)), value=[float(step) for step in range(steps)]) for name in LOGGED}
+
+
+def fields(spec: Json) -> Iterator[str]:
+    if isinstance(spec, dict):
+        for key, value in spec.items():
+            if key == "field" and isinstance(value, str):
+                yield value
+            yield from fields(value)
+    elif isinstance(spec, list):
+        for value in spec:
+            yield from fields(value)
+
+
+def test_every_metric_of_the_trainer_has_its_place_in_a_chart() -> None:
+    drawn = {name for panel in panels(LOGGED, ["correctness", "format"]) for name in panel.labels}
+    assert drawn == set(LOGGED)
+
+
+@each_panel
+def test_new_data_leaves_the_specification_as_it_is(panel: Panel) -> None:
+    early, late = (training_figure(panel, series(steps), steps=50, weight=0.6) for steps in (3, 40))
+    assert early.spec == late.spec
+    assert len(early.data) < len(late.data)
+
+
+@each_panel
+def test_every_field_that_a_chart_draws_is_in_its_data(panel: Panel) -> None:
+    figure = training_figure(panel, series(5), steps=5, weight=0.6, mark=2)
+    assert set(fields(figure.spec)) <= set(figure.data.columns)
+    assert set(figure.data["label"]) == set(panel.labels.values())
+
+
+@each_panel
+def test_every_chart_says_what_it_shows_and_names_the_field_in_its_tooltip(panel: Panel) -> None:
+    assert panel.title
+    assert len(panel.help) > 40
+    spec = json.dumps(training_figure(panel, series(5), steps=5, weight=0.6).spec)
+    assert '"title": "metric"' in spec
+
+
+@each_panel
+def test_charts_of_a_run_share_the_steps_of_the_run_as_their_x_axis(panel: Panel) -> None:
+    spec = json.dumps(training_figure(panel, series(5), steps=80, weight=0.6).spec)
+    assert '"domain": [0, 80]' in spec
+
+
+@each_panel
+def test_a_step_can_be_clicked_where_it_has_groups(panel: Panel) -> None:
+    spec = training_figure(panel, series(5), steps=5, weight=0.6).spec
+    assert ('"picked"' in json.dumps(spec)) == (panel.key != "held-out")
+
+
+def test_data_stays_out_of_the_specification() -> None:
+    figure = training_figure(panels(LOGGED, [])[0], series(5), steps=5, weight=0.6)
+    assert figure.spec["data"] == {"name": "source"}
+    assert "datasets" not in figure.spec
+
+
+def test_a_single_point_is_drawn_as_a_dot() -> None:
+    reward = panels(LOGGED, [])[0]
+    assert training_figure(reward, series(1), steps=5, weight=0.6).data["alone"].tolist() == [True]
+    assert not training_figure(reward, series(2), steps=5, weight=0.6).data["alone"].any()
+
+
+def line(run_id: int, values: list[float | None]) -> Line:
+    metrics = Metrics(run_id=run_id, series={"kl": Series(step=list(range(len(values))), value=values)})
+    return Line(f"run #{run_id}", "#123456", metrics, 8)
+
+
+def test_compared_runs_lie_on_one_chart_under_their_labels() -> None:
+    lines = [line(1, [0.1, 0.2]), line(2, [0.3])]
+    figure = comparison_figure("kl", lines, axis="samples", weight=0.0, log=False, steps=2)
+    assert figure.data.groupby("label")["x"].apply(list).to_dict() == {"run #1": [8, 16], "run #2": [8]}
+
+
+def test_a_log_scale_leaves_out_what_is_not_above_zero() -> None:
+    figure = comparison_figure("kl", [line(1, [0.0, 0.2])], axis="step", weight=0.0, log=True, steps=2)
+    assert figure.data["value"].isna().tolist() == [True, False]
+    assert '"type": "log"' in json.dumps(figure.spec)
+
+
+def test_a_metric_that_no_run_logged_is_an_empty_chart() -> None:
+    figure = comparison_figure("entropy", [line(1, [0.1])], axis="step", weight=0.0, log=False, steps=2)
+    assert figure.data.empty
+
+
+def test_an_outcome_knows_which_way_is_better() -> None:
+    values = Series(step=[0, 1, 2], value=[0.2, 0.9, 0.4])
+    assert outcome("reward", {"reward": values}) == Outcome(0.4, 0.9, 1, pytest.approx(0.5))
+    assert outcome("frac_unscored", {"frac_unscored": values}).best == 0.2
+    assert outcome("kl", {"kl": values}).best is None
+
+
+def test_an_outcome_passes_over_what_was_not_finite() -> None:
+    assert outcome("reward", {"reward": Series(step=[0, 1], value=[0.5, None])}).last == 0.5
+    assert outcome("reward", {"reward": Series(step=[0], value=[None])}) == Outcome(None, None, None, None)
+    assert outcome("reward", {}) == Outcome(None, None, None, None)
+
+
+def test_the_mean_of_the_last_ten_leaves_the_start_out() -> None:
+    values: list[float | None] = [100.0, *[1.0] * 10]
+    found = outcome("reward", {"reward": Series(step=list(range(11)), value=values)})
+    assert found.tail_mean == 1.0
+
+
+def completion(index: int, reward: float | None, advantage: float | None) -> CompletionData:
+    return CompletionData(index=index, text="", token_count=1, finish_reason="stop", reward=reward, advantage=advantage)
+
+
+def test_the_strip_stacks_equal_rewards_and_leaves_unscored_completions_out() -> None:
+    completions = [
+        completion(0, 1.0, 1.0),
+        completion(1, 1.0, 1.0),
+        completion(2, 0.0, -1.0),
+        completion(3, None, None),
+    ]
+    data = strip_figure(completions, 0.5, 0.5).data
+    assert data[["completion", "level"]].to_numpy().tolist() == [[1, 1], [2, 2], [3, 1]]
+
+
+def test_the_sign_of_an_advantage_is_its_colour() -> None:
+    assert advantage_colour(2.0, 2.0) == REINFORCED
+    assert advantage_colour(-2.0, 2.0) == DISCOURAGED
+    assert advantage_colour(0.0, 2.0) == advantage_colour(0.0, 0.0) == NEUTRAL
+    assert advantage_colour(None, 2.0) == UNSCORED
+
+
+def svg(address: str) -> str:
+    head, _, data = address.partition(",")
+    assert head == "data:image/svg+xml;base64"
+    return base64.b64decode(data).decode()
+
+
+def test_squares_tell_zero_from_missing() -> None:
+    assert "<path" not in svg(reward_squares([0.0, 1.0], [-1.0, 1.0], 0.0, 1.0))
+    assert svg(reward_squares([None, 1.0], [None, 0.0], 0.0, 1.0)).count("<path") == 1
+
+
+def test_a_square_is_as_full_as_its_reward() -> None:
+    picture = svg(reward_squares([0.5], [0.0], 0.0, 1.0))
+    assert 'height="16" fill' in picture
+    assert 'height="8.0" fill' in picture
+
+
+def test_a_reward_keeps_its_colour_whatever_stands_beside_it() -> None:
+    assert reward_colours(["correctness"])["correctness"] == reward_colours(["format", "correctness"])["correctness"]
+
+
+def test_a_run_keeps_its_colour_when_later_runs_join() -> None:
+    few, many = run_colours([3, 7]), run_colours([3, 7, *range(20, 38)])
+    assert {run_id: many[run_id] for run_id in few} == few
+    assert len(set(many.values())) == 20
+
+
+def test_a_swatch_shows_the_colour_of_its_run() -> None:
+    assert "#4e79a7" in svg(swatch("#4e79a7"))
+
+
+def test_every_metric_has_words_even_one_that_nobody_foresaw() -> None:
+    assert meaning("eval/pass@8").axis == "~%"
+    assert meaning("rewards/correctness/mean").better == "higher"
+    assert meaning("time/rollout").title == "Time for rollout"
+    assert meaning("something/new").title == "something/new"
+
+
+def test_the_most_asked_for_metrics_come_first() -> None:
+    assert in_order(["zeta", "kl", "reward", "alpha"]) == ["reward", "kl", "alpha", "zeta"]

@@ -1,0 +1,124 @@
+"""A group's page against a real backend."""
+
+import re
+from collections.abc import Callable
+from statistics import fmean, pstdev
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+
+Open = Callable[..., AppTest]
+
+
+def shown(at: AppTest) -> str:
+    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
+
+
+@pytest.fixture
+def groups(backend: Backend) -> list[int]:
+    """The ids of a live, a dead and an unscored group, in this order."""
+    run_id = recorded.queue(backend.client, "some run")
+    claimed = recorded.claim(backend.client, run_id)
+    reported = [
+        recorded.group_of(0, [0.1, 1.0, 0.0, 1.0]),
+        recorded.group_of(1, [1.0, 1.0, 1.0, 1.0]),
+        recorded.group_of(2, [None, None, None, 0.1]),
+    ]
+    trace = recorded.trace_of(reported)
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=reported, trace=trace))
+    return [group.id for group in backend.client.groups(run_id).items]
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def test_the_advantages_shown_follow_from_the_rewards_shown(open_page: Open, groups: list[int]) -> None:
+    table = open_page("group", id=groups[0]).dataframe[0].value
+    rewards = [number(reward) for reward in table["reward"]]
+    expected = [(reward - fmean(rewards)) / (pstdev(rewards) + 1e-8) for reward in rewards]
+    assert [number(advantage) for advantage in table["advantage"]] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_reward_shown_is_the_weighted_sum_of_the_components_shown(open_page: Open, groups: list[int]) -> None:
+    table = open_page("group", id=groups[0]).dataframe[0].value
+    for _, row in table.iterrows():
+        products = [row[name].split(" × ") for name in ("correctness", "format")]
+        assert sum(number(raw) * number(weight) for raw, weight in products) == pytest.approx(number(row["reward"]))
+
+
+def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backend: Backend, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0])
+    chips = [re.sub("<[^>]*>", "", html.value) for html in at.get("html") if 'title="advantage"' in html.value]
+    stored = [completion.advantage for completion in backend.client.group(groups[0]).completions]
+    assert [number(chip.removeprefix("A ")) for chip in chips] == pytest.approx(stored, abs=0.01)
+    assert "**2** · best" in shown(at)
+    assert "**3** · worst" in shown(at)
+
+
+def test_completions_are_ordered_by_advantage_when_asked(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0])
+    at.segmented_control[0].set_value("by advantage").run()
+    heads = re.findall(r"^\*\*(\d)", shown(at).partition("Each completion")[2], re.MULTILINE)
+    assert heads == ["2", "4", "1", "3"]
+    assert open_page("group", id=groups[0], order="by advantage").segmented_control[0].value == "by advantage"
+
+
+def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[1])
+    assert "**Dead:** all 4 scored completions got 1.00" in shown(at)
+    assert set(at.dataframe[0].value["how"]) == {"1 − 1 = 0: all rewards are equal"}
+
+
+def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[2])
+    assert "**Unscored:** only 1 of 4" in shown(at)
+    assert [code.value for code in at.code].count("Traceback: the verifier gave up") == 3
+    assert not any('title="advantage"' in html.value and "None" in html.value for html in at.get("html"))
+
+
+def test_neighbours_are_one_key_away(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0])
+    assert at.button(key="previous").disabled
+    at.button(key="next").click().run()
+    assert at.query_params["id"] == str(groups[1])
+    assert "**Group 2** of 3" in shown(at)
+
+
+def test_whitespace_becomes_visible_on_demand(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    group = recorded.group_of(0, [1.0, 0.1], texts=["a b\n\tc", "d"])
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=[group]))
+    at = open_page("group", id=backend.client.groups(run_id).items[0].id)
+    assert "a b\n\tc" in [code.value for code in at.code]
+    at.toggle(key="visible").set_value(True).run()
+    assert "a·b⏎\n⇥\tc" in [code.value for code in at.code]
+
+
+def test_what_the_model_read_is_there_on_demand(open_page: Open, backend: Backend, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0])
+    assert at.expander[0].label == "What the model read"
+    assert at.expander[0].code[0].value == backend.client.group(groups[0]).prompt_text.replace(" ", "·")
+
+
+def test_tokens_are_fetched_only_where_a_person_opens_them(
+    open_page: Open, backend: Backend, groups: list[int]
+) -> None:
+    at = open_page("group", id=groups[0])
+    assert len(at.dataframe) == 1
+    traced = backend.client.group(groups[0]).completions[0]
+    at.session_state[f"tokens-{traced.id}"] = True
+    at.run()
+    tokens = at.dataframe[1].value
+    assert tokens["id"].tolist() == list(traced.text.encode())
+    assert {"new", "old", "reference", "entropy", "ratio", "KL", "clipped"} <= set(tokens.columns)
+
+
+def test_an_address_without_a_group_leads_back(open_page: Open) -> None:
+    assert "names no group" in shown(open_page("group"))
+    assert "names no group" in shown(open_page("group", id=3, tab="overview"))

@@ -1,0 +1,86 @@
+"""Text that other people or models wrote is shown as it is: it lands in code, text and table cells, never in markup."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Block, Element
+
+from backend.contract import protocol as p
+from backend.contract.records import RunError
+from dashboard.components.model_text import marked, one_line, unturned
+
+SCRIPT, IMAGE, MATHS, COLOUR = "<script>alert(1)</script>", "![x](http://evil.example/x.png)", "$x^2$", ":red[alarm]"
+HOSTILE = f"{SCRIPT} {IMAGE} {MATHS} {COLOUR} \x1b[31mred\x1b[0m \u202etxet desrever\u202c\n# heading"
+PLAIN = {"code", "text", "dataframe", "arrow_data_frame", "text_area", "multiselect"}
+
+
+def elements(node: Block | Element) -> Iterator[Block | Element]:
+    yield node
+    if isinstance(node, Block):
+        for child in node.children.values():
+            yield from elements(child)  # type: ignore[arg-type]
+
+
+def hostile_places(at: AppTest) -> set[str]:
+    """The kinds of elements in which hostile text stands unescaped."""
+    places = set()
+    for element in elements(at._tree):  # AppTest has no public walk over every kind of element
+        data = element.proto.SerializeToString() if getattr(element, "proto", None) is not None else b""
+        if any(text.encode() in data for text in (SCRIPT, IMAGE, MATHS, COLOUR)):
+            places.add(element.type)
+    return places
+
+
+@pytest.fixture
+def run_id(backend: Backend) -> int:
+    """A failed run in which everything that can be hostile is."""
+    made = recorded.queue(backend.client, HOSTILE[:190])
+    claimed = recorded.claim(backend.client, made)
+    group = recorded.group_of(0, [1.0, 0.1, None, 0.0], texts=[HOSTILE] * 4, prompt=HOSTILE)
+    broken = group.completions[2]
+    score = broken.rewards[0].model_copy(update={"error": HOSTILE})
+    completions = [*group.completions[:2], broken.model_copy(update={"rewards": [score]}), group.completions[3]]
+    group = group.model_copy(update={"answer": HOSTILE, "completions": completions})
+    logs = [p.LogLine(level="error", message=HOSTILE)]
+    report = p.Report(attempt=claimed.attempt, seq=0, step=0, groups=[group], logs=logs, metrics={"reward": 0.5})
+    backend.client.report(made, report)
+    backend.client.checkpoint(made, recorded.checkpoint_of(claimed.attempt, 1, made))
+    recorded.fail(backend.client, made, claimed, RunError(code="reward_errors", message=HOSTILE, details=HOSTILE))
+    return made
+
+
+@pytest.mark.parametrize("tab", ["overview", "groups", "configuration", "log", "checkpoints"])
+def test_no_tab_of_a_run_renders_what_others_wrote(open_page: Callable[..., AppTest], run_id: int, tab: str) -> None:
+    places = hostile_places(open_page("run", id=run_id, tab=tab))
+    assert "text" in places  # the name is there, as it is
+    assert "code" in places  # and so is the error
+    assert places <= PLAIN
+
+
+def test_a_group_page_renders_nothing_that_others_wrote(
+    open_page: Callable[..., AppTest], backend: Backend, run_id: int
+) -> None:
+    at = open_page("group", id=backend.client.groups(run_id).items[0].id)
+    places = hostile_places(at)
+    assert "code" in places
+    assert places <= PLAIN
+    assert not any("\u202e" in code.value or "\x1b" in code.value for code in at.code)
+
+
+def test_a_comparison_renders_no_name(open_page: Callable[..., AppTest], run_id: int) -> None:
+    # a chart's legend and tooltip write labels as text; the specification alone carries them
+    assert hostile_places(open_page("compare", runs=run_id)) <= PLAIN | {"vega_lite_chart"}
+
+
+def test_control_characters_lose_their_power_and_stay_visible() -> None:
+    assert unturned("a\x1b[0m\u202eb\n\tc") == "a␛[0m⟦RLO⟧b\n\tc"
+    assert marked("a b\r\n") == "a·b␍⏎\n"
+    assert one_line("a\r\nb\tc\x7f") == "a⏎b⇥c␡"
+
+
+def test_letters_of_every_alphabet_stay_as_they_are() -> None:
+    text = "naïve Ελλάδα שלום 漢字 👩‍🔬"
+    assert unturned(text) == one_line(text) == text

@@ -1,0 +1,255 @@
+"""A run's page against a real backend."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.records import GroupReport, Progress, RunError
+
+Open = Callable[..., AppTest]
+
+
+def shown(at: AppTest) -> str:
+    """All sentences of the page."""
+    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info, at.text) for element in kind)
+
+
+def figures(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def report(backend: Backend, run_id: int, attempt: int, step: int, groups: Sequence[GroupReport]) -> None:
+    backend.client.report(run_id, p.Report(attempt=attempt, seq=1000 + step, step=step, groups=list(groups)))
+
+
+@pytest.fixture
+def trained(backend: Backend) -> int:
+    """A run that stands at step 3 of 100."""
+    run_id = recorded.queue(backend.client, "quick **one**")
+    recorded.train(backend.client, run_id, steps=3, total=100, prompts=4, group_size=4)
+    return run_id
+
+
+def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=trained)
+    assert at.text[0].value == "quick **one**"
+    assert "running" in shown(at)
+    assert figures(at)["Step"] == "3 of 100"
+    assert figures(at)["Time left"].endswith(" s")
+    assert figures(at)["Now"] == "sampling 96 / 16"
+    assert figures(at)["Held-out pass@1"] == "52 % → 52 %"
+
+
+def test_every_metric_that_the_trainer_logged_is_on_a_chart(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=trained)
+    assert len(at.get("vega_lite_chart")) == 15
+    assert "About 0 is expected" in shown(at)
+
+
+def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backend: Backend) -> None:
+    at = open_page("run", id=recorded.queue(backend.client))
+    assert len(at.get("vega_lite_chart")) == 15
+    assert figures(at)["Queue"] == "next"
+
+
+def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
+    assert "names no run" in shown(open_page("run"))
+    assert "names no run" in shown(open_page("run", id="x"))
+
+
+def test_a_run_that_is_not_there_is_said_in_words(open_page: Open) -> None:
+    at = open_page("run", id=999)
+    assert len(at.error) == 1
+    assert "999" in at.error[0].value
+
+
+@pytest.mark.parametrize(("verb", "status"), [("pause", "pausing"), ("stop", "stopping")])
+def test_a_button_asks_and_the_page_says_so(
+    open_page: Open, backend: Backend, trained: int, verb: str, status: str
+) -> None:
+    at = open_page("run", id=trained)
+    at.button(key=f"command-{verb}").click().run()
+    assert backend.client.run(trained).requested == verb
+    assert status in shown(at)
+
+
+def test_a_finished_run_offers_a_clone_and_no_command(open_page: Open, backend: Backend, trained: int) -> None:
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="finished"))
+    at = open_page("run", id=trained)
+    assert not at.button
+    assert [link.label for link in at.get("page_link")] == ["Clone"]
+
+
+def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    error = RunError(code="reward_errors", message="6 of 8 completions unscored", details="Traceback: boom")
+    recorded.fail(backend.client, run_id, claimed, error)
+    at = open_page("run", id=run_id)
+    assert [code.value for code in at.code] == ["6 of 8 completions unscored", "Traceback: boom"]
+    assert at.expander[0].label == "Traceback"
+    assert "mend the reward function" in shown(at)
+    at.button(key="command-retry").click().run()
+    assert backend.client.run(run_id).status == "queued"
+
+
+def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    table = at.dataframe[0].value
+    groups = backend.client.groups(trained, step=1).items
+    assert table["prompt"].tolist() == [group.prompt for group in groups]
+    assert table["rewards"].str.startswith("data:image/svg+xml;base64,").all()
+    assert "**Step 1** · 4 groups:" in shown(at)
+
+
+def test_the_newest_step_is_followed_until_a_person_chooses_one(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    assert at.select_slider[0].value == 2
+    report(backend, trained, 1, 3, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].value == 3
+
+    at.select_slider[0].set_value(1).run()
+    assert at.query_params["step"] == "1"
+    report(backend, trained, 1, 4, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].value == 1
+
+    at.toggle(key="follow").set_value(True).run()
+    assert at.select_slider[0].value == 4
+    assert "step" not in at.query_params
+
+
+def test_the_arrows_go_step_by_step(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    at.button(key="step-forth").click().run()
+    assert at.select_slider[0].value == 2
+    assert at.button(key="step-forth").disabled
+    at.button(key="step-back").click().run()
+    assert at.select_slider[0].value == 1
+
+
+def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 4})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, [1.0] * 4) for index in range(3)] + [recorded.group_of(3, [1.0, 0.1, 1.0, 1.0])]
+    rate = {"rewards/correctness/mean": 0.9375}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "4 groups: 1 live · 3 dead (all right)" in page
+    assert "0.938^4 + 0.0625^4 = 77 %" in page
+
+
+def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 0.1]), recorded.group_of(1, [1.0, 1.0]), recorded.group_of(2, [None, 1.0])]
+    report(backend, run_id, claimed.attempt, 0, groups)
+    at = open_page("run", id=run_id, tab="groups")
+    assert at.dataframe[0].value["state"].tolist() == ["live", "dead", "unscored"]
+    at.segmented_control[0].set_value("unscored").run()
+    assert at.dataframe[0].value["group"].tolist() == [3]
+
+
+def test_an_empty_run_says_what_will_appear(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    assert "No groups yet" in shown(open_page("run", id=run_id, tab="groups"))
+    assert "No lines yet" in shown(open_page("run", id=run_id, tab="log"))
+    assert "No checkpoint yet" in shown(open_page("run", id=run_id, tab="checkpoints"))
+
+
+def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, optimizer={"learning_rate": 0.00123})
+    at = open_page("run", id=run_id, tab="configuration")
+    assert any("learning_rate: 0.00123" in code.value for code in at.code)
+    assert "16 prompts × 8 completions = 128 completions a step" in shown(at)
+
+
+def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    lines = [p.LogLine(level="warning", message="first"), p.LogLine(message="second")]
+    backend.client.report(trained, p.Report(attempt=1, seq=900, logs=lines))
+    at = open_page("run", id=trained, tab="log")
+    assert at.code[0].value.splitlines()[-1].endswith("info     second")
+    at.pills[0].set_value(["warning"]).run()
+    assert at.code[0].value.splitlines()[-1].endswith("warning  first")
+
+
+@pytest.fixture
+def saved(backend: Backend, trained: int) -> int:
+    """The run with a checkpoint at step 3."""
+    backend.client.checkpoint(trained, recorded.checkpoint_of(1, 3, trained))
+    return trained
+
+
+def test_a_checkpoint_out_of_reach_says_where_it_lies(open_page: Open, saved: int) -> None:
+    at = open_page("run", id=saved, tab="checkpoints")
+    assert at.dataframe[0].value["step"].tolist() == [3]
+    assert at.code[0].value == f"recorded/{saved}/3"
+    at.button(key="prepare").click().run()
+    assert len(at.warning) == 1
+    assert "from where it lies" in at.warning[0].value
+
+
+def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backend: Backend, saved: int) -> None:
+    at = open_page("run", id=saved, tab="checkpoints")
+    assert at.text_area[0].value == backend.client.groups(saved, limit=1).items[0].prompt
+    at.text_area[0].set_value("Calculate 1 + 1 x 2")
+    at.text_input[0].set_value("3")
+    at.number_input[0].set_value(2)
+    at.button[-1].click().run()
+    sample_id = int(at.query_params["sample"])
+    config = backend.client.run(sample_id).config
+    assert config["model"] == backend.client.run(saved).config["model"] | {"source": f"run:{saved}@3"}
+    assert config["rewards"] == backend.client.run(saved).config["rewards"]
+    assert (config["prompts"], config["answer"], config["group_size"]) == (["Calculate 1 + 1 x 2"], "3", 2)
+    assert "between two steps" in shown(at)
+
+    backend.client.command(saved, "stop")
+    backend.client.finish(saved, p.Finish(attempt=1, outcome="stopped"))
+    claimed = backend.client.claim(
+        p.ClaimRequest(worker=p.WorkerInfo(name="other", device="cpu", store="recorded"), kinds=["sample"])
+    )
+    assert claimed is not None
+    backend.client.start(sample_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    group = recorded.group_of(0, [1.0, 0.1])
+    report(backend, sample_id, claimed.attempt, 0, [group])
+    backend.client.finish(sample_id, p.Finish(attempt=claimed.attempt, outcome="finished"))
+    at.run()
+    texts = [code.value for code in at.code]
+    assert all(completion.text in texts for completion in group.completions)
+
+
+def test_a_sample_without_an_answer_is_not_scored(open_page: Open, backend: Backend, saved: int) -> None:
+    at = open_page("run", id=saved, tab="checkpoints")
+    at.button[-1].click().run()
+    config = backend.client.run(int(at.query_params["sample"])).config
+    assert config["rewards"] is None
+    assert config["answer"] is None
+
+
+def test_progress_inside_a_step_moves(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained)
+    progress = Progress(step=3, total_steps=100, phase="update", done=1, total=2)
+    backend.client.heartbeat(trained, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
+    at.run()
+    assert figures(at)["Now"] == "updating the weights 1 / 2"
+
+
+def test_the_way_back_from_a_group_finds_its_table_again(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=999, run=trained, step=1, tab="groups")
+    assert at.select_slider[0].value == 1
+
+
+def test_a_row_that_is_clicked_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
+    at.run()
+    assert at.query_params["id"] == str(backend.client.groups(trained, step=1).items[2].id)
