@@ -7,7 +7,8 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Run, RunUpdate
-from dashboard.session import client, explain, go
+from dashboard.listing.selection import forget
+from dashboard.session import client, explain, link
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
 _HIGHEST = 1000
@@ -29,7 +30,6 @@ STOP = Action("stop", ":material/stop:", "Stop at the next step boundary; what w
 CANCEL = Action("stop", ":material/close:", "Take it out of the queue", "Cancel it?")
 RETRY = Action("retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
 FIRST = Action("first", ":material/arrow_upward:", "Move it to the front of the queue")
-CLONE = Action("clone", ":material/content_copy:", "Clone: open its configuration in the form")
 DELETE = Action("delete", ":material/delete:", "Delete it with all its groups and metrics", "Delete for ever?")
 
 
@@ -37,16 +37,16 @@ def possible(run: Run) -> tuple[Action, ...]:
     """What the run's state allows."""
     match run.status:
         case "queued":
-            return (FIRST, CANCEL, CLONE) if (run.queue_position or 1) > 1 else (CANCEL, CLONE)
+            return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
         case "running" if run.requested == "stop":
-            return (CLONE,)
+            return ()
         case "running":
-            return (RESUME if run.requested == "pause" else PAUSE, STOP, CLONE)
+            return (RESUME if run.requested == "pause" else PAUSE, STOP)
         case "paused":
-            return (RESUME, STOP, CLONE)
+            return (RESUME, STOP)
         case "finished":
-            return (CLONE, DELETE)
-    return (RETRY, CLONE, DELETE)
+            return (DELETE,)
+    return (RETRY, DELETE)
 
 
 def show_actions(run: Run) -> None:
@@ -62,6 +62,13 @@ def show_actions(run: Run) -> None:
         for action in actions:
             key, on_click = f"{action.verb}-{run.id}", _on_click(run, action)
             st.button("", key=key, icon=action.icon, help=action.help, type="tertiary", on_click=on_click)
+        link(
+            "new-run",
+            "",
+            icon=":material/content_copy:",
+            help="Clone: opens its configuration in the form",
+            clone=run.id,
+        )
 
 
 def _on_click(run: Run, action: Action) -> Callable[[], None]:
@@ -79,10 +86,9 @@ def _act(run: Run, verb: str) -> None:
     _ask(None)
     try:
         match verb:
-            case "clone":
-                go("new-run", clone=run.id)
             case "delete":
                 client().delete_run(run.id)
+                forget(run.id)
             case "first":
                 client().update_run(run.id, RunUpdate(priority=_above_all()))
             case _:

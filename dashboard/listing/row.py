@@ -6,20 +6,14 @@ from backend.contract.records import TERMINAL, Run
 from dashboard.form.paths import get
 from dashboard.format import absolute, ago, count, duration, model_name, number, plain, reading
 from dashboard.listing.actions import show_actions
+from dashboard.listing.selection import show_tick
 from dashboard.listing.sparkline import sparkline
 from dashboard.session import link
 from dashboard.status import look
 
 WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])
-_PICK = "pick-"
 _PASS = "eval/pass@1"  # noqa: S105 — a metric's name
-
-
-def picked() -> list[int]:
-    """The runs whose box is ticked, oldest first."""
-    keys = [str(key) for key, ticked in st.session_state.items() if str(key).startswith(_PICK) and ticked is True]
-    return sorted(int(key.removeprefix(_PICK)) for key in keys)
 
 
 def show_run(run: Run) -> None:
@@ -28,8 +22,8 @@ def show_run(run: Run) -> None:
     with st.container(key=f"row-{run.id}"):
         widths = _WIDTHS_FAILED if failure else WIDTHS
         tick, state, name, what, *middle, actions = st.columns(widths, vertical_alignment="center", gap="small")
-        key = f"{_PICK}{run.id}"
-        tick.checkbox(f"Select run {run.id}", key=key, label_visibility="collapsed", persist_state="page")
+        with tick:
+            show_tick(run.id)
         place = f" {run.queue_position}" if run.queue_position else ""
         state.markdown(f"{look(run).markdown}:gray[{place}]")
         with name:

@@ -4,8 +4,9 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
 from dashboard.listing.filters import Filters, show_filters, show_pages
-from dashboard.listing.row import picked, show_run
-from dashboard.session import go, guard, link
+from dashboard.listing.row import show_run
+from dashboard.listing.selection import picked
+from dashboard.session import SCRIPTS, go, guard, link
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}
 
@@ -55,16 +56,11 @@ def show_compare() -> None:
     """The way to the charts of the chosen runs."""
     runs = picked()
     label = f"Compare {len(runs)} selected" if runs else "Compare selected"
+    icon = ":material/stacked_line_chart:"
     if len(runs) < 2:
-        st.page_link(
-            "pages/compare.py",
-            label=label,
-            icon=":material/stacked_line_chart:",
-            disabled=True,
-            help="Tick two runs or more",
-        )
+        st.page_link(SCRIPTS["compare"], label=label, icon=icon, help="Tick two runs or more", disabled=True)
     else:
-        link("compare", label, icon=":material/stacked_line_chart:", runs=",".join(map(str, runs)))
+        link("compare", label, icon=icon, runs=",".join(map(str, runs)))
 
 
 def show_empty(filters: Filters) -> None:

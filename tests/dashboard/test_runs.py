@@ -1,0 +1,235 @@
+"""The list of runs against a real backend."""
+
+from collections.abc import Callable
+
+import pytest
+import streamlit as st
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.config import GrpoConfig
+from backend.contract.recipes import RECIPES
+from backend.contract.records import Run, RunError, RunUpdate
+from dashboard.listing.filters import ROWS
+from dashboard.listing.sparkline import sparkline
+
+OpenPage = Callable[..., AppTest]
+DEFAULT = GrpoConfig().model_dump(mode="json")
+WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")
+
+
+def queue(backend: Backend, name: str, **fields: object) -> Run:
+    return backend.client.create_run(DEFAULT, name=name, **fields)  # type: ignore[arg-type]
+
+
+def claimed(backend: Backend, name: str, **metrics: float) -> Run:
+    """A run that is running, one step in; only it may be waiting."""
+    run = queue(backend, name)
+    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    assert claim is not None
+    assert claim.run_id == run.id
+    backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="CPU"))
+    backend.client.report(run.id, p.Report(attempt=1, seq=0, step=0, metrics={"eval/pass@1": 0.5}))
+    backend.client.report(run.id, p.Report(attempt=1, seq=1, step=0, metrics={"reward": 0.6, **metrics}))
+    return run
+
+
+def ended(backend: Backend, name: str) -> Run:
+    """A run that finished."""
+    run = claimed(backend, name)
+    backend.client.report(run.id, p.Report(attempt=1, seq=2, step=1, metrics={"eval/pass@1": 0.81}))
+    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
+    return run
+
+
+def names(at: AppTest) -> list[str]:
+    """The runs listed, from the top."""
+    return [link.label.replace("\\", "") for link in at.get("page_link") if link.proto.query_string.startswith("id=")]
+
+
+def texts(at: AppTest) -> str:
+    shown = (str(element.value) for kind in (at.markdown, at.caption) for element in kind)
+    return "\n".join(shown).replace("\\", "")
+
+
+def links(at: AppTest) -> dict[str, str]:
+    return {link.label.replace("\\", ""): link.proto.query_string for link in at.get("page_link")}
+
+
+def test_an_empty_list_says_what_will_appear_and_offers_the_first_run(open_page: OpenPage) -> None:
+    at = open_page("runs")
+    assert "No runs yet." in texts(at)
+    assert "Start the first run" in links(at)
+
+
+def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: OpenPage, backend: Backend) -> None:
+    ended(backend, "done")
+    claimed(backend, "busy")
+    queue(backend, "later")
+    queue(backend, "sooner", priority=5)
+    paused = queue(backend, "paused")
+    backend.client.command(paused.id, "pause")
+    at = open_page("runs")
+    assert names(at) == ["busy", "sooner", "later", "paused", "done"]
+    assert "starts next" in texts(at)
+    assert "1 before it" in texts(at)
+
+
+def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> None:
+    ended(backend, "done")
+    assert "pass@1] 0.500 → **0.810**" in texts(open_page("runs"))
+
+
+def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
+    run = claimed(backend, "busy")
+    assert "reward] **0.600**" in texts(open_page("runs"))
+    backend.client.command(run.id, "pause")
+    assert "pausing" in texts(open_page("runs"))
+
+
+def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> None:
+    run = claimed(backend, "broken")
+    error = RunError(code="dataset", message="The column *answer* is missing in rows 3, 17.")
+    backend.client.fail(run.id, p.Fail(attempt=1, error=error))
+    at = open_page("runs")
+    assert ":red[The column *answer* is missing in rows 3, 17.]" in texts(at)
+    at.button(key=f"retry-{run.id}").click().run()
+    assert backend.client.run(run.id).status == "queued"
+
+
+def test_a_name_is_never_markup(open_page: OpenPage, backend: Backend) -> None:
+    queue(backend, ":red[x] *y* [z](http://a.example)", tags=["**t**"])
+    at = open_page("runs")
+    assert "\\:red\\[x\\] \\*y\\* \\[z\\]" in next(link.label for link in at.get("page_link") if "red" in link.label)
+    assert ":gray-badge[\\*\\*t\\*\\*]" in "".join(element.value for element in at.markdown)
+
+
+def test_pause_and_resume_are_one_click(open_page: OpenPage, backend: Backend) -> None:
+    run = claimed(backend, "busy")
+    at = open_page("runs")
+    at.button(key=f"pause-{run.id}").click().run()
+    assert backend.client.run(run.id).requested == "pause"
+    at.button(key=f"resume-{run.id}").click().run()
+    assert backend.client.run(run.id).requested == "nothing"
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+def test_stopping_asks_first(open_page: OpenPage, backend: Backend, answer: str) -> None:
+    run = claimed(backend, "busy")
+    at = open_page("runs")
+    at.button(key=f"stop-{run.id}").click().run()
+    assert backend.client.run(run.id).requested == "nothing"
+    assert "Stop it?" in texts(at)
+    at.button(key=f"stop-{run.id}-{answer}").click().run()
+    assert backend.client.run(run.id).requested == ("stop" if answer == "yes" else "nothing")
+    assert "Stop it?" not in texts(at)
+
+
+def test_deleting_asks_first_and_takes_the_row_away(open_page: OpenPage, backend: Backend) -> None:
+    run = ended(backend, "done")
+    at = open_page("runs")
+    at.button(key=f"delete-{run.id}").click().run()
+    assert names(at) == ["done"]
+    at.button(key=f"delete-{run.id}-yes").click().run()
+    assert names(at) == []
+    assert backend.client.runs().items == []
+
+
+def test_a_waiting_run_moves_to_the_front(open_page: OpenPage, backend: Backend) -> None:
+    for name in ("a", "b", "c"):
+        last = queue(backend, name)
+    at = open_page("runs")
+    at.button(key=f"first-{last.id}").click().run()
+    assert names(at) == ["c", "a", "b"]
+
+
+def test_a_refused_action_is_said_in_the_backends_words(open_page: OpenPage, backend: Backend) -> None:
+    run = claimed(backend, "busy")
+    at = open_page("runs")
+    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
+    at.button(key=f"pause-{run.id}").click().run()
+    assert "only a queued or running run can be paused" in at.toast[0].value.replace("\\", "")
+
+
+def test_chosen_runs_are_compared_by_an_address(open_page: OpenPage, backend: Backend) -> None:
+    first, second = ended(backend, "one"), claimed(backend, "two")
+    at = open_page("runs")
+    at.checkbox(key=f"pick-{second.id}").check().run()
+    at.checkbox(key=f"pick-{first.id}").check().run()
+    assert links(at)["Compare 2 selected"] == f"runs={first.id}%2C{second.id}"
+    backend.client.finish(second.id, p.Finish(attempt=1, outcome="finished"))
+    at.run()
+    assert "Compare 2 selected" in links(at)
+
+
+def test_a_deleted_run_is_not_compared(open_page: OpenPage, backend: Backend) -> None:
+    runs = [ended(backend, name) for name in ("one", "two", "three")]
+    at = open_page("runs")
+    for run in runs:
+        at.checkbox(key=f"pick-{run.id}").check().run()
+    at.button(key=f"delete-{runs[0].id}").click().run()
+    at.button(key=f"delete-{runs[0].id}-yes").click().run()
+    assert links(at)["Compare 2 selected"] == f"runs={runs[1].id}%2C{runs[2].id}"
+
+
+def test_a_row_leads_to_the_form_filled_in(open_page: OpenPage, backend: Backend) -> None:
+    run = ended(backend, "done")
+    assert f"clone={run.id}" in [link.proto.query_string for link in open_page("runs").get("page_link")]
+
+
+def test_filters_stand_in_the_address(open_page: OpenPage, backend: Backend) -> None:
+    ended(backend, "first quick one")
+    queue(backend, "second quick one", tags=["slow"])
+    queue(backend, "third")
+    at = open_page("runs", search="quick")
+    assert names(at) == ["second quick one", "first quick one"]
+    at.selectbox(key="state").set_value("finished").run()
+    assert names(at) == ["first quick one"]
+    assert names(open_page("runs", search="quick", state="finished")) == ["first quick one"]
+    assert names(open_page("runs", tag="slow")) == ["second quick one"]
+    assert "No run matches" in texts(open_page("runs", state="failed"))
+
+
+def test_runs_are_filtered_by_recipe_and_model(open_page: OpenPage, backend: Backend) -> None:
+    queue(backend, "tiny")
+    notebook = next(recipe for recipe in RECIPES if recipe.id == "grpo-notebook")
+    backend.client.create_run(notebook.config, name="notebook")
+    assert names(open_page("runs", recipe="grpo-notebook")) == ["notebook"]
+    assert names(open_page("runs", model="builtin:tiny-arithmetic")) == ["tiny"]
+
+
+def test_a_long_list_has_pages(open_page: OpenPage, backend: Backend) -> None:
+    for number in range(ROWS + 2):
+        run = queue(backend, f"run-{number}")
+        backend.client.update_run(run.id, RunUpdate(priority=-number))
+    at = open_page("runs")
+    assert len(names(at)) == ROWS
+    next(button for button in at.button if button.label == "Older").click().run()
+    assert names(at) == ["run-0", "run-1"]
+    assert "before" in at.query_params
+    next(button for button in at.button if button.label == "Newest").click().run()
+    assert len(names(at)) == ROWS
+
+
+def test_a_backend_that_is_away_is_said_in_words(open_page: OpenPage, dashboard_of: Callable[[str], None]) -> None:
+    at = open_page("runs")
+    dashboard_of("http://127.0.0.1:9")
+    at.run()
+    assert not at.exception
+    assert "does not answer" in at.error[0].value
+
+
+def test_the_header_counts_workers_and_waiting_runs(open_page: OpenPage, backend: Backend) -> None:
+    assert "no worker" in texts(open_page("runs"))
+    claimed(backend, "busy")
+    queue(backend, "next")
+    st.cache_data.clear()  # instead of waiting for the line to grow old
+    assert "1 worker, busy · 1 queued" in texts(open_page("runs"))
+
+
+def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
+    assert sparkline([0.5]) == ""
+    assert sparkline([0.1, 0.2, 0.3]).count("M") == 1
+    assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
+    assert 'd="M2.0 18.0L94.0 18.0"' in sparkline([0.5, 0.5])

@@ -1,0 +1,59 @@
+"""The workers' page against a real backend."""
+
+from collections.abc import Callable
+
+from serving import TOKEN, Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.config import GrpoConfig
+
+OpenPage = Callable[..., AppTest]
+
+
+def texts(at: AppTest) -> str:
+    shown = (str(element.value) for kind in (at.markdown, at.caption, at.info) for element in kind)
+    return "\n".join(shown).replace("\\", "")
+
+
+def worker(name: str) -> p.WorkerInfo:
+    return p.WorkerInfo(
+        name=name, device="NVIDIA H200", memory_bytes=22 * 2**30, store="/s", versions={"torch": "2.13.0"}
+    )
+
+
+def test_without_workers_the_page_says_what_will_appear(open_page: OpenPage) -> None:
+    assert "No worker has been here yet" in texts(open_page("workers"))
+
+
+def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage, backend: Backend) -> None:
+    run = backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
+    backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
+    backend.client.claim(p.ClaimRequest(worker=worker("idle_one")))
+    at = open_page("workers")
+    shown = texts(at)
+    assert "busy" in shown
+    assert "idle" in shown
+    assert "**busy_one**" in shown
+    assert "NVIDIA H200 · 22 GiB" in shown
+    assert "torch 2.13.0" in shown
+    assert "last heartbeat just now" in shown
+    [link] = [link for link in at.get("page_link") if link.label == "mine"]
+    assert link.proto.query_string == f"id={run.id}"
+
+
+def test_a_worker_that_went_away_is_said_to_be_away(open_page: OpenPage, backend: Backend) -> None:
+    backend.client.claim(p.ClaimRequest(worker=worker("gone")))
+    backend.clock.now += 600
+    shown = texts(open_page("workers"))
+    assert "away" in shown
+    assert "last heartbeat 10 m 00 s ago" in shown
+
+
+def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    at = open_page("workers")
+    assert at.code[0].value == f"groupscope worker --backend {backend.url} --token TOKEN"
+    at.toggle(key="show-token").set_value(True).run()
+    assert at.code[0].value == f"groupscope worker --backend {backend.url} --token {TOKEN}"
