@@ -57,7 +57,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/healthz", healthz, methods=["GET"])
-    app.add_middleware(BodyLimit, large_bytes=settings.max_upload_bytes)
+    app.add_middleware(BodyLimit, upload_bytes=settings.max_upload_bytes)
     app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)  # outermost
     return app
 

@@ -7,22 +7,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.errors import error_response
 
 DEFAULT_BYTES = 2 * 2**20
-LARGE_PATHS = ("/api/v1/worker/", "/api/v1/uploads")
+REPORT_BYTES = 64 * 2**20
 
 
 class BodyLimit:
-    """ASGI middleware: 413 beyond 2 MiB, or beyond `large_bytes` where workers report and files are uploaded."""
+    """ASGI middleware: 413 beyond 2 MiB, 64 MiB where workers report, and `upload_bytes` where files are uploaded."""
 
-    def __init__(self, app: ASGIApp, *, large_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, upload_bytes: int) -> None:
         self.app = app
-        self._large_bytes = large_bytes
+        self._limits = {"/api/v1/worker/": REPORT_BYTES, "/api/v1/uploads": upload_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse by the declared length at once, and by the received bytes as soon as they are too many."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = self._large_bytes if scope["path"].startswith(LARGE_PATHS) else DEFAULT_BYTES
+        limit = next((size for path, size in self._limits.items() if scope["path"].startswith(path)), DEFAULT_BYTES)
         message = f"The body is larger than {limit:,} bytes; send less at once."
         declared = Headers(scope=scope).get("content-length", "0")
         if not (declared.isascii() and declared.isdigit()) or len(declared) > 18:

@@ -114,7 +114,7 @@ class Report(Record):
     attempt: Attempt
     seq: Count
     step: Count | None = None
-    metrics: dict[Annotated[str, Field(max_length=200)], float | None] = {}
+    metrics: dict[ShortText, float | None] = {}
     groups: list[GroupReport] = []
     trace: TraceFile | None = None
     logs: list[LogLine] = []

@@ -26,12 +26,12 @@ class Page(Record, Generic[T]):
 class Progress(Record):
     """How far a run is. Within a step, `phase` and the completions done so far say that it is alive."""
 
-    step: int = 0
-    total_steps: int = 0
+    step: Count = 0
+    total_steps: Count = 0
     eta_seconds: float | None = None
     phase: ShortText | None = None
-    done: int | None = None
-    total: int | None = None
+    done: Count | None = None
+    total: Count | None = None
 
 
 class RunError(Record):

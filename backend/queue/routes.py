@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
+from backend.errors import Refusal
 from backend.parameters import RowId
 from backend.queue import attempts, lease
 from backend.queue import claim as claims
@@ -56,10 +57,16 @@ async def report(services: ServicesDep, run_id: RowId, request: Request) -> p.Ac
 
 def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
     sent = parse(p.Report, body)
+    reports.require_step(sent)
     trace = traces.keep(services.settings.home, run_id, sent)
-    with services.changing(run_id) as tx:
-        digest = hashlib.sha256(body).hexdigest()
-        duplicate = reports.store(tx, run_id, sent, digest, trace, services.terms(), services.clock.stamp())
+    digest = hashlib.sha256(body).hexdigest()
+    try:
+        with services.changing(run_id) as tx:
+            duplicate = reports.store(tx, run_id, sent, digest, trace, services.terms(), services.clock.stamp())
+    except Refusal:
+        with services.database.read() as tx:
+            traces.discard(tx, services.settings.home, trace)
+        raise
     return p.Accepted(duplicate=duplicate)
 
 

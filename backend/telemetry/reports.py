@@ -6,13 +6,20 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from backend.contract import protocol as p
-from backend.errors import Conflict, LeaseLost, ReportConflict
+from backend.errors import Conflict, Invalid, LeaseLost, ReportConflict
+from backend.field_errors import FieldError
 from backend.queue import lease
 from backend.storage.tables import log_line, report, run
 from backend.telemetry import events, groups, history, metrics, summary, traces
 
 RECENT_STEPS = 10
 LOG_CHARACTERS = 500  # of a log line, in its event
+
+
+def require_step(sent: p.Report) -> None:
+    """Raises Invalid for metrics or groups that belong to no step."""
+    if sent.step is None and (sent.metrics or sent.groups or sent.trace):
+        raise Invalid(FieldError("step", "is required where there are metrics, groups or a trace"))
 
 
 def store(

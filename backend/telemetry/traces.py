@@ -94,6 +94,14 @@ def record(tx: Connection, run_id: int, sent: p.Report, trace: StoredTrace) -> N
     )
 
 
+def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:
+    """Delete a trace file whose report was refused, unless an earlier report brought the same."""
+    if trace is None:
+        return
+    if tx.execute(select(trace_file.c.step).where(trace_file.c.path == trace.path)).first() is None:
+        (home / FOLDER / trace.path).unlink(missing_ok=True)
+
+
 def locate(tx: Connection, completion_id: int) -> RowMapping:
     """The trace file of a completion, with its indices there. Raises NotFound where no tokens were kept."""
     of_step = (

@@ -163,6 +163,25 @@ def test_a_broken_trace_is_refused_and_leaves_nothing(backend: Backend, change: 
     assert backend.client.groups(actor.run_id).items == []
 
 
+def test_a_report_that_is_refused_leaves_no_trace_file_and_one_repeated_keeps_it(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, trace=trace_of([ROW]))
+    actor.seq = 0
+    with pytest.raises(ApiError, match="another body"):
+        actor.report(0, trace=trace_of([ROW]), metrics={"reward": 1.0})
+    backend.clock.now += 31
+    Actor(backend.client, "two").begin()
+    with pytest.raises(ApiError, match="lost run"):
+        actor.report(1, trace=trace_of([ROW]))
+    assert [file.name[:4] for file in backend.home.rglob("*.parquet")] == ["1-0-"]
+
+
+def test_metrics_belong_to_a_step(backend: Backend) -> None:
+    actor = began(backend)
+    with pytest.raises(ApiError, match="step: is required"):
+        actor.report(metrics={"reward": 1.0})
+
+
 def test_traces_go_with_their_run(backend: Backend) -> None:
     actor = began(backend)
     actor.report(0, trace=trace_of([ROW]))

@@ -1,0 +1,93 @@
+"""Whatever is sent, the answer is never that we failed, and it has the one shape."""
+
+import json
+from typing import Any
+
+import pytest
+from acting import GRPO, SAMPLE, Actor, group
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serving import Backend
+
+from backend.contract import protocol as p
+
+ODD = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        1.5,
+        2**63,
+        10**400,
+        float("nan"),
+        float("inf"),
+        "",
+        "\0",
+        "\ud800",
+        "é" * 300,
+        [],
+        {},
+        [[]],
+        {"\ud800": 1},
+    ]
+)
+REPORT = p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}, groups=[group()]).model_dump(mode="json")
+HEARTBEAT = {"attempt": 1, "worker": "one", "progress": {"phase": "rollout", "done": 1, "total": 2}}
+BODIES: dict[str, Any] = {
+    "/api/v1/runs": {"config": GRPO, "name": "x", "tags": ["a"], "notes": "", "priority": 0, "parent_id": None},
+    "/api/v1/runs ": {"config": SAMPLE},
+    "/api/v1/runs/preflight": {"config": GRPO},
+    "/api/v1/runs/1/clone": {"overrides": {"sampling.group_size": 4, "rewards.functions.0.weight": 1.0}, "name": "x"},
+    "/api/v1/worker/claim": {
+        "worker": {"name": "z", "device": "CPU", "store": "/nowhere", "versions": {"a": "1"}},
+        "kinds": [],
+    },
+    "/api/v1/worker/runs/1/start": {"attempt": 1, "from_step": 0, "device": "CPU", "versions": {}},
+    "/api/v1/worker/runs/1/heartbeat": HEARTBEAT,
+    "/api/v1/worker/runs/1/report": REPORT,
+    "/api/v1/worker/runs/1/checkpoint": {
+        "attempt": 1,
+        "step": 1,
+        "store": "/s",
+        "path": "1",
+        "sha256": "0" * 64,
+        "size_bytes": 0,
+    },
+    "/api/v1/worker/runs/1/fail": {"attempt": 2, "error": {"code": "x", "message": "y"}, "retryable": True},
+}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a body where something else could stand."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
+    if not path:
+        return odd
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put(value[path[0]], path[1:], odd)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def busy_backend(shared_backend: Backend) -> Backend:
+    """With run 1 in the hands of worker one."""
+    shared_backend.client.create_run(GRPO)
+    Actor(shared_backend.client).begin()
+    return shared_backend
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), path=st.sampled_from(sorted(BODIES)), odd=ODD)
+def test_no_body_makes_the_backend_fail(busy_backend: Backend, data: st.DataObject, path: str, odd: Any) -> None:
+    body = BODIES[path]
+    sent = json.dumps(put(body, data.draw(st.sampled_from(places(body))), odd))
+    answer = busy_backend.http.post(path.strip(), content=sent, headers={"Content-Type": "application/json"})
+    assert answer.status_code < 500, answer.text
+    if answer.is_error:
+        assert set(answer.json()["error"]) == {"code", "message", "details"}
+    assert busy_backend.http.get("/api/v1/runs?limit=200").status_code == 200, "and what was stored can be read"
+    assert busy_backend.http.get("/api/v1/workers").status_code == 200
