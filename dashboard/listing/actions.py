@@ -16,21 +16,26 @@ _HIGHEST = 1000
 
 @dataclass(frozen=True)
 class Action:
-    """An icon and what it says; `question` is asked before it is done."""
+    """A word, its icon, and what it does; `question` is asked before it is done."""
 
     verb: str
+    word: str
     icon: str
     help: str
     question: str | None = None
 
 
-PAUSE = Action("pause", ":material/pause:", "Pause at the next step boundary; the worker is free for the next run")
-RESUME = Action("resume", ":material/play_arrow:", "Go on: the run waits in the queue again")
-STOP = Action("stop", ":material/stop:", "Stop at the next step boundary; what was trained stays", "Stop it?")
-CANCEL = Action("stop", ":material/close:", "Take it out of the queue", "Cancel it?")
-RETRY = Action("retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
-FIRST = Action("first", ":material/arrow_upward:", "Move it to the front of the queue")
-DELETE = Action("delete", ":material/delete:", "Delete it with all its groups and metrics", "Delete for ever?")
+PAUSE = Action(
+    "pause", "Pause", ":material/pause:", "Pause at the next step boundary; the worker is free for the next run"
+)
+RESUME = Action("resume", "Resume", ":material/play_arrow:", "Go on: the run waits in the queue again")
+STOP = Action("stop", "Stop", ":material/stop:", "Stop at the next step boundary; what was trained stays", "Stop it?")
+CANCEL = Action("stop", "Cancel", ":material/close:", "Take it out of the queue", "Cancel it?")
+RETRY = Action("retry", "Retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
+FIRST = Action("first", "To the front", ":material/arrow_upward:", "Move it to the front of the queue")
+DELETE = Action(
+    "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics", "Delete for ever?"
+)
 
 
 def possible(run: Run) -> tuple[Action, ...]:
@@ -50,21 +55,24 @@ def possible(run: Run) -> tuple[Action, ...]:
 
 
 def show_actions(run: Run) -> None:
-    """The icons, or the question that one of them asks."""
+    """The icons, or the question that one of them asks. The style sheet shows the icons alone; their words are for readers."""
     actions = possible(run)
     asked = next((one for one in actions if (run.id, one.verb) == st.session_state.get(_ASKING)), None)
-    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall", vertical_alignment="center"):
-        if asked is not None and asked.question is not None:
+    key = f"question-{run.id}" if asked else f"actions-{run.id}"
+    with st.container(
+        horizontal=True, horizontal_alignment="right", gap="xsmall", vertical_alignment="center", key=key
+    ):
+        if asked is not None:
             st.markdown(f":red[{asked.question}]", width="content")
             st.button("Yes", key=f"{asked.verb}-{run.id}-yes", type="tertiary", on_click=_act, args=(run, asked.verb))
             st.button("No", key=f"{asked.verb}-{run.id}-no", type="tertiary", on_click=_ask, args=(None,))
             return
         for action in actions:
             key, on_click = f"{action.verb}-{run.id}", _on_click(run, action)
-            st.button("", key=key, icon=action.icon, help=action.help, type="tertiary", on_click=on_click)
+            st.button(action.word, key=key, icon=action.icon, help=action.help, type="tertiary", on_click=on_click)
         link(
             "new-run",
-            "",
+            "Clone",
             icon=":material/content_copy:",
             help="Clone: opens its configuration in the form",
             clone=run.id,

@@ -119,5 +119,13 @@ def show_pages(filters: Filters, page: Page[Run]) -> None:
         )
 
 
+def clear_filters() -> None:
+    """Let every run through again."""
+    for key in ("state", "recipe", "model", "tag"):
+        st.session_state[key] = None
+    st.session_state["search"] = ""
+    _first_page()
+
+
 def _first_page() -> None:
     st.query_params.pop(_CURSOR, None)

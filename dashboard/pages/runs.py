@@ -3,7 +3,7 @@
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
-from dashboard.listing.filters import Filters, show_filters, show_pages
+from dashboard.listing.filters import Filters, clear_filters, show_filters, show_pages
 from dashboard.listing.row import show_run
 from dashboard.listing.selection import picked
 from dashboard.session import SCRIPTS, go, guard, link
@@ -67,11 +67,12 @@ def show_empty(filters: Filters) -> None:
     """What will appear here, and how to make it appear."""
     with st.container(border=True, horizontal_alignment="center", key="empty"):
         if filters.any:
-            st.markdown("**No run matches these filters\\.**")
-            link("runs", "Show all runs", icon=":material/filter_alt_off:")
+            st.markdown("**No run matches these filters.**", text_alignment="center")
+            st.button("Show all runs", icon=":material/filter_alt_off:", on_click=clear_filters)
         else:
             st.markdown(
-                "**No runs yet\\.** Each run will have a row here: its state, its progress, its reward as it learns\\."
+                "**No runs yet.** Each run will have a row here: its state, its progress, its reward as it learns.",
+                text_alignment="center",
             )
             link("new-run", "Start the first run", icon=":material/add:")
 

@@ -8,11 +8,10 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
 
-from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.config import GrpoConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.records import RecipeCard, Run
+from backend.contract.records import RecipeCard
 from dashboard.form import paths
 from dashboard.form.draft import Draft
 from dashboard.session import SCRIPTS
@@ -23,6 +22,12 @@ DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
 NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 ELSEWHERE = ("name", "tags", "model.lora", "task.upload", "task.source.place")
+
+
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: what a test leaves in the queue is nothing to the others."""
+    return shared_backend
 
 
 def draft_of(at: AppTest) -> Draft:
@@ -108,7 +113,7 @@ def test_the_run_that_starts_has_the_configuration_that_was_shown(
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
     at.text_input(key=key(at, "name")).set_value("mine").run()
     press_start(at)
-    [run] = backend.client.runs().items
+    run = backend.client.runs().items[0]
     assert run.name == "mine"
     assert run.config == {**recipe.config, "sampling": {**recipe.config["sampling"], "group_size": 6}}  # type: ignore[dict-item]
     assert at.query_params == {"id": str(run.id)}
@@ -187,25 +192,16 @@ def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backe
 
 
 def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backend: Backend) -> None:
-    parent = finished(backend)
+    parent = backend.client.create_run(DEFAULT)
     at = open_page("new-run", **{"from": f"{parent.id}@3"})
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
     assert at.selectbox(key=key(at, "model.source")).value == f"run:{parent.id}@3"
     assert draft_of(at).parent_id == parent.id
 
 
-def finished(backend: Backend) -> Run:
-    run = backend.client.create_run(DEFAULT)
-    worker = p.WorkerInfo(name="one", device="cpu", store="/store")
-    backend.client.claim(p.ClaimRequest(worker=worker))
-    backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="cpu"))
-    backend.client.finish(run.id, p.Finish(attempt=1, outcome="finished"))
-    return run
-
-
 def test_a_run_that_is_not_there_is_said_to_be_missing(open_page: OpenPage) -> None:
-    at = open_page("new-run", clone=99)
-    assert "There is no run 99." in texts(at)
+    at = open_page("new-run", clone=999)
+    assert "There is no run 999." in texts(at)
 
 
 def test_another_task_brings_its_own_fields(open_page: OpenPage) -> None:
@@ -253,7 +249,7 @@ def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, ba
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     assert start_disabled(at)
     at.file_uploader(key=key(at, "task.upload")).set_value(("mine.jsonl", DATA, "application/x-ndjson")).run()
-    [upload] = backend.client.uploads()
+    upload = backend.client.uploads()[0]
     assert draft_of(at).get("task.source") == f"upload:{upload.id}"
     assert list(at.dataframe[0].value.iloc[0]) == ["2 + 2?", "4"]
     assert at.selectbox(key=key(at, "task.prompt_column")).value == "question"

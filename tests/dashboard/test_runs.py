@@ -188,7 +188,14 @@ def test_filters_stand_in_the_address(open_page: OpenPage, backend: Backend) -> 
     assert names(at) == ["first quick one"]
     assert names(open_page("runs", search="quick", state="finished")) == ["first quick one"]
     assert names(open_page("runs", tag="slow")) == ["second quick one"]
-    assert "No run matches" in texts(open_page("runs", state="failed"))
+
+
+def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: OpenPage, backend: Backend) -> None:
+    queue(backend, "mine")
+    at = open_page("runs", state="failed", search="nothing")
+    assert "No run matches these filters." in texts(at)
+    next(button for button in at.button if button.label == "Show all runs").click().run()
+    assert names(at) == ["mine"]
 
 
 def test_runs_are_filtered_by_recipe_and_model(open_page: OpenPage, backend: Backend) -> None:
