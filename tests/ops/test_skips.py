@@ -31,3 +31,8 @@ def test_a_skip_fails_the_run_in_ci(tmp_path: Path, text: str, ci: str, code: in
         timeout=60,
     )
     assert ran.returncode == code, ran.stdout
+
+
+def test_the_suite_itself_is_under_that_rule(request: pytest.FixtureRequest) -> None:
+    hooks = request.config.hook.pytest_sessionfinish.get_hookimpls()
+    assert any(hook.function.__module__ == "skips" for hook in hooks)

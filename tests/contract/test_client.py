@@ -1,0 +1,90 @@
+"""The typed client and the routes are two sides of one thing: each method has its route, each route its method."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+
+import httpx
+from fastapi.routing import APIRoute
+from serving import Backend
+
+from backend.app import ROUTERS
+from backend.contract import protocol as p
+from backend.contract import records as r
+from backend.contract.client import ApiError, Client
+
+DIGEST = "0" * 64
+WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
+# How each method is called; what the backend then thinks of it (that there is no run 1, say) does not matter here.
+CALLS: Mapping[str, Callable[[Client], object]] = {
+    "healthy": lambda c: c.healthy(),
+    "catalog": lambda c: c.catalog(),
+    "preflight": lambda c: c.preflight({}),
+    "create_run": lambda c: c.create_run({"kind": "grpo"}),
+    "runs": lambda c: c.runs(),
+    "run": lambda c: c.run(1),
+    "update_run": lambda c: c.update_run(1, r.RunUpdate(name="x")),
+    "command": lambda c: [c.command(1, verb) for verb in ("pause", "resume", "stop")],
+    "clone_run": lambda c: c.clone_run(1, {}),
+    "metrics": lambda c: c.metrics(1),
+    "compare_metrics": lambda c: c.compare_metrics([1], ["reward"]),
+    "steps": lambda c: c.steps(1),
+    "groups": lambda c: c.groups(1),
+    "group": lambda c: c.group(1),
+    "tokens": lambda c: c.tokens(1),
+    "logs": lambda c: c.logs(1),
+    "checkpoints": lambda c: c.checkpoints(1),
+    "download_checkpoint": lambda c: c.download_checkpoint(1, 1),
+    "export": lambda c: list(c.export(1)),
+    "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
+    "uploads": lambda c: c.uploads(),
+    "preview_upload": lambda c: c.preview_upload(1),
+    "upload_content": lambda c: c.upload_content(1),
+    "delete_upload": lambda c: c.delete_upload(1),
+    "workers": lambda c: c.workers(),
+    "claim": lambda c: c.claim(p.ClaimRequest(worker=WORKER)),
+    "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
+    "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
+    "report": lambda c: c.report(1, p.Report(attempt=1, seq=0)),
+    "checkpoint": lambda c: c.checkpoint(
+        1, p.CheckpointReport(attempt=1, step=1, store="/store", path="1", sha256=DIGEST, size_bytes=0)
+    ),
+    "finish": lambda c: c.finish(1, p.Finish(attempt=1, outcome="finished")),
+    "fail": lambda c: c.fail(1, p.Fail(attempt=1, error=r.RunError(code="x", message="x"))),
+    "retry": lambda c: c.command(1, "retry"),
+    "delete_run": lambda c: c.delete_run(1),
+}
+NOT_METHODS = {"close"}
+STREAMED = {"GET /api/v1/runs/{run_id}/events"}  # for browsers and other readers of event streams
+
+
+def test_every_method_is_called_here() -> None:
+    methods = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
+    assert methods - NOT_METHODS == set(CALLS) - {"retry"}
+
+
+def test_every_method_reaches_a_route_and_every_route_is_reached(backend: Backend) -> None:
+    asked: list[str] = []
+
+    def note(request: httpx.Request) -> None:
+        asked.append(f"{request.method} {request.url.path}")
+
+    backend.client._http.event_hooks["request"].append(note)
+    refusals: dict[str, str] = {}
+    for name, call in CALLS.items():
+        try:
+            call(backend.client)
+        except ApiError as refusal:
+            refusals[name] = refusal.message
+    assert [name for name, message in refusals.items() if "no route" in message] == []
+    routes = {
+        f"{method} {route.path}"
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    missed = {
+        route for route in routes if not any(re.fullmatch(re.sub(r"{\w+}", r"\\d+", route), one) for one in asked)
+    }
+    assert missed == STREAMED

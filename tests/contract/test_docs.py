@@ -1,0 +1,72 @@
+"""Every setting, route, metric and recipe has its docs entry, and no entry is about what is gone."""
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from pydantic_settings import BaseSettings
+
+import backend.connection
+import backend.settings
+import dashboard.settings
+import worker.settings
+from backend.app import ROUTERS
+from backend.contract.recipes import RECIPES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+COMPOSE_ONLY = {"GROUPSCOPE_PORT", "GROUPSCOPE_MODELS"}
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+
+
+def test_every_setting_has_a_heading() -> None:
+    models: list[type[BaseSettings]] = [
+        backend.settings.Settings,
+        backend.connection.Connection,
+        worker.settings.Settings,
+        dashboard.settings.Settings,
+    ]
+    settings = {f"GROUPSCOPE_{name.upper()}" for model in models for name in model.model_fields}
+    headings = re.findall(r"^### `(\w+)`$", (DOCS / "settings.md").read_text(), flags=re.MULTILINE)
+    assert sorted(headings) == sorted(settings | COMPOSE_ONLY)
+
+
+def test_every_route_has_a_line() -> None:
+    routes = {
+        f"{method} {route.path}"
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    lines = re.findall(r"^\| `((?:GET|POST|PATCH|PUT|DELETE) [^`]+)` \|", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(lines) == sorted(routes | {"GET /healthz"})
+
+
+def test_every_recipe_has_a_heading() -> None:
+    headings = re.findall(r"^## `([a-z0-9-]+)`$", (DOCS / "recipes.md").read_text(), flags=re.MULTILINE)
+    assert headings == [card.id for card in RECIPES]
+
+
+def test_decisions_are_numbered_and_say_what_was_rejected() -> None:
+    decisions = sorted((DOCS / "decisions").glob("*.md"))
+    assert [path.name[:4] for path in decisions] == [f"{number:04}" for number in range(1, len(decisions) + 1)]
+    for path in decisions:
+        text = path.read_text()
+        assert text.startswith(f"# {path.name[:4]} ")
+        assert all(part in text for part in ("**Context.**", "**Choice.**", "**Rejected.**")), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_named_files_are_there(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!https?://|#)([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        there = page.parent / path
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), flags=re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
+    for named in re.findall(r"`((?:backend|worker|dashboard|tests|docs|scripts|benchmarks)/[\w./-]+)`", text):
+        assert (ROOT / named).exists(), named

@@ -1,0 +1,52 @@
+"""What a real step and a real evaluation log is what docs/metrics.md describes."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from backend.contract.config import Budget, GrpoConfig, Sampling, Telemetry
+from backend.contract.model import Model
+from backend.contract.protocol import Report
+from worker.policy.policy import load_policy
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.rewards.scoring import RewardScorer
+from worker.tasks.loading import load_items
+from worker.trainer import Channels, Place, Trainer
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+CONFIG = GrpoConfig(
+    sampling=Sampling(prompts_per_step=2, group_size=2),
+    budget=Budget(steps=2, eval_every=1, eval_items=2, eval_samples=2, checkpoint_every=0),
+    telemetry=Telemetry(token_traces="none"),
+)
+
+
+def logged(store: Path) -> set[str]:
+    """The names of all metrics of a short run."""
+    torch.set_num_threads(1)
+    names: set[str] = set()
+
+    def send(_kind: str, message: object) -> None:
+        if isinstance(message, Report):
+            names.update(message.metrics)
+
+    device = torch.device("cpu")
+    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
+    policy = load_policy(Model(), source, device, reference=True)
+    place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
+    channels = Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False)
+    with RewardScorer(CONFIG.rewards) as scorer:
+        Trainer(CONFIG, policy, load_items(CONFIG.task, fetch_upload=lambda _: b""), scorer, place, channels).run()
+    return names
+
+
+def general(name: str) -> str:
+    """The name as the page writes it, with what a run chooses left open."""
+    rewards = "|".join(function.name for function in CONFIG.rewards.functions)
+    return re.sub(r"^eval/pass@2$", "eval/pass@<n>", re.sub(rf"^rewards/({rewards})/", "rewards/<name>/", name))
+
+
+def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_path: Path) -> None:
+    documented = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
+    assert sorted(documented) == sorted({general(name) for name in logged(tmp_path)})
