@@ -62,6 +62,8 @@ _MEANINGS: dict[str, Meaning] = {
         "that length itself is being rewarded.",
         axis="~s",
     ),
+    "completions/min_length": Meaning("Shortest completion", "Tokens in the step's shortest completion.", axis="~s"),
+    "completions/max_length": Meaning("Longest completion", "Tokens in the step's longest completion.", axis="~s"),
     "completions/clipped_ratio": Meaning(
         "Truncated completions",
         "Share of completions that were cut at the token limit before they ended. Healthy: near 0; above a quarter, raise max "

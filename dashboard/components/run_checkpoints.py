@@ -3,12 +3,11 @@
 import pandas as pd
 import streamlit as st
 
-from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
 from dashboard.components.try_checkpoint import draw_try
 from dashboard.format import absolute, ago, size
-from dashboard.session import client, explain, guard, link
+from dashboard.session import client, guard, link
 
 
 def draw_checkpoints(run: Run) -> None:
@@ -63,7 +62,7 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
 
 def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.markdown(f"**Checkpoint {checkpoint.step}**", help=f"{checkpoint.step} steps are done in it.")
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         link(
             "new-run",
             "Start a run from it",
@@ -72,31 +71,24 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
             **{"from": f"{run.id}@{checkpoint.step}"},
         )
         _draw_download(run, checkpoint)
-    st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it. It lies in")
+    st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it.")
     show_text(f"{checkpoint.store}/{checkpoint.path}")
+    st.caption(
+        "There it lies, store and path. A download that fails means that the backend does not reach the store, because the "
+        "worker is on another machine: copy it from there."
+    )
 
 
 def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
-    """The zip is fetched when it is asked for: a model is too large to fetch for every look at this page."""
-    key = f"zip-{run.id}-{checkpoint.step}"
-    if key not in st.session_state:
-        if not st.button("Prepare download", icon=":material/folder_zip:", key="prepare"):
-            return
-        try:
-            with st.spinner("Packing the model"):
-                st.session_state[key] = client().download_checkpoint(run.id, checkpoint.step)
-        except ApiError as refusal:
-            st.warning(f"{explain(refusal)} Copy it from where it lies.", icon=":material/cloud_off:")
-            return
-        except Unreachable:
-            st.warning("The backend does not answer. Try again when it is back.", icon=":material/cloud_off:")
-            return
+    """The zip is made when it is asked for: a model is too large to be fetched for every look at this page."""
+    backend = client()
     st.download_button(
         "Download model",
-        st.session_state[key],
+        lambda: backend.download_checkpoint(run.id, checkpoint.step),
         file_name=f"run-{run.id}-step-{checkpoint.step}.zip",
         mime="application/zip",
         icon=":material/download:",
+        key="download",
         help="A directory that transformers' `from_pretrained` opens, or a PEFT adapter.",
         on_click="ignore",
     )

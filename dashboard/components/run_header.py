@@ -19,9 +19,8 @@ _PHASES = {
     "reference": "reference log-probs",
     "update": "updating the weights",
     "report": "reporting",
-    "eval": "evaluating",
+    "evaluation": "evaluating",
     "checkpoint": "saving",
-    "load": "loading the model",
 }
 _ADVICE = {
     "worker_lost": "The worker went away too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
@@ -141,7 +140,7 @@ def _activity(run: Run) -> str:
     if run.status != "running":
         return look(run).word
     if progress.phase is None:
-        return "starting"
+        return "training" if progress.step else "starting"  # a short step goes by between two heartbeats
     phase = _PHASES.get(progress.phase, plain(progress.phase))
     if progress.done is None or not progress.total:
         return phase
