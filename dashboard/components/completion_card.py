@@ -19,7 +19,7 @@ from dashboard.components.group_arithmetic import (
 )
 from dashboard.components.model_text import show_text
 from dashboard.components.token_table import draw_tokens
-from dashboard.format import count, number, percent, plain, signed
+from dashboard.format import counted, number, percent, plain, signed
 
 
 def draw_cards(group: Group, config: Mapping[str, Json], *, by_advantage: bool, visible: bool) -> None:
@@ -65,7 +65,7 @@ def _head(completion: CompletionRecord, mark: str | None, colour: str) -> None:
             st.markdown(f"reward **{number(completion.reward)}**", width="content")
         if completion.advantage is not None and completion.reward is not None:
             st.html(_chip(completion.advantage, colour), width="content")
-        st.markdown(f":gray[{count(completion.token_count)} tokens]", width="content")
+        st.markdown(f":gray[{counted(completion.token_count, 'token')} · {completion.finish_reason}]", width="content")
         if completion.finish_reason == "length":
             st.badge("truncated", icon=":material/content_cut:", color="orange", help="Cut at the token limit.")
         if completion.reward is None and completion.rewards:

@@ -251,3 +251,10 @@ def test_a_row_that_is_clicked_opens_its_group(open_page: Open, backend: Backend
     at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
     at.run()
     assert at.query_params["id"] == str(backend.client.groups(trained, step=1).items[2].id)
+
+
+def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend: Backend) -> None:
+    config = {"kind": "sample", "prompts": ["Calculate 1 + 1"], "group_size": 2}
+    at = open_page("run", id=backend.client.create_run(config).id)
+    assert [tab.label for tab in at.tabs] == ["Groups", "Configuration", "Log"]
+    assert "No groups yet" in shown(at)
