@@ -20,7 +20,7 @@ from worker.tasks.items import Item
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
 ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
-TIME_LIMIT = 0.3
+TIME_LIMIT = 0.5
 
 
 def samples(*texts: str) -> list[Sample]:
@@ -135,7 +135,7 @@ def test_a_function_that_hangs_is_killed_and_only_its_completion_stays_unscored(
     act: Callable[..., Scores], what: str
 ) -> None:
     scores = act("one", what, "one", "pid")
-    assert error(scores, 1).startswith("reward_timeout: it took longer than 0.3 s")
+    assert error(scores, 1).startswith("reward_timeout: it took longer than 0.5 s")
     assert [raw is None for raw in raws(scores)] == [False, True, False, False]
     assert np.isnan(scores.total).tolist() == [False, True, False, False]
 
@@ -255,9 +255,9 @@ def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_tr
 
 def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
     begin = time.monotonic()
-    with acting(max_unscored=0.1) as scorer, pytest.raises(RewardErrors, match="3 of 20 completions"):
+    with acting(max_unscored=0.05) as scorer, pytest.raises(RewardErrors, match="2 of 20 completions"):
         scorer.score(samples(*["hang"] * 20))
-    assert time.monotonic() - begin < 15 * TIME_LIMIT
+    assert time.monotonic() - begin < 10 * TIME_LIMIT
 
 
 def test_a_process_that_cannot_start_says_why() -> None:
