@@ -15,12 +15,12 @@ PageName = Literal["runs", "new-run", "compare", "workers", "run", "group"]
 Query = str | int | None
 
 SCRIPTS: dict[PageName, str] = {
-    "runs": "pages/runs.py",
-    "new-run": "pages/new_run.py",
-    "compare": "pages/compare.py",
-    "workers": "pages/workers.py",
-    "run": "pages/run.py",
-    "group": "pages/group.py",
+    "runs": "screens/runs.py",
+    "new-run": "screens/new_run.py",
+    "compare": "screens/compare.py",
+    "workers": "screens/workers.py",
+    "run": "screens/run.py",
+    "group": "screens/group.py",
 }
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
