@@ -1,11 +1,13 @@
 """The dashboard's pages against a real backend, without a browser."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from serving import TOKEN, Backend
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 import dashboard
@@ -13,6 +15,9 @@ from dashboard.session import SCRIPTS, PageName
 
 APP = Path(dashboard.__file__).with_name("app.py")
 SECONDS = 20  # a page takes well under one; a loaded machine may not
+
+# Streamlit looks through every installed package for components, anew for each AppTest: once is enough.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 @pytest.fixture
