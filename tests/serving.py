@@ -74,9 +74,9 @@ class Backends:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def start(self, **settings: object) -> Backend:
+    def start(self, *, clock: SteppedClock | None = None, **settings: object) -> Backend:
         """One more, with the settings given."""
-        clock = SteppedClock()
+        clock = clock or SteppedClock()
         values = {"home": self._home, "token": TOKEN, "sweep_seconds": 3600.0} | settings
         serving = Serving(Settings.model_validate(values), clock)
         self._closing.callback(serving.close)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from acting import GRPO, Actor
-from serving import Backend
+from serving import Backend, SteppedClock
 from sqlalchemy import text
 
 from backend.contract.client import ApiError, Client
@@ -106,13 +106,16 @@ def test_starting_twice_is_harmless_and_starting_elsewhere_is_refused(backend: B
 
 def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[..., Backend]) -> None:
     first = start_backend()
-    first.client.create_run(GRPO)
+    run = first.client.create_run(GRPO)
     actor = Actor(first.client).begin()
-    second = start_backend()  # on the same home; its clock is set far forward
-    second.clock.now += 29
+    later = SteppedClock()
+    later.now += 1000
+    second = start_backend(clock=later)  # on the same home
+    later.now += 29
     assert Actor(second.client, "other").claim() is None
     actor.client = second.client
     actor.report(0)
+    assert second.client.run(run.id).failures == 0
 
 
 def test_many_workers_at_once_never_get_the_same_run(backend: Backend) -> None:

@@ -103,6 +103,16 @@ def test_a_third_attempt_that_begins_earlier_cuts_both_earlier_ones(backend: Bac
     third.report(1, metrics={"reward": 300.0})
     series = backend.client.metrics(third.run_id).series["reward"]
     assert (series.step, series.value) == ([0, 1], [1.0, 300.0])
+    assert [one.attempt for one in backend.client.groups(third.run_id).items] == [1, 3]
+
+
+def test_a_third_attempt_that_begins_later_brings_nothing_back(backend: Backend) -> None:
+    second = resumed_at_2(backend)
+    second.finish("released")
+    third = Actor(backend.client, "third").begin(from_step=4)
+    third.report(4, metrics={"reward": 300.0})
+    assert [one.attempt for one in backend.client.groups(third.run_id).items] == [1, 1, 2, 2, 3]
+    assert [one.step for one in backend.client.checkpoints(third.run_id)] == [2]
 
 
 def test_an_attempt_that_never_said_where_it_begins_cuts_nothing(backend: Backend) -> None:

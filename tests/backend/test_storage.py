@@ -1,5 +1,6 @@
 """The database: migrations that build what the code expects, and transactions that lose nothing."""
 
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -79,6 +80,17 @@ def test_reading_and_then_writing_loses_no_update(database: Database) -> None:
         thread.join()
     with database.read() as tx:
         assert tx.execute(text("select n from counter")).scalar_one() == 200
+
+
+def test_a_writer_has_the_lock_from_its_beginning_so_that_it_never_fails_half_way(
+    database: Database, tmp_path: Path
+) -> None:
+    with database.write() as tx:
+        tx.execute(text("select count(*) from run"))
+        other = sqlite3.connect(tmp_path / "test.db", timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
 
 
 def test_a_reader_waits_for_no_writer_and_sees_one_moment(database: Database) -> None:
