@@ -37,6 +37,8 @@ def list_runs(
     services: ServicesDep,
     status: r.Status | None = None,
     kind: Literal["grpo", "sample"] | None = None,
+    recipe: Word = None,
+    model: Word = None,
     tag: Word = None,
     search: Word = None,
     limit: Limit = 50,
@@ -44,8 +46,8 @@ def list_runs(
 ) -> r.Page[r.Run]:
     """Runs, newest first."""
     with services.database.read() as tx:
-        before = position(cursor)
-        return store.page(tx, status=status, kind=kind, tag=tag, search=search, limit=limit, before=before)
+        wanted = store.Wanted(status=status, kind=kind, recipe=recipe, model=model, tag=tag, search=search)
+        return store.page(tx, wanted, limit=limit, before=position(cursor))
 
 
 @router.get("/{run_id}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, delete, func, insert, select, update
 
 from backend.contract import records as r
 from backend.errors import Conflict, NotFound
@@ -91,26 +91,33 @@ def queue_positions(tx: Connection) -> dict[int, int]:
     return {run_id: position for position, run_id in enumerate(waiting, 1)}
 
 
-def page(
-    tx: Connection,
-    *,
-    status: str | None,
-    kind: str | None,
-    tag: str | None,
-    search: str | None,
-    limit: int,
-    before: int | None,
-) -> r.Page[r.Run]:
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs a list holds; None takes all."""
+
+    status: str | None = None
+    kind: str | None = None
+    recipe: str | None = None
+    model: str | None = None
+    tag: str | None = None
+    search: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """What a row must meet."""
+        asked: list[tuple[str | None, ColumnElement[bool]]] = [
+            (self.status, run.c.status == self.status),
+            (self.kind, run.c.kind == self.kind),
+            (self.recipe, run.c.config["recipe"].as_string() == self.recipe),
+            (self.model, run.c.config["model"]["source"].as_string() == self.model),
+            (self.tag, _has_tag(self.tag)),
+            (self.search, run.c.name.icontains(self.search or "", autoescape=True)),
+        ]
+        return [condition for value, condition in asked if value is not None]
+
+
+def page(tx: Connection, wanted: Wanted, *, limit: int, before: int | None) -> r.Page[r.Run]:
     """Runs, newest first, below the number `before`."""
-    query: Select[Any] = select(run).order_by(run.c.id.desc()).limit(limit + 1)
-    if status is not None:
-        query = query.where(run.c.status == status)
-    if kind is not None:
-        query = query.where(run.c.kind == kind)
-    if tag is not None:
-        query = query.where(_has_tag(tag))
-    if search is not None:
-        query = query.where(run.c.name.icontains(search, autoescape=True))
+    query: Select[Any] = select(run).where(*wanted.conditions()).order_by(run.c.id.desc()).limit(limit + 1)
     if before is not None:
         query = query.where(run.c.id < before)
     rows = tx.execute(query).mappings().all()
@@ -119,7 +126,7 @@ def page(
     return r.Page[r.Run](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
 
 
-def _has_tag(tag: str) -> Any:
+def _has_tag(tag: str | None) -> Any:
     tags = func.json_each(run.c.tags).table_valued("value", name="tag")
     return select(1).select_from(tags).where(tags.c.value == tag).exists()
 

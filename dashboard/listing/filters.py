@@ -32,7 +32,7 @@ class Filters:
 
     def fetch(self) -> Page[Run]:
         """The runs, newest first."""
-        page = client().runs(
+        return client().runs(
             status=self.state,
             recipe=self.recipe,
             model=self.model,
@@ -41,12 +41,6 @@ class Filters:
             limit=ROWS,
             cursor=self.cursor,
         )
-        return page.model_copy(update={"items": [run for run in page.items if self._takes(run)]})
-
-    def _takes(self, run: Run) -> bool:
-        """Also asked here, for a backend that does not filter by recipe and model yet: it ignores what it does not know."""
-        recipe, model = run.config.get("recipe"), get(run.config, "model.source")
-        return self.recipe in (None, recipe) and self.model in (None, model)
 
 
 @st.cache_data(ttl=10, max_entries=1, show_spinner=False)

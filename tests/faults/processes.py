@@ -47,6 +47,7 @@ class Site:
             "GROUPSCOPE_LEASE_SECONDS": str(lease_seconds),
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
             "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
         }
         self._started: list[subprocess.Popen[bytes]] = []
 

@@ -1,0 +1,92 @@
+"""A run that cannot work fails with a reason that a person understands, and the worker takes the next one."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from processes import Site, tiny_run
+
+pytestmark = pytest.mark.slow
+
+FOREVER = {"name": "slow", "kind": "pattern", "syntax": "regex", "patterns": ["([^!]+)+!"], "weight": 1.0}
+
+
+def missing_model(site: Site) -> dict[str, object]:
+    return tiny_run(2, model={"source": "nobody/no-such-model"})
+
+
+def missing_local_model(site: Site) -> dict[str, object]:
+    return tiny_run(2, model={"source": "local:nothing/here"})
+
+
+def unknown_generator(site: Site) -> dict[str, object]:
+    return tiny_run(2, task={"kind": "reasoning_gym", "dataset": "basic_arithmetics"})
+
+
+def unreachable_data_set(site: Site) -> dict[str, object]:
+    return tiny_run(2, task={"kind": "dataset", "source": "hub:nobody/no-such-data"})
+
+
+def prompt_beyond_the_context(site: Site) -> dict[str, object]:
+    lines = [json.dumps({"prompt": f"{number} " + "Calculate 1 + 1 " * 60, "answer": "2"}) for number in range(20)]
+    upload = site.client.upload("long.jsonl", "\n".join(lines).encode())
+    return tiny_run(2, task={"kind": "dataset", "source": f"upload:{upload.id}"})
+
+
+def reward_that_hangs(site: Site) -> dict[str, object]:
+    return tiny_run(2, rewards={"functions": [FOREVER], "time_limit": 0.3})
+
+
+def adapters_on_no_layer(site: Site) -> dict[str, object]:
+    return tiny_run(2, model={"lora": {"target_modules": ["no_such_layer"]}})
+
+
+@pytest.mark.parametrize(
+    ("configure", "code", "says"),
+    [
+        (missing_model, "model_unavailable", "nobody/no-such-model"),
+        (missing_local_model, "model_unavailable", "model root"),
+        (unknown_generator, "task_unknown", "basic_arithmetic"),
+        (unreachable_data_set, "dataset_unreachable", "nobody/no-such-data"),
+        (prompt_beyond_the_context, "prompt_too_long", "context of 512"),
+        (reward_that_hangs, "reward_errors", "slow"),
+        (adapters_on_no_layer, "lora_target_modules", "all-linear"),
+    ],
+)
+def test_it_fails_with_its_reason_and_the_next_run_trains(
+    site: Site, configure: Callable[[Site], dict[str, object]], code: str, says: str
+) -> None:
+    site.backend()
+    site.worker()
+    run = site.client.create_run(configure(site))
+    following = site.client.create_run(tiny_run(1, every=0))
+    ended = site.wait_for_end(run.id)
+    assert ended.status == "failed"
+    assert ended.error is not None
+    assert ended.error.code == code
+    assert says in ended.error.message
+    assert "Traceback" not in ended.error.message
+    assert ended.attempt == 1  # a mistake would be made again: it is not tried again
+    assert site.wait_for_end(following.id).status == "finished"
+
+
+def test_a_person_who_tries_a_checkpoint_is_served_between_two_steps_of_a_busy_worker(site: Site) -> None:
+    site.backend()
+    site.worker()
+    run = site.client.create_run(tiny_run(300, every=2))
+    site.wait_for_step(run.id, 3)
+    tried = site.client.create_run(
+        {
+            "kind": "sample",
+            "model": {"source": f"run:{run.id}@2"},
+            "prompts": ["Calculate 2 + 2 x 6"],
+            "answer": "14",
+            "group_size": 4,
+            "rewards": {},
+        }
+    )
+    assert site.wait_for_end(tried.id).status == "finished"
+    assert site.client.run(run.id).status == "running"
+    group = site.client.group(site.client.groups(tried.id).items[0].id)
+    assert [completion.reward is not None for completion in group.completions] == [True] * 4
+    site.client.command(run.id, "stop")
