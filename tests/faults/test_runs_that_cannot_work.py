@@ -28,7 +28,7 @@ def unreachable_data_set(site: Site) -> dict[str, object]:
 
 
 def prompt_beyond_the_context(site: Site) -> dict[str, object]:
-    lines = [json.dumps({"prompt": f"{number} " + "Calculate 1 + 1 " * 60, "answer": "2"}) for number in range(20)]
+    lines = [json.dumps({"prompt": f"{number} " + "Calculate 1 + 1 " * 120, "answer": "2"}) for number in range(20)]
     upload = site.client.upload("long.jsonl", "\n".join(lines).encode())
     return tiny_run(2, task={"kind": "dataset", "source": f"upload:{upload.id}"})
 
