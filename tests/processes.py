@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
+
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.records import Run
+from backend.dashboard_command import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
 PATIENCE = 90.0
@@ -23,26 +26,32 @@ def wait_until(condition: Callable[[], object], what: str, patience: float = PAT
         try:
             if condition():
                 return
-        except (Unreachable, ApiError):
-            pass  # a backend that is down at this moment is part of these tests
+        except (Unreachable, ApiError, httpx.TransportError):
+            pass  # a process that is down at this moment is part of these tests
         time.sleep(0.05)
     raise AssertionError(f"not within {patience} s: {what}")
 
 
+def free_port() -> int:
+    """A port on which nobody listens now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class Site:
-    """One home directory, with a backend on a fixed port and any number of workers."""
+    """One home directory, with a backend on a fixed port, any number of workers, and dashboards."""
 
     def __init__(self, home: Path, *, lease_seconds: float = 2.0) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url, TOKEN, timeout=10)
         self._environment = os.environ | {
             "GROUPSCOPE_HOME": str(home),
             "GROUPSCOPE_TOKEN": TOKEN,
+            "GROUPSCOPE_BACKEND_URL": self.url,
             "GROUPSCOPE_BACKEND_PORT": str(self.port),
             "GROUPSCOPE_LEASE_SECONDS": str(lease_seconds),
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
@@ -67,6 +76,14 @@ class Site:
 
     def worker(self, home: Path | None = None) -> subprocess.Popen[bytes]:
         return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home)
+
+    def dashboard(self) -> str:
+        """Start the dashboard; its address once it answers."""
+        port = free_port()
+        self._start(*dashboard_command(port)[2:])
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: httpx.get(f"{url}/_stcore/health").is_success, "the dashboard answers")
+        return url
 
     def wait_for_step(self, run_id: int, step: int) -> Run:
         wait_until(lambda: self.client.run(run_id).progress.step >= step, f"run {run_id} reaches step {step}")
