@@ -72,7 +72,7 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
         )
         _draw_download(run, checkpoint)
     st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it.")
-    show_text(f"{checkpoint.store.partition("#")[0]}/{checkpoint.path}")
+    show_text(f"{checkpoint.store.partition('#')[0]}/{checkpoint.path}")
     st.caption(
         "There it lies on the worker. A download that fails means that the backend does not reach the store, because the "
         "worker is on another machine: copy it from there."
