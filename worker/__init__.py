@@ -1,1 +1,8 @@
-"""The trainer: claims runs, samples groups, scores them and moves the policy."""
+"""The worker: claims runs and trains them. It talks to the backend through `backend.contract` alone."""
+
+import os
+
+# Read when OpenMP is loaded, so before torch. By default its threads spin while they wait for each other; on a machine that
+# does anything else at the same time (a browser, a second worker) that made steps 5 to 50 times slower, see
+# docs/experiments.md. Sleeping costs nothing that could be measured on a quiet one.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
