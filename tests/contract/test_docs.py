@@ -54,7 +54,7 @@ def test_decisions_are_numbered_and_say_what_was_rejected() -> None:
     assert [path.name[:4] for path in decisions] == [f"{number:04}" for number in range(1, len(decisions) + 1)]
     for path in decisions:
         text = path.read_text()
-        assert text.startswith(f"# {path.name[:4]} ")
+        assert text.startswith((f"# {path.name[:4]} ", f"# {path.name[:4]}: "))
         assert all(part in text for part in ("**Context.**", "**Choice.**", "**Rejected.**")), path
 
 
