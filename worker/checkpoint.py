@@ -32,7 +32,7 @@ class TrainingState:
 
     step: int
     cursor: int  # items drawn so far
-    num_tokens: int  # sampled so far
+    num_tokens: int  # of prompts and completions so far
     samples: int  # completions so far
     elapsed_seconds: float
 
@@ -50,20 +50,28 @@ def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimiz
     """Write a checkpoint under another name, force it to the disk, and rename it. Replaces an older one of that name."""
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    policy.save(partial / "model")
-    save_file(_optimizer_tensors(policy, optimizer), str(partial / "optimizer.safetensors"))
-    (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
-    files = {str(path.relative_to(partial)): _describe(path) for path in sorted(partial.rglob("*")) if path.is_file()}
-    manifest = json.dumps({"files": files}, indent=1)
-    (partial / _MANIFEST).write_text(manifest)
-    for path in [*partial.rglob("*"), partial]:
-        _force_to_disk(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+    try:
+        partial.mkdir(parents=True)
+        policy.save(partial / "model")
+        save_file(_optimizer_tensors(policy, optimizer), str(partial / "optimizer.safetensors"))
+        (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
+        manifest, size = _write_manifest(partial)
+        for path in [*partial.rglob("*"), partial]:
+            _force_to_disk(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # of one that did not fit: a full disk should have its space back
     _force_to_disk(folder.parent)
-    size = sum(int(file["size"]) for file in files.values())
-    return Saved(folder, hashlib.sha256(manifest.encode()).hexdigest(), size)
+    return Saved(folder, hashlib.sha256(manifest).hexdigest(), size)
+
+
+def _write_manifest(folder: Path) -> tuple[bytes, int]:
+    """The manifest of a folder's files, and their size in all."""
+    files = {str(path.relative_to(folder)): _describe(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    manifest = json.dumps({"files": files}, indent=1).encode()
+    (folder / _MANIFEST).write_bytes(manifest)
+    return manifest, sum(int(file["size"]) for file in files.values())
 
 
 def is_whole(folder: Path, sha256: str | None = None) -> bool:
@@ -87,14 +95,13 @@ def load_state(folder: Path) -> TrainingState:
 
 
 def load_optimizer(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-    """Put the saved moments back. Raises RunFailure `checkpoint_unreadable` where they are not those of this policy."""
+    """Put the saved moments back. Raises RunFailure `checkpoint_unreadable` where the file cannot be read."""
     try:
         tensors = load_file(str(folder / "optimizer.safetensors"), device=str(policy.device))
         for name, parameter in _trained(policy):
             prefix = f"{name}::"
             moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             if moments:
-                # The step counter lives on the CPU unless the optimizer is fused on an accelerator.
                 optimizer.state[parameter] = moments
     except (OSError, SafetensorError) as error:
         raise RunFailure("checkpoint_unreadable", f"The checkpoint {folder} cannot be read: {error}") from error

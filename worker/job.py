@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
@@ -22,7 +24,7 @@ from worker.policy.sources import resolve
 from worker.rewards.scoring import RewardScorer
 from worker.sampling_job import sample_groups
 from worker.settings import Settings
-from worker.spool import Refused, Spool, SpoolFull
+from worker.spool import Refused, Spool, SpoolFull, send
 from worker.tasks.loading import load_items
 from worker.trainer import Channels, Ending, Place, Trainer
 
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # A shutdown waits this long for a backend that is away; the spool keeps the rest for the next start.
 _DRAIN_ON_SHUTDOWN = 15.0
+_LOOK_FOR_SHUTDOWN = 0.5
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,49 @@ def run_claim(worker: Worker, claim: Claim) -> None:
     )
     exhausted = False
     with lease:
+        end: Finish | Fail | None = None
         try:
-            outcome = _work(worker, claim, lease, spool)
-            spool.append("finish", Finish(attempt=claim.attempt, outcome=outcome))
-        except (LeaseLost, SpoolFull) as error:
+            end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool))
+        except LeaseLost as error:
             log.warning("left run %s: %s", claim.run_id, error)
-        except Refused as error:
-            _tell_directly(worker.client, claim, f"The backend refused what the worker reported: {error}.")
         except Exception as error:  # noqa: BLE001 — the boundary between a run and the worker that survives it
             exhausted = _out_of_memory(error)
-            spool.append("fail", _failure(claim, error))
-        spool.drain(_DRAIN_ON_SHUTDOWN if worker.shutting_down() else None)
+            end = _failure(claim, error)
+        if end is None:
+            _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
+        else:
+            _tell_the_end(worker, claim, spool, end)
     spool.close()
     if exhausted:
         raise MemoryExhausted
+
+
+def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail) -> None:
+    """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent."""
+    kind = "finish" if isinstance(end, Finish) else "fail"
+    stored = True
+    try:
+        spool.append(kind, end)
+    except (Refused, SpoolFull, OSError) as error:
+        log.warning("run %s: the spool takes no more: %s", claim.run_id, error)
+        stored = False
+    _drain(spool, worker.shutting_down)
+    if spool.refusal is not None:
+        kind, end = "fail", _failure(claim, Refused(spool.refusal))
+    elif stored:
+        return
+    try:
+        send(worker.client, claim.run_id, kind, end)
+    except (ApiError, Unreachable) as error:
+        log.warning("could not tell how run %s ended: %s", claim.run_id, error)
+
+
+def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:
+    """Until all is sent: an absent backend is waited for, but not for long once the worker is told to end."""
+    while not spool.drain(_LOOK_FOR_SHUTDOWN):
+        if shutting_down():
+            spool.drain(_DRAIN_ON_SHUTDOWN)
+            return
 
 
 def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
@@ -190,7 +223,10 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
         log.warning("could not ask for samples: %s", error)
         return
     if claim is not None:
-        run_claim(worker, claim)
+        try:
+            run_claim(worker, claim)
+        except MemoryExhausted:
+            log.warning("run %s, a sample, did not fit beside the training", claim.run_id)
 
 
 def _failure(claim: Claim, error: Exception) -> Fail:
@@ -200,13 +236,19 @@ def _failure(claim: Claim, error: Exception) -> Fail:
         return Fail(
             attempt=claim.attempt, error=RunError(code=error.code, message=error.message, details=error.details)
         )
+    if isinstance(error, Refused):
+        message = f"The backend refused what the worker reported: {error}."
+        return Fail(attempt=claim.attempt, error=RunError(code="report_refused", message=message))
+    if isinstance(error, SpoolFull):
+        message = f"The backend was away for too long: {error}. Retry: the run goes on from its last checkpoint."
+        return Fail(attempt=claim.attempt, error=RunError(code="spool_full", message=message))
     if _out_of_memory(error):
         message = (
             "The device ran out of memory. Lower optimizer.micro_batch_tokens, sampling.group_size or "
             f"sampling.max_new_tokens, or turn on model.gradient_checkpointing. ({str(error).splitlines()[0]})"
         )
         return Fail(attempt=claim.attempt, error=RunError(code="out_of_memory", message=message, details=trace))
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if _disk_full(error):
         message = "The worker's disk is full. Free some space and retry: the run goes on from its last checkpoint."
         return Fail(attempt=claim.attempt, error=RunError(code="disk_full", message=message, details=trace))
     log.error("run %s crashed", claim.run_id, exc_info=error)
@@ -215,14 +257,14 @@ def _failure(claim: Claim, error: Exception) -> Fail:
 
 
 def _out_of_memory(error: Exception) -> bool:
+    # A CPU's allocator, Apple's and the CUDA driver say it in words only.
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        isinstance(error, RuntimeError)
+        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
     )
 
 
-def _tell_directly(client: Client, claim: Claim, message: str) -> None:
-    """Past the spool, which the backend does not take any more."""
-    try:
-        client.fail(claim.run_id, Fail(attempt=claim.attempt, error=RunError(code="report_refused", message=message)))
-    except (ApiError, Unreachable) as error:
-        log.warning("could not tell the backend: %s", error)
+def _disk_full(error: Exception) -> bool:
+    if isinstance(error, SafetensorError):  # it has no errno
+        return any(os.strerror(number) in str(error) for number in _NO_SPACE)
+    return isinstance(error, OSError) and error.errno in _NO_SPACE

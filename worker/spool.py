@@ -11,6 +11,7 @@ import os
 import random
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class Spool:
     """Messages of one attempt, in order.
 
     `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
+    `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent.
     """
 
     def __init__(
@@ -51,31 +53,43 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"run-{run_id}-attempt-{attempt}.jsonl"
         self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
-        self._file = self.path.open("ab")
+        self._file = self.path.open("w+b", buffering=0)
         self._changed = threading.Condition()
-        self._written = self._sent = 0
-        self._closing = False
+        self._waiting: deque[int] = deque()  # sizes of the records still to be sent, the first of which is at _begin
+        self._begin = self._end = 0
+        self._closing = self._over = False
         self.refusal: str | None = None
         self._thread = threading.Thread(target=self._ship, name=f"spool-{run_id}", daemon=True)
         self._thread.start()
 
     def append(self, kind: str, message: BaseModel) -> None:
-        """Store a message durably and let the thread send it. Raises SpoolFull and Refused."""
-        if self.refusal is not None:
-            raise Refused(self.refusal)
-        if self._file.tell() > self._cap:
-            raise SpoolFull(f"{self.path} holds {self._file.tell():,} bytes that the backend did not take")
-        self._file.write(_frame(kind, message))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Store a message durably and let the thread send it. Raises SpoolFull, Refused, and OSError (a full disk)."""
+        record = _frame(kind, message)
         with self._changed:
-            self._written += 1
+            if self.refusal is not None:
+                raise Refused(self.refusal)
+            if self._end - self._begin > self._cap:
+                raise SpoolFull(f"{self.path} holds {self._end - self._begin:,} bytes that the backend did not take")
+            self._write(record)
+            self._waiting.append(len(record))
+            self._end += len(record)
             self._changed.notify_all()
 
-    def drain(self, timeout: float | None = None) -> bool:
+    def _write(self, record: bytes) -> None:
+        """The whole record at the end of the file, or nothing: what comes after a torn one could not be read again."""
+        try:
+            written = 0
+            while written < len(record):
+                written += os.pwrite(self._file.fileno(), record[written:], self._end + written)
+            os.fsync(self._file.fileno())
+        except OSError:
+            os.ftruncate(self._file.fileno(), self._end)
+            raise
+
+    def drain(self, timeout: float) -> bool:
         """Wait until everything is sent (or will never be); False if the time ran out."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._sent >= self._written or not self._thread.is_alive(), timeout)
+            return self._changed.wait_for(lambda: self._over or not self._waiting, timeout)
 
     def close(self) -> None:
         """Stop sending; the file goes if nothing in it is left to send."""
@@ -84,26 +98,44 @@ class Spool:
             self._changed.notify_all()
         self._thread.join(timeout=_LONGEST_WAIT)
         self._file.close()
-        if self._sent >= self._written:
+        if not self._waiting:
             self.path.unlink(missing_ok=True)
 
     def _ship(self) -> None:
-        with self.path.open("rb") as file:
-            while True:
+        try:
+            while (record := self._next()) is not None:
+                taken = self._deliver(record)
                 with self._changed:
-                    self._changed.wait_for(lambda: self._sent < self._written or self._closing)
-                    if self._closing:
-                        return
-                if not self._deliver(file.readline()):
-                    return
-                with self._changed:
-                    self._sent += 1
+                    self._settle(taken)
                     self._changed.notify_all()
+                if not taken:
+                    return
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+
+    def _settle(self, taken: bool) -> None:
+        """After a record: it is off the list, or nothing on the list will be sent. Asked to close, leave the file alone."""
+        if taken:
+            self._begin += self._waiting.popleft()
+        elif not self._closing:
+            self._waiting.clear()
+        if not self._waiting and not self._closing:
+            os.ftruncate(self._file.fileno(), 0)
+            self._begin = self._end = 0
+
+    def _next(self) -> bytes | None:
+        """The first record that was not sent, as soon as there is one; None on closing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            return None if self._closing else os.pread(self._file.fileno(), self._waiting[0], self._begin)
 
     def _deliver(self, line: bytes) -> bool:
-        """Send one record, as often as it takes. False when nothing after it should be sent."""
+        """Send one record, as often as it takes. False when it will not be sent, or not by this process."""
         message = _parse(line)
         if message is None:
+            log.error("a record of %s was damaged on the disk and is left out", self.path)
             return True
         wait = 0.1
         while True:
@@ -114,9 +146,8 @@ class Spool:
             except ApiError as error:
                 if error.code == "lease_lost":
                     self._on_lost()
-                    self._sent = self._written  # another attempt is the truth now: this file has no reader left
                     return False
-                if error.status < 500 and error.status not in (408, 429):
+                if not _may_pass(error):
                     self.refusal = f"{error.code}: {error.message}"
                     log.warning("the backend refused a message: %s", self.refusal)
                     return False
@@ -129,6 +160,11 @@ class Spool:
             wait = min(_LONGEST_WAIT, wait * 2)
 
 
+def _may_pass(error: ApiError) -> bool:
+    """Whether the same message may be taken later: the backend is in trouble, or its operator mends the token."""
+    return error.status >= 500 or error.status in (401, 403, 408, 429)
+
+
 def send(client: Client, run_id: int, kind: str, message: BaseModel) -> None:
     """Send one message by its kind."""
     getattr(client, kind)(run_id, message)
@@ -137,7 +173,7 @@ def send(client: Client, run_id: int, kind: str, message: BaseModel) -> None:
 def recover(folder: Path, client: Client) -> None:
     """Send what an earlier process of this worker stored and did not get through; stale attempts are dropped.
 
-    Raises Unreachable while the backend is down: the files stay.
+    Raises Unreachable while the backend is down and ApiError while it is in trouble: the files stay.
     """
     for path in sorted(folder.glob("run-*-attempt-*.jsonl")):
         run_id = int(path.name.split("-")[1])
@@ -145,12 +181,14 @@ def recover(folder: Path, client: Client) -> None:
             for message in read(path):
                 send(client, run_id, *message)
         except ApiError as error:
+            if _may_pass(error):
+                raise
             log.info("dropped what was left of run %s: %s", run_id, error.message)
         path.unlink()
 
 
 def read(path: Path) -> Iterator[tuple[str, BaseModel]]:
-    """The whole records of a spool file, up to the first torn one."""
+    """The whole records of a spool file, up to the first that cannot be read."""
     with path.open("rb") as file:
         for line in file:
             message = _parse(line)
@@ -168,5 +206,8 @@ def _parse(line: bytes) -> tuple[str, BaseModel] | None:
     checksum, _, body = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
         return None
-    record = json.loads(body)
-    return record["kind"], _MESSAGES[record["kind"]].model_validate_json(record["body"])
+    try:
+        record = json.loads(body)
+        return record["kind"], _MESSAGES[record["kind"]].model_validate_json(record["body"])
+    except (ValueError, KeyError):  # whole, but another version's: it is worth no crash at every start
+        return None

@@ -1,8 +1,11 @@
 """The spool."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from full_disk import disk_of
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Report
@@ -18,8 +21,13 @@ class Wire(Client):
         super().__init__("http://127.0.0.1:1", "token")
         self.received: list[int] = []
         self.trouble: Exception | None = None
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     def report(self, run_id: int, report: Report) -> Accepted:
+        self.asked.set()
+        assert self.may_answer.wait(10)
         if self.trouble is not None:
             raise self.trouble
         self.received.append(report.seq)
@@ -71,19 +79,33 @@ def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_p
 
 def test_a_lost_lease_ends_the_sending_and_is_told(tmp_path: Path) -> None:
     wire, lost = Wire(), list[bool]()
-    wire.trouble = ApiError(409, "lease_lost", "another attempt runs")
     sending = spool(tmp_path, wire, lost=lost)
-    sending.append("report", REPORTS[0])
-    assert sending.drain(5)
+    assert ends_a_wait(sending, wire, ApiError(409, "lease_lost", "another attempt runs"))
     assert lost == [True]
+    sending.close()
+    assert not list(tmp_path.iterdir())
+
+
+def ends_a_wait(sending: Spool, wire: Wire, answer: ApiError) -> bool:
+    """Whether who already waits for all to be sent is woken at once by this answer."""
+    asked = threading.Event()
+    wire.asked, wire.may_answer, wire.trouble = asked, threading.Event(), answer
+    sending.append("report", REPORTS[0])
+    assert asked.wait(5)
+    began, woken = time.monotonic(), list[float]()
+    waiting = threading.Thread(target=lambda: woken.append(sending.drain(30) and time.monotonic() - began))
+    waiting.start()
+    while not sending._changed._waiters:  # type: ignore[attr-defined]
+        assert time.monotonic() < began + 5
+    wire.may_answer.set()
+    waiting.join()
+    return 0 < woken[0] < 20
 
 
 def test_a_refused_report_stops_the_run_instead_of_vanishing(tmp_path: Path) -> None:
     wire = Wire()
-    wire.trouble = ApiError(422, "invalid", "groups: too many")
     sending = spool(tmp_path, wire)
-    sending.append("report", REPORTS[0])
-    assert sending.drain(5)
+    assert ends_a_wait(sending, wire, ApiError(422, "invalid", "groups: too many"))
     with pytest.raises(Refused, match="groups: too many"):
         sending.append("report", REPORTS[1])
 
@@ -96,3 +118,44 @@ def test_a_full_spool_says_so(tmp_path: Path) -> None:
     with pytest.raises(SpoolFull, match="did not take"):
         sending.append("report", REPORTS[1])
     sending.close()
+
+
+def test_what_the_backend_took_does_not_fill_the_spool(tmp_path: Path) -> None:
+    wire = Wire()
+    sending = spool(tmp_path, wire, cap=100)
+    for _ in range(5):
+        sending.append("report", REPORTS[0])
+        assert sending.drain(5)
+    assert sending.path.stat().st_size == 0
+    sending.close()
+    assert wire.received == [0] * 5
+
+
+def test_a_record_that_the_disk_had_no_room_for_spoils_none_before_or_after_it(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    with disk_of(sending.path.stat().st_size + 10), pytest.raises(OSError, match="too large"):
+        sending.append("report", REPORTS[1])
+    sending.append("report", REPORTS[2])
+    assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0, 2]
+    wire.trouble = None
+    assert sending.drain(10)
+    sending.close()
+    assert wire.received == [0, 2]
+
+
+@pytest.mark.parametrize("status", [401, 503, 507])
+def test_a_backend_in_trouble_costs_nothing_of_what_an_earlier_process_left(tmp_path: Path, status: int) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    sending.close()
+    wire.trouble = ApiError(status, "trouble", "come back later")
+    with pytest.raises(ApiError):
+        recover(tmp_path, wire)
+    wire.trouble = None
+    recover(tmp_path, wire)
+    assert wire.received == [0]

@@ -1,0 +1,108 @@
+"""How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from full_disk import disk_of
+from pydantic import BaseModel
+from worker_models import tiny_policy
+
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.protocol import (
+    Accepted,
+    Claim,
+    Fail,
+    Finish,
+    Heartbeat,
+    HeartbeatReply,
+    Report,
+    Start,
+    WorkerInfo,
+)
+from worker import job
+from worker.checkpoint import TrainingState, save_checkpoint
+from worker.job import Worker, run_claim
+from worker.settings import Settings
+
+SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
+
+
+class Wire(Client):
+    """A client that keeps what it is told; reports can meet trouble."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1", "token")
+        self.told: list[BaseModel] = []
+        self.trouble: Exception | None = None
+
+    def heartbeat(self, run_id: int, beat: Heartbeat) -> HeartbeatReply:
+        return HeartbeatReply(requested="nothing", lease_seconds=30)
+
+    def start(self, run_id: int, start: Start) -> Accepted:
+        return self._take(start)
+
+    def report(self, run_id: int, report: Report) -> Accepted:
+        if self.trouble is not None:
+            raise self.trouble
+        return self._take(report)
+
+    def finish(self, run_id: int, finish: Finish) -> Accepted:
+        return self._take(finish)
+
+    def fail(self, run_id: int, fail: Fail) -> Accepted:
+        return self._take(fail)
+
+    def _take(self, message: BaseModel) -> Accepted:
+        self.told.append(message)
+        return Accepted()
+
+
+def claimed(config: dict[str, object]) -> Claim:
+    return Claim.model_validate({"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": 30})
+
+
+def worker(home: Path, wire: Wire, shutting_down: Callable[[], bool] = lambda: False) -> Worker:
+    settings = Settings.model_validate({"home": home})
+    info = WorkerInfo(name="one", device="CPU", store=f"{settings.checkpoints}#1")
+    return Worker(settings, info, wire, torch.device("cpu"), shutting_down)
+
+
+def test_a_refused_report_is_told_also_where_the_end_was_stored_behind_it(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = ApiError(422, "invalid", "groups: too many")
+    run_claim(worker(tmp_path, wire), claimed(SAMPLE))
+    ends = [message for message in wire.told if isinstance(message, Finish | Fail)]
+    assert [end.error.code for end in ends if isinstance(end, Fail)] == ["report_refused"]
+    assert len(ends) == 1
+
+
+def test_a_disk_that_cannot_even_hold_the_failure_does_not_hide_it(tmp_path: Path) -> None:
+    wire = Wire()
+    with disk_of(0):
+        run_claim(worker(tmp_path, wire), claimed(SAMPLE))
+    assert [message.error.code for message in wire.told if isinstance(message, Fail)] == ["disk_full"]
+
+
+def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_DRAIN_ON_SHUTDOWN", 0.1)
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    spool = tmp_path / "spool"
+    run_claim(
+        worker(tmp_path, wire, lambda: any(b"finish" in file.read_bytes() for file in spool.rglob("*.jsonl"))),
+        claimed(SAMPLE),
+    )
+    assert [file.name for file in spool.rglob("*.jsonl")] == ["run-7-attempt-1.jsonl"]
+
+
+def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_full(tmp_path: Path) -> None:
+    policy = tiny_policy(reference=False)
+    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
+        save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
+    assert not list((tmp_path / "run-7").iterdir())
+    assert job._failure(claimed(SAMPLE), caught.value).error.code == "disk_full"
