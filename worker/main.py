@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-import threading
+import time
 from pathlib import Path
 
 import transformers
@@ -21,6 +21,7 @@ from worker.spool import recover
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 1.0
+_TICK = 0.1
 _LONGEST_WAIT = 5.0
 
 
@@ -36,9 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     except FileNotFoundError:
         log.error("no token: give --token, set GROUPSCOPE_TOKEN, or point GROUPSCOPE_HOME at the backend's directory")  # noqa: TRY400
         return 2
-    stopping = threading.Event()
+    shutdown = Shutdown()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, shutdown.ask)
     store = store_name(settings.checkpoints)
     name, lock = take_name(settings.home.resolve(), store)
     with lock, Client(settings.backend_url, token) as client:
@@ -50,21 +51,31 @@ def main(arguments: list[str] | None = None) -> int:
             store=store,
             versions=versions(),
         )
-        worker = Worker(settings, info, client, device, stopping.is_set)
+        worker = Worker(settings, info, client, device, lambda: shutdown.asked)
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
-            _serve(worker, stopping)
+            _serve(worker)
         except MemoryExhausted:
             log.warning("out of memory: starting again with a clean process")
             os.execv(sys.executable, [sys.executable, "-m", "worker.main", *(arguments or sys.argv[1:])])  # noqa: S606
     return 0
 
 
-def _serve(worker: Worker, stopping: threading.Event) -> None:
+class Shutdown:
+    """Whether the process was told to end. A plain flag: an Event set by a signal can deadlock with a wait on it."""
+
+    asked = False
+
+    def ask(self, *_: object) -> None:
+        """The signal handler."""
+        self.asked = True
+
+
+def _serve(worker: Worker) -> None:
     """Claim and run until told to stop. A backend that is away is waited for."""
     wait, recovered = _IDLE_SECONDS, False
-    while not stopping.is_set():
+    while not worker.shutting_down():
         try:
             if not recovered:
                 recover(worker.spool_folder, worker.client)
@@ -80,7 +91,13 @@ def _serve(worker: Worker, stopping: threading.Event) -> None:
         if claim is not None:
             run_claim(worker, claim)
         else:
-            stopping.wait(wait)
+            _pause(worker, wait)
+
+
+def _pause(worker: Worker, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not worker.shutting_down() and time.monotonic() < deadline:
+        time.sleep(_TICK)
 
 
 def _settings(arguments: list[str]) -> Settings:

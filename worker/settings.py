@@ -1,6 +1,7 @@
 """The worker's settings: from GROUPSCOPE_* in the environment or `.env`, or from its command line."""
 
 import fcntl
+import os
 import secrets
 import socket
 from pathlib import Path
@@ -11,9 +12,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """What a worker needs to know before it can ask for work."""
+    """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
 
-    model_config = SettingsConfigDict(env_prefix="GROUPSCOPE_", env_file=".env", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="GROUPSCOPE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     home: Path = Field(Path(".groupscope"), description="Data directory: checkpoints, spool, converted models.")
     backend_url: str = Field("http://127.0.0.1:8000", description="Where the backend answers.")
@@ -45,11 +48,15 @@ def store_name(checkpoints: Path) -> str:
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
     label = checkpoints / "store-id"
-    try:
-        with label.open("x") as file:
-            file.write(secrets.token_hex(4))
-    except FileExistsError:
-        pass
+    if not label.exists():
+        partial = checkpoints / f".store-id.{secrets.token_hex(8)}.partial"
+        partial.write_text(secrets.token_hex(4))
+        try:
+            os.link(partial, label)  # whole at once: a worker that starts beside this one reads the same
+        except FileExistsError:
+            pass
+        finally:
+            partial.unlink()
     return f"{checkpoints}#{label.read_text().strip()}"
 
 
