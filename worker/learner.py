@@ -37,7 +37,8 @@ class _Sums:
     totals: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, values: Tensor) -> None:
-        self.totals[name] = self.totals.get(name, 0.0) + float(values.detach().double().sum())
+        # On the CPU: Apple's GPUs have no float64.
+        self.totals[name] = self.totals.get(name, 0.0) + float(values.detach().cpu().double().sum())
 
 
 class Learner:

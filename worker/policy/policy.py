@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import torch
 from peft import LoraConfig, LoraModel, PeftModel, get_peft_model
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -148,7 +149,7 @@ def load_policy(
     With `reference`, the source's weights are kept beside it. Raises RunFailure `model_unavailable`.
     """
     if config.lora is not None:
-        model: PreTrainedModel | PeftModel = _with_adapters(_causal_lm(source), config.lora, resume, seed)
+        model: PreTrainedModel | PeftModel = _with_adapters(source, config.lora, resume, seed)
         tokenizer = _tokenizer(source)
     else:
         start = source if resume is None else Pretrained(str(resume))
@@ -161,12 +162,18 @@ def load_policy(
     return policy
 
 
-def _with_adapters(base: PreTrainedModel, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
+def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
+    base = _causal_lm(source)
     if resume is not None:
         return PeftModel.from_pretrained(base, str(resume), is_trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
     settings = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules, lora_dropout=0.0, task_type="CAUSAL_LM"
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=lora.target_modules,
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+        revision=source.revision,  # of the base: whoever opens the adapter needs the same weights under it
     )
     try:
         return get_peft_model(base, settings)
@@ -206,8 +213,9 @@ def recomputing(model: torch.nn.Module) -> Iterator[None]:
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
     folder = Path(source.location)
     if (folder / "adapter_config.json").is_file():  # a checkpoint with adapters: they become part of the weights
-        base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
-        adapted = PeftModel.from_pretrained(_causal_lm(Pretrained(base)), str(folder))
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        base = Pretrained(settings["base_model_name_or_path"], settings.get("revision"))
+        adapted = PeftModel.from_pretrained(_causal_lm(base), str(folder))
         merged = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
         merged.name_or_path = source.location
         return merged
@@ -228,7 +236,7 @@ def _from_pretrained(
         return factory.from_pretrained(
             source.location, revision=source.revision or "main", trust_remote_code=False, **options
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RunFailure(
             "model_unavailable",
