@@ -118,7 +118,7 @@ class Report(Record):
     groups: list[GroupReport] = []
     trace: TraceFile | None = None
     logs: list[LogLine] = []
-    seconds: float | None = None  # wall time of the attempt so far, by a monotonic clock
+    seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 
 
 class CheckpointReport(Record):

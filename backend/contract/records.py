@@ -207,7 +207,7 @@ class TokenTrace(Record):
 
 
 class Checkpoint(Record):
-    """A saved state; `step` steps are done. `final` marks the finished run's."""
+    """A saved state; `step` steps are done."""
 
     run_id: int
     attempt: int

@@ -92,7 +92,7 @@ class _Wave:
         draws: Draws | None,
         logprob_temperature: float,
     ) -> None:
-        self.rows = rows  # unfinished ones, in the order of the batch's rows that `_alive` marks
+        self.rows = rows  # unfinished ones, in the order of the batch
         self._policy, self._decoding, self._draws = policy, decoding, draws
         self._temperature = logprob_temperature
         self._stop_ids = policy.stop_ids
