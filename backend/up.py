@@ -21,7 +21,7 @@ from backend.settings import Settings
 from backend.supervisor import Program, Supervisor
 
 BACKEND_PATIENCE, DASHBOARD_PATIENCE = 60.0, 60.0  # seconds: imports and migrations on a slow disk
-RELEASE = 20.0  # seconds that the worker has to put its run back into the queue
+RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
 
 
 class CannotStart(Exception):

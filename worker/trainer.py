@@ -67,6 +67,10 @@ class Place:
         return self.store / f"run-{self.run_id}" / f"step-{step}-attempt-{self.attempt}"
 
 
+class _Interrupted(Exception):
+    """The worker shuts down in the middle of a step whose weights have not been touched yet."""
+
+
 class Trainer:
     """Trains one policy for one attempt of one run."""
 
@@ -86,7 +90,14 @@ class Trainer:
         self._last_report_seconds = 0.0
 
     def run(self) -> Ending:
-        """Train to the end, or to the next step boundary after a request or a shutdown."""
+        """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
+        try:
+            return self._run()
+        except _Interrupted:  # the step is drawn again, exactly so, by whoever goes on
+            self._save_if_new()
+            return "released"
+
+    def _run(self) -> Ending:
         self._announce()
         for step in range(self._state.step, self._config.budget.steps):
             ending = self._asked_to_end()
@@ -238,6 +249,8 @@ class Trainer:
         self._channels.send("report", Report.model_validate(report))
 
     def _show(self, phase: str, done: int, total: int) -> None:
+        if phase not in ("update", "checkpoint") and self._channels.shutting_down():
+            raise _Interrupted
         self._channels.show(
             Progress(step=self._state.step, total_steps=self._config.budget.steps, phase=phase, done=done, total=total)
         )

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from backend.contract.config import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
-from backend.contract.records import GroupReport
+from backend.contract.records import GroupReport, Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -58,7 +58,14 @@ def configured(**changes: object) -> GrpoConfig:
 
 
 def train(
-    config: GrpoConfig, store: Path, witness: Witness, *, resume: Path | None = None, attempt: int = 1
+    config: GrpoConfig,
+    store: Path,
+    witness: Witness,
+    *,
+    resume: Path | None = None,
+    attempt: int = 1,
+    shown: list[Progress] | None = None,
+    shut_down_when: Callable[[], bool] = lambda: False,
 ) -> tuple[Ending, Policy]:
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     policy = load_policy(
@@ -67,10 +74,10 @@ def train(
     place = Place(1, attempt, store, "store", resume, "CPU", {})
     channels = Channels(
         send=witness.send,
-        show=lambda progress: None,
+        show=(shown if shown is not None else []).append,
         requested=lambda: witness.requested,  # type: ignore[return-value,arg-type]
         between_steps=lambda: None,
-        shutting_down=lambda: False,
+        shutting_down=shut_down_when,
     )
     with RewardScorer(config.rewards) as scorer:
         trainer = Trainer(config, policy, load_items(config.task, fetch_upload=lambda _: b""), scorer, place, channels)
@@ -219,3 +226,18 @@ def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path:
     ]
     assert moved
     assert sum(moved) > 0
+
+
+def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_path: Path) -> None:
+    witness, shown = Witness(), list[Progress]()
+    config = configured(budget={"steps": 6, "eval_every": 0, "checkpoint_every": 0})
+    ending, _ = train(
+        config, tmp_path, witness, shown=shown, shut_down_when=lambda: sum(p.step == 2 for p in shown) == 3
+    )
+    assert ending == "released"
+    assert (shown[-2].phase, shown[-1].phase) == ("rollout", "checkpoint")
+    assert [checkpoint.step for checkpoint in witness.checkpoints] == [2]
+    straight, resumed = Witness(), Witness()
+    train(config, tmp_path / "straight", straight)
+    train(config, tmp_path, resumed, resume=tmp_path / witness.checkpoints[-1].path, attempt=2)
+    assert history(resumed.steps[2]) == history(straight.steps[2])
