@@ -193,23 +193,13 @@ def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resum
 
 
 def _checkpoint_to_resume(store: Path, claim: Claim) -> Path | None:
-    """The newest checkpoint that is whole: the registered one, or, where that is damaged, one before it."""
-    if claim.resume is None:
-        return None
-    registered = store / claim.resume.path
-    if is_whole(registered, claim.resume.sha256):
-        return registered
-    log.warning("checkpoint %s is damaged or gone; looking for an earlier one", registered)
-    earlier = sorted(
-        (
-            (step, attempt, folder)
-            for folder in registered.parent.glob("step-*-attempt-*")
-            for step, attempt in [(int(folder.name.split("-")[1]), int(folder.name.split("-")[3]))]
-            if step < claim.resume.step
-        ),
-        reverse=True,
-    )
-    return next((folder for _, _, folder in earlier if is_whole(folder)), None)
+    """The newest checkpoint of the live history that is whole; of no other, however whole its files may be."""
+    for checkpoint in [claim.resume, *claim.earlier] if claim.resume else []:
+        folder = store / checkpoint.path
+        if is_whole(folder, checkpoint.sha256):
+            return folder
+        log.warning("checkpoint %s is damaged or gone; looking for an earlier one", folder)
+    return None
 
 
 def _serve_samples(worker: Worker, lease: Lease) -> None:

@@ -47,9 +47,9 @@ def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
     return next((row for row in live(tx, run_id) if row["step"] == step), None)
 
 
-def newest_in(tx: Connection, run_id: int, store: str) -> RowMapping | None:
-    """The live checkpoint with the most steps that lies in a store."""
-    return next((row for row in reversed(live(tx, run_id)) if row["store"] == store), None)
+def newest_in(tx: Connection, run_id: int, store: str) -> list[RowMapping]:
+    """The live checkpoints that lie in a store, the one with the most steps first."""
+    return [row for row in reversed(live(tx, run_id)) if row["store"] == store]
 
 
 def reference(row: RowMapping) -> p.CheckpointRef:

@@ -50,7 +50,8 @@ class Claim(Record):
     attempt: Attempt
     config: dict[str, Json]
     lease_seconds: float
-    resume: CheckpointRef | None = None  # this run's newest checkpoint in the worker's store
+    resume: CheckpointRef | None = None  # this run's newest live checkpoint in the worker's store
+    earlier: list[CheckpointRef] = []  # those before it, the newest first, should that one be damaged
     source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
 
 

@@ -55,7 +55,7 @@ def claim(
 
 
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
-    resume = checkpoints.newest_in(tx, row["id"], store)
+    saved = [checkpoints.reference(one) for one in checkpoints.newest_in(tx, row["id"], store)]
     named = checkpoint_of(row["config"]["model"]["source"])
     source = checkpoints.live_at(tx, *named) if named else None
     return p.Claim(
@@ -64,6 +64,7 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
         attempt=row["attempt"],
         config=row["config"],
         lease_seconds=ttl,
-        resume=checkpoints.reference(resume) if resume else None,
+        resume=saved[0] if saved else None,
+        earlier=saved[1:],
         source_checkpoint=checkpoints.reference(source) if source else None,
     )

@@ -12,6 +12,7 @@ from worker_models import tiny_policy
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import (
     Accepted,
+    CheckpointRef,
     Claim,
     Fail,
     Finish,
@@ -97,6 +98,29 @@ def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
         claimed(SAMPLE),
     )
     assert [file.name for file in spool.rglob("*.jsonl")] == ["run-7-attempt-1.jsonl"]
+
+
+def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_and_by_no_other(tmp_path: Path) -> None:
+    policy = tiny_policy(reference=False)
+    optimizer = torch.optim.AdamW(policy.parameters())
+    offered = []
+    for step, attempt in ((2, 1), (3, 1), (4, 2)):
+        state = TrainingState(step=step, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+        name = f"run-7/step-{step}-attempt-{attempt}"
+        sha256 = save_checkpoint(tmp_path / name, policy, optimizer, state).sha256
+        offered.append({"run_id": 7, "step": step, "store": "store", "path": name, "sha256": sha256})
+    # Attempt 2 began at 2: what attempt 1 saved at 3 is whole, and no part of the history any more.
+    claim = claimed(SAMPLE).model_copy(
+        update={
+            "resume": CheckpointRef.model_validate(offered[2]),
+            "earlier": [CheckpointRef.model_validate(offered[0])],
+        }
+    )
+    assert job._checkpoint_to_resume(tmp_path, claim) == tmp_path / "run-7/step-4-attempt-2"
+    (tmp_path / "run-7/step-4-attempt-2/state.json").write_text("{}")
+    assert job._checkpoint_to_resume(tmp_path, claim) == tmp_path / "run-7/step-2-attempt-1"
+    (tmp_path / "run-7/step-2-attempt-1/state.json").write_text("{}")
+    assert job._checkpoint_to_resume(tmp_path, claim) is None
 
 
 def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_full(tmp_path: Path) -> None:
