@@ -1,0 +1,44 @@
+"""Loading policies."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from backend.contract.model import Lora, Model
+from worker.errors import RunFailure
+from worker.policy import policy as loading
+from worker.policy.policy import load_policy
+from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+
+CPU = torch.device("cpu")
+
+
+def tiny() -> Pretrained:
+    return resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
+
+
+def test_an_adapter_is_opened_on_the_revision_that_it_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Pretrained(tiny().location, "v1")
+    load_policy(Model(lora=Lora(rank=2)), base, CPU).save(tmp_path)
+    asked = []
+    load = loading._from_pretrained
+
+    def watched(factory: type[AutoModelForCausalLM], source: Pretrained, **options: object) -> object:
+        asked.append(source)
+        return load(factory, source, **options)
+
+    monkeypatch.setattr(loading, "_from_pretrained", watched)
+    load_policy(Model(), Pretrained(str(tmp_path)), CPU)
+    assert asked[0] == base
+
+
+def test_weights_that_are_damaged_are_a_reason_that_a_person_understands(tmp_path: Path) -> None:
+    load_policy(Model(), tiny(), CPU).save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(RunFailure, match="cannot be loaded") as caught:
+        load_policy(Model(), Pretrained(str(tmp_path)), CPU)
+    assert caught.value.code == "model_unavailable"
