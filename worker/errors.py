@@ -1,4 +1,4 @@
-"""What ends a run: one root, whose fields are what the run's page shows."""
+"""What ends a run: a failure, whose fields are what the run's page shows, or the worker's shutdown."""
 
 
 class RunFailure(Exception):
@@ -11,3 +11,7 @@ class RunFailure(Exception):
     def __init__(self, code: str, message: str, details: str | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.details = code, message, details
+
+
+class Interrupted(Exception):
+    """The worker shuts down where nothing is lost by stopping: the weights are those of the last whole step."""

@@ -17,7 +17,7 @@ from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
 from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
 from backend.contract.records import Progress, RunError
 from worker.checkpoint import is_whole
-from worker.errors import RunFailure
+from worker.errors import Interrupted, RunFailure
 from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import resolve
@@ -72,6 +72,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         end: Finish | Fail | None = None
         try:
             end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool))
+        except Interrupted:
+            end = Finish(attempt=claim.attempt, outcome="released")
         except LeaseLost as error:
             log.warning("left run %s: %s", claim.run_id, error)
         except Exception as error:  # noqa: BLE001 — the boundary between a run and the worker that survives it
@@ -119,6 +121,10 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
         lease.check()
         lease.show(progress)
 
+    def show_or_leave(progress: Progress) -> None:
+        _leave_on_shutdown(worker)
+        show(progress)
+
     try:
         config = RUN_CONFIG.validate_python(claim.config)
     except ValidationError as error:
@@ -132,7 +138,7 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
         _announce(worker, claim, spool)
         show(Progress(total_steps=1, phase="loading the model"))
         policy = _load(worker, claim, config, resume=None)
-        spool.append("report", sample_groups(config, policy, claim.attempt, show))
+        spool.append("report", sample_groups(config, policy, claim.attempt, show_or_leave))
         return "finished"
     return _train(worker, claim, config, lease, spool, show)
 
@@ -143,6 +149,7 @@ def _train(
     steps = config.budget.steps
     show(Progress(total_steps=steps, phase="loading the task"))
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
+    _leave_on_shutdown(worker)
     show(Progress(total_steps=steps, phase="loading the model"))
     resume = _checkpoint_to_resume(worker.settings.checkpoints, claim)
     policy = _load(worker, claim, config, resume)
@@ -164,6 +171,11 @@ def _train(
     )
     with RewardScorer(config.rewards) as scorer:
         return Trainer(config, policy, items, scorer, place, channels).run()
+
+
+def _leave_on_shutdown(worker: Worker) -> None:
+    if worker.shutting_down():
+        raise Interrupted
 
 
 def _announce(worker: Worker, claim: Claim, spool: Spool) -> None:

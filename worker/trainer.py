@@ -17,11 +17,11 @@ from backend.contract.records import Progress, Requested
 from worker.algorithms.advantages import GroupStatistics, group_center, group_statistics, group_zscore
 from worker.checkpoint import (
     TrainingState,
-    is_whole,
     load_optimizer,
     load_state,
     save_checkpoint,
 )
+from worker.errors import Interrupted
 from worker.evaluation import evaluate
 from worker.group_records import finite, group_reports
 from worker.learner import Learner, Update
@@ -67,10 +67,6 @@ class Place:
         return self.store / f"run-{self.run_id}" / f"step-{step}-attempt-{self.attempt}"
 
 
-class _Interrupted(Exception):
-    """The worker shuts down in the middle of a step whose weights have not been touched yet."""
-
-
 class Trainer:
     """Trains one policy for one attempt of one run."""
 
@@ -84,6 +80,7 @@ class Trainer:
         if place.resume is not None:
             self._state = load_state(place.resume)
             load_optimizer(place.resume, policy, self._learner.optimizer)
+        self._saved_step = self._state.step  # of the newest checkpoint; at step 0 the model itself is one
         self._started = time.monotonic()
         self._seq = 0
         self._clock = _PhaseClock()
@@ -93,7 +90,7 @@ class Trainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         try:
             return self._run()
-        except _Interrupted:  # the step is drawn again, exactly so, by whoever goes on
+        except Interrupted:  # the step is drawn again, exactly so, by whoever goes on
             self._save_if_new()
             return "released"
 
@@ -250,7 +247,7 @@ class Trainer:
 
     def _show(self, phase: str, done: int, total: int) -> None:
         if phase not in ("update", "checkpoint") and self._channels.shutting_down():
-            raise _Interrupted
+            raise Interrupted
         self._channels.show(
             Progress(step=self._state.step, total_steps=self._config.budget.steps, phase=phase, done=done, total=total)
         )
@@ -271,14 +268,14 @@ class Trainer:
             self._save_if_new()
 
     def _save_if_new(self) -> None:
-        """Save the state, unless it is the very checkpoint that the attempt began with."""
-        folder = self._place.checkpoint(self._state.step)
-        resumed = self._place.resume is not None and load_state(self._place.resume).step == self._state.step
-        if self._state.step == 0 or resumed or is_whole(folder):
+        """Save the state, unless no step was done since the newest checkpoint."""
+        if self._state.step == self._saved_step:
             return
+        folder = self._place.checkpoint(self._state.step)
         self._show("checkpoint", 0, 1)
         state = replace(self._state, elapsed_seconds=self._state.elapsed_seconds + time.monotonic() - self._started)
         saved = save_checkpoint(folder, self._policy, self._learner.optimizer, state)
+        self._saved_step = self._state.step
         self._channels.send(
             "checkpoint",
             CheckpointReport(

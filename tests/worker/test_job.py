@@ -86,6 +86,14 @@ def test_a_disk_that_cannot_even_hold_the_failure_does_not_hide_it(tmp_path: Pat
     assert [message.error.code for message in wire.told if isinstance(message, Fail)] == ["disk_full"]
 
 
+def test_a_sample_in_progress_goes_back_to_the_queue_when_the_worker_is_told_to_end(tmp_path: Path) -> None:
+    wire = Wire()
+    begun: list[bool] = []
+    run_claim(worker(tmp_path, wire, lambda: len(begun) > 3 or begun.append(True) is not None), claimed(SAMPLE))
+    assert [message.outcome for message in wire.told if isinstance(message, Finish)] == ["released"]
+    assert not any(isinstance(message, Report) for message in wire.told)
+
+
 def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

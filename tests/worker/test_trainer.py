@@ -14,7 +14,7 @@ from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import GroupReport, Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.policy.policy import Policy, load_policy
-from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 from worker.rewards.scoring import RewardScorer
 from worker.tasks.loading import load_items
 from worker.trainer import Channels, Ending, Place, Trainer
@@ -93,8 +93,11 @@ def history(report: Report) -> object:
 
 @pytest.mark.parametrize(
     "variant",
-    [{}, {"model": {"lora": {"rank": 4, "alpha": 8}}}, {"algorithm": {"updates_per_batch": 2}}],
-    ids=["all weights", "adapters", "two updates a batch"],
+    [
+        pytest.param({}, id="all weights"),
+        pytest.param({"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
+        pytest.param({"algorithm": {"updates_per_batch": 2}}, id="two updates a batch", marks=pytest.mark.slow),
+    ],
 )
 def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:
     config = configured(**variant)
@@ -241,3 +244,14 @@ def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_
     train(config, tmp_path / "straight", straight)
     train(config, tmp_path, resumed, resume=tmp_path / witness.checkpoints[-1].path, attempt=2)
     assert history(resumed.steps[2]) == history(straight.steps[2])
+
+
+def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_replaced_and_told(tmp_path: Path) -> None:
+    budget = {"steps": 1, "eval_every": 0}
+    train(configured(budget=budget), tmp_path, Witness())
+    witness = Witness()
+    _, policy = train(configured(budget={**budget, "seed": 1}), tmp_path, witness)
+    [told] = witness.checkpoints
+    assert is_whole(tmp_path / told.path, told.sha256)
+    saved = load_policy(GrpoConfig().model, Pretrained(str(tmp_path / told.path / "model")), torch.device("cpu"))
+    assert weights_hash(saved) == weights_hash(policy)
