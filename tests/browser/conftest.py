@@ -1,0 +1,133 @@
+"""One set of real processes for all browser tests, and a Chromium that looks at them."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+import recorded
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from processes import Site
+
+from backend.contract.client import Client
+from backend.contract.protocol import Claim, Report
+from backend.contract.records import RunError
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")  # else Playwright's own
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE = 30_000  # milliseconds; a page takes well under one second, a loaded machine may not
+
+SCRIPT = "<script>alert('script')</script>"
+IMAGE = '<img src="http://evil.example/pixel.png" onerror="alert(\'image\')">'
+MARKDOWN = "![a beacon](http://evil.example/beacon.png) [a link](javascript:alert(1)) # heading"
+ESCAPES = "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07"
+HOSTILE = (SCRIPT, IMAGE, MARKDOWN, ESCAPES)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A backend and a dashboard, and runs that were recorded before any worker could take them."""
+
+    site: Site
+    url: str  # the dashboard's
+    live: tuple[int, Claim]
+    first: int
+    second: int
+    hostile: int
+    failed: int
+
+    @property
+    def client(self) -> Client:
+        return self.site.client
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Everything but a worker."""
+    site = Site(tmp_path_factory.mktemp("browser") / "home", lease_seconds=600.0)
+    try:
+        site.backend()
+        records = {
+            "first": _ended(site.client, "recorded one", group_size=4),
+            "second": _ended(site.client, "recorded two", group_size=8),
+            "hostile": _hostile(site.client),
+            "failed": _failed(site.client),
+        }
+        live = recorded.queue(site.client, "under way", budget={"steps": 40})
+        claim = recorded.train(site.client, live, steps=5, total=40, prompts=60, group_size=4)
+        yield Stack(site, site.dashboard(), (live, claim), **records)
+    finally:
+        site.close()
+
+
+@pytest.fixture(scope="session")
+def worker(stack: Stack) -> Callable[[], subprocess.Popen[bytes]]:
+    """Starts the one worker when it is first called."""
+    return cache(stack.site.worker)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """An installed Chromium, else Playwright's own."""
+    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=installed, args=list(ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, stack: Stack) -> Iterator[Callable[[str], Page]]:
+    """Opens an address of the dashboard in a browser context of its own, which nothing else has touched."""
+    opened: list[Page] = []
+
+    def open_(address: str) -> Page:
+        context = browser.new_context(viewport={"width": 1500, "height": 1000}, locale="en-GB")
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        opened.append(page)
+        page.goto(f"{stack.url}{address}")
+        return page
+
+    yield open_
+    for page in opened:
+        page.context.close()
+
+
+def _ended(client: Client, name: str, *, group_size: int) -> int:
+    run_id = recorded.queue(client, name, sampling={"group_size": group_size}, budget={"steps": 6})
+    claim = recorded.train(client, run_id, steps=6, total=6, prompts=3, group_size=group_size)
+    recorded.finish(client, run_id, claim)
+    return run_id
+
+
+def _hostile(client: Client) -> int:
+    run_id = recorded.queue(client, f"hostile {SCRIPT}")
+    claim = recorded.claim(client, run_id)
+    group = recorded.group_of(0, [1.0, 0.1, 0.0, 0.9], texts=HOSTILE, prompt=IMAGE)
+    client.report(run_id, Report(attempt=claim.attempt, seq=0, step=0, groups=[group], metrics={"reward": 0.5}))
+    recorded.finish(client, run_id, claim)
+    return run_id
+
+
+def _failed(client: Client) -> int:
+    run_id = recorded.queue(client, "cannot work")
+    claim = recorded.claim(client, run_id)
+    error = RunError(
+        code="reward_errors",
+        message="30 of 128 completions (23 %) could not be scored by 'exact'.",
+        details="Traceback: the verifier gave up",
+    )
+    recorded.fail(client, run_id, claim, error)
+    return run_id

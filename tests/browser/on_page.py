@@ -1,0 +1,89 @@
+"""What a person reads off a page, as a test reads it: cards, tables, charts."""
+
+import re
+from dataclasses import dataclass
+
+from playwright.sync_api import Locator, Page, expect
+
+ROW, HEADER = 36, 36  # pixels of the table of groups
+
+
+@dataclass(frozen=True)
+class Card:
+    """The head of a completion's card."""
+
+    mark: str  # best, worst or nothing
+    reward: str
+    advantage: str
+
+
+def settled(page: Page) -> None:
+    """Wait until the server has nothing more to send for what was last done."""
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+
+
+def field(page: Page, label: str, within: str = "body") -> Locator:
+    """A field of the form; while the page is drawn anew the old one lingers, marked as stale."""
+    fresh = page.locator(f"{within} [data-testid='stElementContainer'][data-stale='false']")
+    return fresh.get_by_label(label, exact=True)
+
+
+def fill(page: Page, label: str, value: str, within: str = "body") -> None:
+    """Type into a field of the form and leave it; what depends on it is up to date afterwards."""
+    field(page, label, within).fill(value)
+    field(page, label, within).press("Enter")
+    settled(page)
+    expect(field(page, label, within)).to_have_value(value)
+
+
+def open_section(page: Page, name: str) -> None:
+    """Unfold a section of the form."""
+    page.locator(f".st-key-section-{name} summary").click()
+
+
+def cards(page: Page, count: int) -> list[Card]:
+    """The cards of a group's page, in their order."""
+    heads = page.locator("[class*='st-key-card-']")
+    expect(heads).to_have_count(count)
+    expect(page.get_by_title("advantage", exact=True)).to_have_count(count)
+    return [_card(text) for text in heads.all_inner_texts()]
+
+
+def _card(text: str) -> Card:
+    head = re.match(r"\s*\d+(?: · (best|worst))?\s+reward ([\d.−]+)\s+A ([+−\d.]+)", text)
+    assert head is not None, text
+    return Card(head[1] or "", head[2], head[3])
+
+
+def value(shown: str) -> float:
+    """The number that a text shows."""
+    return float(shown.replace("−", "-"))
+
+
+def precision(shown: str) -> float:
+    """Half a unit of a shown number's last digit."""
+    return 0.5 * 10.0 ** -len(shown.partition(".")[2]) + 1e-9
+
+
+def rows(page: Page, header: str) -> list[list[str]]:
+    """The cells of the table that has a column of this name, where it is in sight."""
+    table = page.locator("canvas table").filter(has=page.locator("th", has_text=re.compile(rf"^{header}$")))
+    expect(table).to_have_count(1)
+    cells = [row.locator("td").all_text_contents() for row in table.locator("tbody tr").all()]
+    return [row for row in cells if row]
+
+
+def click_row(page: Page, table: str, row: int) -> None:
+    """Click into the prompt of a row of the table of groups."""
+    grid = page.locator(f".st-key-{table} .dvn-scroller")
+    grid.click(position={"x": 140, "y": HEADER + ROW * row + ROW // 2})
+
+
+def lines(chart: Locator) -> Locator:
+    """The lines of a chart; each says of which series it is in its label."""
+    return chart.locator("svg.marks .mark-line path[aria-label]")
+
+
+def points(line: Locator) -> int:
+    """How many points a line has."""
+    return len(re.findall(r"[ML]", line.get_attribute("d") or ""))

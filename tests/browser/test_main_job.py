@@ -1,0 +1,137 @@
+"""The main job, as a person does it: fill in the form, watch the run, read its groups, clone it, compare both."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import fmean, pstdev
+
+import pytest
+from conftest import Stack
+from on_page import cards, click_row, field, fill, lines, open_section, points, precision, rows, settled, value
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+STEPS = 20
+
+
+def id_in(page: Page, path: str) -> int:
+    """The run or group that the page's address names."""
+    page.wait_for_url(re.compile(rf"/{path}\?(.*&)?id=\d+"))
+    found = re.search(r"[?&]id=(\d+)", page.url)
+    assert found is not None
+    return int(found[1])
+
+
+def start(page: Page) -> int:
+    """Press the button; the new run's number."""
+    button = page.get_by_role("button", name="Start run")
+    expect(button).to_be_enabled()
+    button.click()
+    return id_in(page, "run")
+
+
+@contextmanager
+def standing_still(worker: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A small model's steps are over before anybody has looked: the worker waits while the test does."""
+    worker.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        worker.send_signal(signal.SIGCONT)
+
+
+def watch_it_train(page: Page, stack: Stack, run_id: int, worker: subprocess.Popen[bytes]) -> None:
+    """Queued, running, finished, on a page that nobody reloads; its charts grow."""
+    header, chart = page.locator(".st-key-run-title"), page.locator(".st-key-panel-reward")
+    page.evaluate("window.never_reloaded = true")
+    for reached in (2, 8):
+        stack.site.wait_for_step(run_id, reached)
+        with standing_still(worker):
+            expect(header).to_contain_text("running")
+            expect(page.get_by_test_id("stMetric").filter(has_text="Step")).to_contain_text(f"of {STEPS}")
+            page.wait_for_function(
+                "([line, steps]) => document.querySelector(line)?.getAttribute('d').match(/[ML]/g).length >= steps",
+                arg=[".st-key-panel-reward svg.marks .mark-line path[aria-label]", reached],
+            )
+            assert points(lines(chart).first) < STEPS
+    expect(header).to_contain_text("finished")
+    expect(page.get_by_text(f"{STEPS} of {STEPS}")).to_be_visible()
+    assert page.evaluate("window.never_reloaded")
+
+
+def open_a_live_group(page: Page, run_id: int) -> int:
+    """From the run's page to a group of the last step but one."""
+    page.get_by_role("tab", name="Groups").click()
+    expect(page.get_by_text(re.compile(rf"^Step {STEPS - 1} ·"))).to_be_visible()
+    page.locator(".st-key-step-back button").first.click()
+    expect(page.get_by_text(re.compile(rf"^Step {STEPS - 2} ·"))).to_be_visible()
+    settled(page)
+    states = [row[2] for row in rows(page, "best ends with")]
+    assert len(states) == 4
+    click_row(page, f"groups-{run_id}", states.index("live"))
+    return id_in(page, "group")
+
+
+def check_the_arithmetic(page: Page, stack: Stack, group_id: int) -> None:
+    """What the cards show follows from the rewards that they show, and is what was stored."""
+    stored = stack.client.group(group_id).completions
+    shown = cards(page, len(stored))
+    rewards = [value(card.reward) for card in shown]
+    mean, std = fmean(rewards), pstdev(rewards)
+    assert std > 0
+    for card, reward, completion in zip(shown, rewards, stored, strict=True):
+        recomputed = (reward - mean) / (std + 1e-8)
+        assert value(card.advantage) == pytest.approx(recomputed, abs=precision(card.advantage))
+        assert completion.reward == pytest.approx(reward, abs=1e-9)
+        assert completion.advantage == pytest.approx(recomputed, abs=1e-6)
+        assert card.advantage.startswith("+" if recomputed > 0 else "−")
+    marked = {card.mark: value(card.reward) for card in shown if card.mark}
+    assert marked == {"best": max(rewards), "worst": min(rewards)}
+
+
+def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_both(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    page = open_page("/")
+    page.get_by_role("button", name="New run").click()
+    for recipe, max_new_tokens in (("smollm2-arithmetic", "24"), ("grpo", "48")):
+        page.locator(f".st-key-recipe-{recipe} button").first.click()
+        expect(field(page, "Max new tokens")).to_have_value(max_new_tokens)
+    for label, number in (("Prompts per step", 4), ("Group size", 4), ("Steps", STEPS)):
+        fill(page, label, str(number))
+    open_section(page, "budget")
+    fill(page, "Evaluation items", "8")
+    fill(page, "Name", "groups of four", ".st-key-preflight")
+    expect(page.locator(".st-key-preflight")).to_contain_text("4 prompts × 4 completions = 16 a step")
+    first = start(page)
+    expect(page.locator(".st-key-run-title")).to_contain_text("queued")
+    watch_it_train(page, stack, first, worker())
+
+    group_id = open_a_live_group(page, first)
+    check_the_arithmetic(page, stack, group_id)
+
+    page.get_by_role("link", name=f"Run #{first}").click()
+    page.get_by_role("link", name="Clone").click()
+    expect(page.get_by_text(f"Filled from run {first}")).to_be_visible()
+    expect(field(page, "Group size")).to_have_value("4")
+    fill(page, "Group size", "8")
+    fill(page, "Name", "groups of eight", ".st-key-preflight")
+    second = start(page)
+    expect(page.locator(".st-key-run-title")).to_contain_text("finished")
+    assert stack.client.run(second).parent_id == first
+
+    page.get_by_role("link", name="Runs", exact=True).click()
+    for run_id in (first, second):
+        page.locator(f".st-key-pick-{run_id} label").click()
+    page.get_by_role("link", name="Compare 2 selected").click()
+    labels = [f"groups of four #{first}", f"groups of eight #{second}"]
+    reward = page.locator(".st-key-compare-0")
+    for label in labels:
+        curve = lines(reward).and_(page.locator(f"[aria-label*='{label}']")).first
+        expect(curve).to_be_attached()
+        assert points(curve) == STEPS
+    page.get_by_text("What they differ in").scroll_into_view_if_needed()
+    assert rows(page, "field") == [["sampling.group_size", "4", "8"]]
