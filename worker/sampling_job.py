@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -11,11 +12,13 @@ from backend.contract.records import Progress
 from worker.algorithms.advantages import group_statistics, group_zscore
 from worker.group_records import group_reports
 from worker.policy.policy import Policy
+from worker.rewards.numeric import number
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import sample
-from worker.tasks.items import Item, digest
+from worker.tasks.items import Item
+from worker.tasks.single_prompt import prompt_item
 from worker.trainer import samples_of
 
 
@@ -46,14 +49,6 @@ def sample_groups(config: SampleConfig, policy: Policy, attempt: int, show: Call
 
 
 def _item(config: SampleConfig, prompt: str) -> Item:
-    messages = None
-    if config.prompt_format == "chat":
-        system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
-        messages = (*system, {"role": "user", "content": prompt})
-    return Item(
-        id=f"sample:{digest(prompt)}",
-        question=prompt,
-        messages=messages,
-        answer=config.answer,
-        verifier={"kind": "numeric"},
-    )
+    """The prompt with its answer, compared as a number where it is one: the task that would know is not asked."""
+    is_number = config.answer is not None and number(config.answer) is not None
+    return replace(prompt_item(config, prompt, config.answer), verifier={"kind": "numeric" if is_number else "exact"})

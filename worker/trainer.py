@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -25,6 +24,7 @@ from worker.errors import Interrupted
 from worker.evaluation import evaluate
 from worker.group_records import finite, group_reports
 from worker.learner import Learner, Update
+from worker.phase_clock import PhaseClock
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
@@ -83,7 +83,7 @@ class Trainer:
         self._saved_step = self._state.step  # of the newest checkpoint; at step 0 the model itself is one
         self._started = time.monotonic()
         self._seq = 0
-        self._clock = _PhaseClock()
+        self._clock = PhaseClock()
         self._last_report_seconds = 0.0
 
     def run(self) -> Ending:
@@ -102,7 +102,7 @@ class Trainer:
                 self._save_if_new()
                 return ending
             self._evaluate_if_due(step)
-            self._clock = _PhaseClock()
+            self._clock = PhaseClock()
             rollout = self._sample(step)
             scores = self._score(rollout)
             rewards_P_G, statistics, advantages_P_G = self._advantages(scores)
@@ -300,34 +300,3 @@ def samples_of(rollout: Rollout) -> list[Sample]:
         )
         for row, completion in enumerate(rollout.completions_R)
     ]
-
-
-class _PhaseClock:
-    """Seconds of each phase of a step, by a monotonic clock."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.add(name, time.monotonic() - began)
-
-    def add(self, name: str, seconds: float) -> None:
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
-
-    def move(self, source: str, target: str, seconds: float) -> None:
-        self.add(source, -seconds)
-        self.add(target, seconds)
-
-    def metrics(self, tokens: int) -> dict[str, float]:
-        """`time/<phase>`, `step_time`, and the sampled tokens per second of rollout."""
-        total = time.monotonic() - self._began
-        rollout = self._seconds.get("rollout", 0.0)
-        return {
-            **{f"time/{name}": seconds for name, seconds in self._seconds.items()},
-            "step_time": total,
-            "tokens_per_second": tokens / rollout if rollout > 0 else float("nan"),
-        }

@@ -86,6 +86,15 @@ def test_a_disk_that_cannot_even_hold_the_failure_does_not_hide_it(tmp_path: Pat
     assert [message.error.code for message in wire.told if isinstance(message, Fail)] == ["disk_full"]
 
 
+@pytest.mark.parametrize("answer", ["14", "fourteen"])
+def test_a_sample_is_scored_whether_its_answer_is_a_number_or_a_text(tmp_path: Path, answer: str) -> None:
+    wire = Wire()
+    run_claim(worker(tmp_path, wire), claimed({**SAMPLE, "answer": answer, "rewards": {}}))
+    [report] = [message for message in wire.told if isinstance(message, Report)]
+    assert report.groups[0].completions[0].reward is not None
+    assert isinstance(wire.told[-1], Finish)
+
+
 def test_a_sample_in_progress_goes_back_to_the_queue_when_the_worker_is_told_to_end(tmp_path: Path) -> None:
     wire = Wire()
     begun: list[bool] = []
