@@ -23,7 +23,7 @@ class Settings(BaseSettings):
     token: str | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
-        2 * 2**30, ge=2**20, description="The run ends when so much waits for an absent backend."
+        2 * 2**30, ge=2**20, description="The run fails when so much waits for an absent backend."
     )
 
     @property
