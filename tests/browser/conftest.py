@@ -93,11 +93,11 @@ def open_page(browser: Browser, stack: Stack) -> Iterator[Callable[[str], Page]]
     opened: list[Page] = []
 
     def open_(address: str) -> Page:
-        context = browser.new_context(viewport={"width": 1500, "height": 1000}, locale="en-GB")
+        context = browser.new_context(base_url=stack.url, viewport={"width": 1500, "height": 1000}, locale="en-GB")
         context.set_default_timeout(PATIENCE)
         page = context.new_page()
         opened.append(page)
-        page.goto(f"{stack.url}{address}")
+        page.goto(address)
         return page
 
     yield open_

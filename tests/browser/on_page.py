@@ -65,12 +65,14 @@ def precision(shown: str) -> float:
     return 0.5 * 10.0 ** -len(shown.partition(".")[2]) + 1e-9
 
 
-def rows(page: Page, header: str) -> list[list[str]]:
-    """The cells of the table that has a column of this name, where it is in sight."""
+def rows(page: Page, header: str, count: int | None = None) -> list[list[str]]:
+    """The cells in sight of the table that has a column of this name, once it has so many rows."""
     table = page.locator("canvas table").filter(has=page.locator("th", has_text=re.compile(rf"^{header}$")))
     expect(table).to_have_count(1)
-    cells = [row.locator("td").all_text_contents() for row in table.locator("tbody tr").all()]
-    return [row for row in cells if row]
+    lines = table.locator("tbody tr:has(td)")
+    if count is not None:
+        expect(lines).to_have_count(count)
+    return [line.locator("td").all_text_contents() for line in lines.all()]
 
 
 def click_row(page: Page, table: str, row: int) -> None:

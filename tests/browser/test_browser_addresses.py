@@ -1,0 +1,63 @@
+"""Every view has an address that somebody else can open."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from conftest import Stack
+from on_page import field, lines, rows
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], Page], stack: Stack) -> None:
+    run_id = stack.first
+    seen = {
+        "Groups": re.compile("^Step 5 ·"),
+        "Configuration": re.compile("3 prompts|16 prompts"),
+        "Log": re.compile("Model loaded"),
+        "Checkpoints": re.compile("No checkpoint yet"),
+    }
+    page = open_page(f"/run?id={run_id}")
+    expect(lines(page.locator(".st-key-panel-reward")).first).to_be_attached()
+    for tab, words in seen.items():
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_text(words).first).to_be_visible()
+        page.wait_for_url(re.compile(f"tab={tab.lower()}"))
+        again = open_page(page.url)
+        expect(again.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        expect(again.get_by_text(words).first).to_be_visible()
+
+
+def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    page = open_page(f"/run?id={stack.first}&tab=groups")
+    page.locator(".st-key-step-back button").first.click()
+    expect(page.get_by_text(re.compile("^Step 4 ·"))).to_be_visible()
+    page.locator(".st-key-show").get_by_text("live", exact=True).click()
+    page.wait_for_url(re.compile("show=live"))
+    live = stack.client.groups(stack.first, step=4, state="live").items
+    assert 0 < len(live) < 3
+    shown = rows(page, "best ends with", len(live))
+    again = open_page(page.url)
+    expect(again.get_by_text(re.compile("^Step 4 ·"))).to_be_visible()
+    assert rows(again, "best ends with", len(live)) == shown
+    group = stack.client.groups(stack.first, step=4).items[0]
+    opened = open_page(f"/group?id={group.id}")
+    expect(opened.get_by_text(group.prompt, exact=True)).to_be_visible()
+    opened.get_by_role("button", name="Next").first.click()
+    expect(opened.get_by_text("Group 2 of 3")).to_be_visible()
+    expect(open_page(opened.url).get_by_text("Group 2 of 3")).to_be_visible()
+
+
+def test_a_comparison_and_a_clone_reopen_from_their_addresses(open_page: Callable[[str], Page], stack: Stack) -> None:
+    page = open_page(f"/compare?runs={stack.first},{stack.second}&x=samples")
+    for name in ("recorded one", "recorded two"):
+        expect(page.locator(f".st-key-compare-0 path[aria-label*='{name}']").first).to_be_attached()
+    expect(page.locator(".st-key-x [aria-checked='true']")).to_have_text("samples")
+    clone = open_page(f"/new-run?clone={stack.first}")
+    expect(clone.get_by_text(f"Filled from run {stack.first}")).to_be_visible()
+    expect(field(clone, "Group size")).to_have_value("4")
+    expect(field(clone, "Steps")).to_have_value("6")

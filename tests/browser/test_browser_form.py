@@ -1,0 +1,29 @@
+"""The form in a browser: what cannot work is refused where it stands, with the numbers and the way out."""
+
+from collections.abc import Callable
+
+import pytest
+from on_page import field, fill, open_section
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_bad_configuration_is_refused_at_its_field_with_the_numbers_and_a_way_out(
+    open_page: Callable[[str], Page],
+) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    start = page.get_by_role("button", name="Start run")
+    expect(start).to_be_enabled()
+    fill(page, "Steps", "5")
+    expect(start).to_be_disabled()
+    expect(page.get_by_text("One error is to be mended first")).to_be_visible()
+    section = page.locator(".st-key-section-optimizer")
+    expect(section).to_contain_text("1 to mend")
+    open_section(page, "optimizer")
+    at_its_field = page.get_by_test_id("stColumn").filter(has=page.get_by_label("Warmup steps", exact=True)).last
+    expect(at_its_field).to_contain_text("warm-up of 10 steps is longer than the run of 5; shorten it")
+    at_its_field.get_by_role("button", name="Set warmup steps to 0").click()
+    expect(field(page, "Warmup steps")).to_have_value("0")
+    expect(start).to_be_enabled()
+    expect(section).not_to_contain_text("to mend")

@@ -1,0 +1,51 @@
+"""A run that goes on beneath somebody who reads."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import recorded
+from conftest import Stack
+from on_page import rows, settled
+from playwright.sync_api import Page, expect
+
+from backend.contract.protocol import Report
+
+pytestmark = pytest.mark.slow
+
+
+def scrolled(page: Page) -> list[float]:
+    """How far the page and the table of groups are scrolled."""
+    found: list[float] = page.evaluate(
+        "['[data-testid=stMain]', '.dvn-scroller'].map(part => document.querySelector(part).scrollTop)"
+    )
+    return found
+
+
+def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], stack: Stack) -> None:
+    run_id, claim = stack.live
+    reported = stack.client.steps(run_id)[-1].step
+    page = open_page(f"/run?id={run_id}&tab=groups")
+    page.set_viewport_size({"width": 1500, "height": 700})
+    expect(page.get_by_text(re.compile(rf"^Step {reported} ·"))).to_be_visible()
+    for step in (reported - 1, reported - 2):
+        page.locator(".st-key-step-back button").first.click()
+        expect(page.get_by_text(re.compile(rf"^Step {step} ·"))).to_be_visible()
+    settled(page)
+    table = page.locator(f".st-key-groups-{run_id}")
+    table.hover()
+    page.mouse.wheel(0, 400)
+    page.wait_for_function("document.querySelector('.dvn-scroller')?.scrollTop > 0")
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop = 150")
+    place, read = scrolled(page), rows(page, "best ends with")
+    assert min(place) > 0
+
+    for later in range(reported + 1, reported + 4):
+        groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0]) for index in range(60)]
+        report = Report(attempt=claim.attempt, seq=later + 1, step=later, groups=groups, metrics={"reward": 0.9})
+        stack.client.report(run_id, report)
+        expect(page.get_by_role("slider", name="Step")).to_have_attribute("max", str(later))
+    assert scrolled(page) == place
+    assert rows(page, "best ends with") == read
+    assert f"step={reported - 2}" in page.url
+    expect(page.get_by_text(re.compile(rf"^Step {reported - 2} ·"))).to_be_visible()

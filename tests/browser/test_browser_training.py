@@ -1,0 +1,46 @@
+"""What a worker trained, looked at in a browser: a checkpoint that is tried, groups that taught nothing."""
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from conftest import Stack
+from on_page import cards, field
+from playwright.sync_api import Page, expect
+from processes import tiny_run
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_person_tries_a_checkpoint_on_a_prompt(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    run = stack.client.create_run(tiny_run(2))
+    assert stack.site.wait_for_end(run.id).status == "finished"
+    page = open_page(f"/run?id={run.id}&tab=checkpoints")
+    field(page, "Prompt").fill("Calculate 2 + 2 x 6")
+    field(page, "Reference answer").fill("14")
+    field(page, "Completions").fill("3")
+    page.get_by_role("button", name="Sample").click()
+    shown = cards(page, 3)
+    assert all(0 <= float(card.reward) <= 1 for card in shown)
+    page.wait_for_url(re.compile(r"sample=\d+"))
+    assert cards(open_page(page.url), 3) == shown
+
+
+def test_the_notebooks_run_says_why_most_of_its_groups_are_dead(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    recipe = next(card for card in stack.client.catalog().recipes if card.id == "grpo-notebook")
+    small = {"model": {"source": "builtin:tiny-arithmetic"}, "budget": {"steps": 3, "eval_every": 0}}
+    run = stack.client.create_run(recipe.config | small)
+    assert stack.site.wait_for_end(run.id).status == "finished"
+    page = open_page(f"/run?id={run.id}&tab=groups")
+    expect(page.get_by_text(re.compile(r"^Step 2 · 2 groups: 2 dead"))).to_be_visible()
+    why = page.get_by_text(re.compile("2 of 2 groups are dead"))
+    expect(why).to_contain_text("every advantage is 0 and they teach nothing")
+    expect(why).to_contain_text(re.compile(r"p\^G \+ \(1 − p\)\^G = .* is dead by chance alone"))
+    expect(why).to_contain_text("With G = 8 it would be")
