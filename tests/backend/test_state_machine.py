@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from acting import GRPO, group
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,6 +23,9 @@ from backend.runs import commands, creation, store
 from backend.settings import Settings
 from backend.telemetry import groups, metrics, reports
 from backend.telemetry.summary import recomputed
+
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
 
 TTL = 30.0
 BODY = r.RunCreate(config=RUN_CONFIG.validate_python(GRPO))

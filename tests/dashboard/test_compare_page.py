@@ -10,6 +10,9 @@ from streamlit.testing.v1 import AppTest
 from backend.contract.base import Json
 from dashboard.components.config_difference import differences, flatten
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 
 

@@ -16,6 +16,9 @@ from dashboard.form import paths
 from dashboard.form.draft import Draft
 from dashboard.session import SCRIPTS
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., AppTest]
 Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] | Toggle
 DEFAULT = GrpoConfig().model_dump(mode="json")

@@ -12,6 +12,9 @@ from backend.contract import protocol as p
 from backend.contract.records import RunError
 from dashboard.components.model_text import marked, one_line, unturned
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 SCRIPT, IMAGE, MATHS, COLOUR = "<script>alert(1)</script>", "![x](http://evil.example/x.png)", "$x^2$", ":red[alarm]"
 HOSTILE = f"{SCRIPT} {IMAGE} {MATHS} {COLOUR} \x1b[31mred\x1b[0m \u202etxet desrever\u202c\n# heading"
 PLAIN = {"code", "text", "dataframe", "arrow_data_frame", "text_area", "multiselect"}

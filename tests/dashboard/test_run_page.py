@@ -10,6 +10,9 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.records import GroupReport, Progress, RunError
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., AppTest]
 
 

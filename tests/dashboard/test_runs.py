@@ -14,6 +14,9 @@ from backend.contract.records import Run, RunError, RunUpdate
 from dashboard.listing.filters import ROWS
 from dashboard.listing.sparkline import sparkline
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., AppTest]
 DEFAULT = GrpoConfig().model_dump(mode="json")
 WORKER = p.WorkerInfo(name="one", device="CPU", store="/store")

@@ -70,9 +70,10 @@ def sample(
             for g in range(group_size)
         ]
         generation = _Wave(policy, wave, rows, group_size, decoding, draws, logprob_temperature or decoding.temperature)
-        while generation.rows:
-            generation.advance()
-            on_progress(done + len(rows) - len(generation.rows))
+        with policy.sampling():  # entered once: autocast keeps its copies of the weights until it is left
+            while generation.rows:
+                generation.advance()
+                on_progress(done + len(rows) - len(generation.rows))
         done += len(rows)
     for completion in completions:
         completion.text = policy.decode(completion.ids)

@@ -18,6 +18,9 @@ from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, 
 from worker.rewards.scoring import RewardContractError, RewardErrors, RewardProcessError, RewardScorer, Sample, Scores
 from worker.tasks.items import Item
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
 ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
 TIME_LIMIT = 0.5

@@ -9,6 +9,9 @@ from worker.tasks.gym_generator import Refused, check, generate
 from worker.tasks.items import Item, Items, TaskError
 from worker.tasks.loading import load_items
 
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 
 def load(dataset: str, size: int = 40, **params: int) -> Items:
     return load_items(
