@@ -105,15 +105,17 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     fill(page, "Evaluation items", "8")
     fill(page, "Name", "groups of four", ".st-key-preflight")
     expect(page.locator(".st-key-preflight")).to_contain_text("4 prompts × 4 completions = 16 a step")
-    first = start(page)
-    expect(page.locator(".st-key-run-title")).to_contain_text("queued")
-    watch_it_train(page, stack, first, worker())
+    trainer = worker()
+    with standing_still(trainer):
+        first = start(page)
+        expect(page.locator(".st-key-run-title")).to_contain_text("queued")
+    watch_it_train(page, stack, first, trainer)
 
     group_id = open_a_live_group(page, first)
     check_the_arithmetic(page, stack, group_id)
 
     page.get_by_role("link", name=f"Run #{first}").click()
-    page.get_by_role("link", name="Clone").click()
+    page.get_by_role("link", name="Clone", exact=True).first.click()
     expect(page.get_by_text(f"Filled from run {first}")).to_be_visible()
     expect(field(page, "Group size")).to_have_value("4")
     fill(page, "Group size", "8")
