@@ -83,7 +83,7 @@ async def _sweep_forever(services: Services) -> None:
         await asyncio.sleep(services.settings.sweep_seconds)
         try:
             await run_in_threadpool(sweep_once, services)
-        except Exception:
+        except Exception:  # the boundary of a task that must outlive any one failure
             log.exception("the sweep failed; it is tried again")
 
 
