@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.client import Client
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import CompletionData, GroupReport, Progress, RewardScore, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws

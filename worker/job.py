@@ -13,9 +13,11 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
 from backend.contract.records import Progress, RunError
+from backend.contract.sample import SampleConfig
 from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
 from worker.lease import Lease, LeaseLost

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from worker.algorithms import kl, ratios, surrogates
 from worker.algorithms.aggregation import token_weights
 from worker.errors import RunFailure

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from backend.contract.config import SampleConfig
 from backend.contract.protocol import Report
 from backend.contract.records import Progress
+from backend.contract.sample import SampleConfig
 from worker.algorithms.advantages import group_statistics, group_zscore
 from worker.group_records import group_reports
 from worker.policy.policy import Policy

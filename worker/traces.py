@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from backend.contract.config import Telemetry
 from backend.contract.protocol import TraceFile
+from backend.contract.training import Telemetry
 from worker.micro_batches import TokenRecord
 from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start
 from backend.contract.records import Progress, Requested
 from worker.algorithms.advantages import GroupStatistics, group_center, group_statistics, group_zscore

@@ -4,9 +4,10 @@ from functools import cache
 from importlib.metadata import version
 
 from backend.catalog.models import CARDS
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Catalog
+from backend.contract.sample import SampleConfig
 
 
 @cache

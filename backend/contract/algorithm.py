@@ -4,54 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from backend.contract.advantage import Advantage, GroupZscore
 from backend.contract.base import Frozen, Misfit
-
-Epsilon = Annotated[float, Field(ge=0, le=100)]
-
-
-class GroupZscore(Frozen):
-    """(r − group mean) / (group std + eps): DeepSeekMath's group-relative advantage."""
-
-    kind: Literal["group_zscore"] = "group_zscore"
-    std: Literal["population", "sample"] = Field(
-        "population", description="population divides by G (the notebook's code), sample by G − 1 (its table, TRL)."
-    )
-    eps: Annotated[float, Field(gt=0, le=1)] = Field(1e-8, description="Added to the std.")
-
-
-class GroupCenter(Frozen):
-    """r − group mean (Dr. GRPO): no division, so that easy and hard prompts are not pushed harder than others."""
-
-    kind: Literal["group_center"] = "group_center"
-
-
-class Clip(Frozen):
-    """−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A): PPO's and GRPO's clipped surrogate."""
-
-    kind: Literal["clip"] = "clip"
-    epsilon_low: Epsilon = Field(0.2, description="The ratio is clipped below 1 − this.")
-    epsilon_high: Epsilon = Field(0.2, description="The ratio is clipped above 1 + this.")
-    delta: Annotated[float, Field(gt=1, le=1000)] | None = Field(
-        None, description="A cap on the unclipped ratio too, which bounds the loss of discouraged tokens."
-    )
-
-    @model_validator(mode="after")
-    def _room(self) -> "Clip":
-        if self.epsilon_low > 1:
-            raise Misfit(
-                f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1",
-                "epsilon_low",
-                {"epsilon_low": 1},
-            )
-        if self.delta is not None and self.delta <= 1 + self.epsilon_high:
-            raise Misfit(f"delta ({self.delta}) must be above 1 + epsilon_high ({1 + self.epsilon_high})", "delta")
-        return self
-
-
-class PolicyGradient(Frozen):
-    """−A·log p (VPG, REINFORCE): no ratio, no clipping."""
-
-    kind: Literal["policy_gradient"] = "policy_gradient"
+from backend.contract.surrogate import Clip, Surrogate
 
 
 class Kl(Frozen):
@@ -63,38 +18,58 @@ class Kl(Frozen):
     estimator: Literal["k1", "k2", "k3"] = Field(
         "k3", description="k1: lp − ref. k2: ½(lp − ref)². k3: exp(ref − lp) − (ref − lp) − 1, never negative."
     )
-    reference: Literal["initial", "old"] = Field(
-        "initial", description="initial: the weights at step 0. old: the policy that sampled the batch (the notebook)."
+    placement: Literal["loss", "reward"] = Field(
+        "loss",
+        description="loss: a term of every token's loss (GRPO). reward: taken off the reward before the advantage (PPO, RLOO).",
     )
+    reference: Literal["initial", "old", "synced"] = Field(
+        "initial",
+        description="initial: the weights at step 0. old: the policy that sampled the batch (the notebook). synced: a copy "
+        "of the policy, renewed every sync_every steps.",
+    )
+    sync_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        50, description="Steps between two copies of a synced reference."
+    )
+
+    @model_validator(mode="after")
+    def _penalises_something(self) -> "Kl":
+        if self.placement == "reward" and self.reference == "old":
+            raise Misfit(
+                "a penalty in the reward compares the sampling policy with the reference, and reference old is that policy "
+                "itself: it would always be 0; compare with initial, or put the penalty in the loss",
+                "reference",
+                {"reference": "initial"},
+            )
+        return self
 
 
 class Algorithm(Frozen):
     """The loss, axis by axis."""
 
-    advantage: Annotated[GroupZscore | GroupCenter, Field(discriminator="kind")] = Field(
-        default_factory=GroupZscore, description="How a reward becomes an advantage."
-    )
-    surrogate: Annotated[Clip | PolicyGradient, Field(discriminator="kind")] = Field(
-        default_factory=Clip, description="What is minimised for each token."
-    )
+    advantage: Advantage = Field(default_factory=GroupZscore, description="How a reward becomes an advantage.")
+    surrogate: Surrogate = Field(default_factory=Clip, description="What is minimised for each token.")
     ratio: Literal["token", "sequence_mean", "sequence_product"] = Field(
         "token",
         description="Probability ratio new / old: per token (DeepSeekMath), its geometric mean over the completion (GSPO), or "
         "of the whole completion (the notebook's formula).",
     )
     kl: Kl = Field(default_factory=Kl, description="The penalty for leaving the reference.")
-    aggregation: Literal["sequence_mean", "token_mean", "constant"] = Field(
-        "sequence_mean",
-        description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
-        "constant: divided by completions × max new tokens (Dr. GRPO).",
+    aggregation: Literal["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"] = (
+        Field(
+            "sequence_mean",
+            description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
+            "constant: divided by completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum "
+            "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means (the "
+            "group-wise guide's text and code).",
+        )
     )
-    logprobs: Literal["tempered", "plain"] = Field(
+    logprobs: Literal["tempered", "plain", "renormalized"] = Field(
         "tempered",
-        description="tempered: log-probs of the temperature-scaled distribution that was sampled. plain: at temperature 1, as "
-        "the notebook computes them.",
+        description="tempered: log-probs of the temperature-scaled distribution over all tokens. plain: at temperature 1, as "
+        "the notebook computes them. renormalized: over the tokens that top-k and top-p had left when it was sampled.",
     )
     entropy_bonus: Annotated[float, Field(ge=0, le=10)] = Field(
-        0.0, description="Weight of the entropy that is added to the objective."
+        0.0, description="Weight of the entropy that is added to the objective (PPO's c2)."
     )
     updates_per_batch: Annotated[int, Field(ge=1, le=64)] = Field(
         1,
@@ -103,3 +78,53 @@ class Algorithm(Frozen):
     truncated_completions: Literal["keep", "mask"] = Field(
         "keep", description="Whether completions cut at the token limit are trained on, or only scored."
     )
+    dead_groups: Literal["keep", "resample"] = Field(
+        "keep",
+        description="keep: groups with equal rewards stay in the batch. resample: they are replaced by groups of further "
+        "prompts until the batch is full of live ones (DAPO's dynamic sampling).",
+    )
+    resample_rounds: Annotated[int, Field(ge=1, le=64)] = Field(
+        4, description="How often dead groups are replaced in one step; those of the last round stay."
+    )
+
+    @model_validator(mode="after")
+    def _surrogate_fits(self) -> "Algorithm":
+        kind = self.surrogate.kind
+        if kind in ("policy_gradient", "dpo") and self.ratio != "token":
+            raise Misfit(f"{kind} uses no ratio, so {self.ratio} would change nothing", "ratio", {"ratio": "token"})
+        if kind == "vespo" and self.ratio != "sequence_product":
+            raise Misfit(
+                f"vespo weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}",
+                "ratio",
+                {"ratio": "sequence_product"},
+            )
+        if kind == "dpo" and self.advantage.kind != "best_worst":
+            raise Misfit(
+                f"dpo compares the best completion of a group with its worst; its advantage is best_worst, not {self.advantage.kind}",
+                "advantage",
+                {"advantage": {"kind": "best_worst"}},
+            )
+        if kind == "dpo" and self.aggregation != "group_sum":
+            raise Misfit(
+                f"dpo has one loss for each group, averaged over prompts: its aggregation is group_sum, not {self.aggregation}",
+                "aggregation",
+                {"aggregation": "group_sum"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _advantage_fits(self) -> "Algorithm":
+        if self.advantage.kind == "gae" and self.ratio != "token":
+            raise Misfit(
+                f"gae gives each token an advantage of its own, and {self.ratio} gives the completion one ratio; use token",
+                "ratio",
+                {"ratio": "token"},
+            )
+        if self.advantage.kind == "normalize_then_sum" and self.kl.placement == "reward" and self.kl.beta > 0:
+            raise Misfit(
+                "normalize_then_sum normalises each reward function by itself, and a KL penalty in the reward is none of them; "
+                "put the penalty in the loss",
+                "kl.placement",
+                {"kl.placement": "loss"},
+            )
+        return self

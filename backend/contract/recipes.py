@@ -1,11 +1,13 @@
 """Recipes: named starting points. Each is nothing but a choice along the axes, with its source."""
 
-from backend.contract.algorithm import Algorithm, GroupZscore, Kl
-from backend.contract.config import Budget, GrpoConfig, Optimizer, Sampling
+from backend.contract.advantage import GroupZscore
+from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.records import RecipeCard
 from backend.contract.reward import Correctness, Rewards
 from backend.contract.task import Arithmetic, SinglePrompt
+from backend.contract.training import Budget, Optimizer, Sampling
 
 SMOLLM2 = "builtin:smollm2-135m-instruct"
 QUICKSTART = "grpo"

@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from backend.checkpoints import store as checkpoints
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Message
+from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts

@@ -5,8 +5,9 @@ from difflib import get_close_matches
 
 from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
 from backend.contract.base import Json
-from backend.contract.config import GrpoConfig, Optimizer
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Message
+from backend.contract.training import Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
 

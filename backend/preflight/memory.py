@@ -5,8 +5,10 @@ adds parts that are not all alive at the same moment.
 """
 
 from backend.catalog.models import ModelShape
-from backend.contract.config import Decoding, GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
+from backend.contract.sample import SampleConfig
+from backend.contract.training import Decoding
 
 FLOAT32 = 4
 ADAMW_STATES = 2  # first and second moment

@@ -6,8 +6,10 @@ from pydantic import ValidationError
 
 from backend.catalog.models import SHAPES
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import MemoryEstimate, Message, Preflight
+from backend.contract.sample import SampleConfig
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_groups, run_time

@@ -7,8 +7,9 @@ from sqlalchemy import Connection
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
+from backend.contract.sample import SampleConfig
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
 from backend.runs import store

@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
+from backend.contract.sample import SampleConfig
 from backend.errors import Invalid
 from backend.field_errors import FieldError, field_errors
 

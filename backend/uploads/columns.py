@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
+from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 from backend.errors import Invalid
 from backend.field_errors import FieldError

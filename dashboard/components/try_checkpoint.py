@@ -4,8 +4,8 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.config import SampleConfig
 from backend.contract.records import TERMINAL, Checkpoint, Run
+from backend.contract.sample import SampleConfig
 from dashboard.components.completion_card import draw_cards
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import number_at, text_at

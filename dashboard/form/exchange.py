@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Record
 from dashboard.form.written import dump

@@ -7,7 +7,8 @@ from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
 from backend.contract.client import Client
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
+from backend.contract.sample import SampleConfig
 
 GRPO: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 SAMPLE: dict[str, Json] = SampleConfig(prompts=["2 + 2"]).model_dump(mode="json")

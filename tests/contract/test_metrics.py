@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 
-from backend.contract.config import Budget, GrpoConfig, Sampling, Telemetry
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.protocol import Report
+from backend.contract.training import Budget, Sampling, Telemetry
 from worker.policy.policy import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rewards.scoring import RewardScorer

@@ -5,9 +5,11 @@ import json
 import pytest
 import yaml
 
-from backend.contract.config import RUN_CONFIG, GrpoConfig, SampleConfig
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import QUICKSTART, RECIPES
 from backend.contract.records import RecipeCard
+from backend.contract.sample import SampleConfig
 
 EACH = pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as s
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import RecipeCard
 from dashboard.form import paths

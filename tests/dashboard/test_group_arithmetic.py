@@ -3,7 +3,7 @@
 import pytest
 
 from backend.contract.base import Json
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import CompletionRecord, Group, RewardScore
 from dashboard.components.group_arithmetic import (
     estimator,

@@ -8,7 +8,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Run, RunError, RunUpdate
 from dashboard.listing.filters import ROWS

@@ -6,7 +6,7 @@ from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 
 OpenPage = Callable[..., AppTest]
 

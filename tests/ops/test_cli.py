@@ -11,7 +11,7 @@ from serving import TOKEN, Backend
 from typer.testing import CliRunner, Result
 
 from backend.cli import app
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 
 COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export")
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 from worker_models import random_policy, roll_out, tiny_policy
 
-from backend.contract.algorithm import Algorithm, Clip, Kl, PolicyGradient
-from backend.contract.config import GrpoConfig, Optimizer, Sampling
+from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.grpo import GrpoConfig
+from backend.contract.surrogate import Clip, PolicyGradient
+from backend.contract.training import Optimizer, Sampling
 from worker.errors import RunFailure
 from worker.learner import Learner
 from worker.micro_batches import micro_batch_rows

@@ -5,7 +5,8 @@ import torch
 from transformers import LlamaConfig, MambaConfig, MistralConfig
 from worker_models import CPU, random_policy, roll_out, tiny_policy
 
-from backend.contract.config import GrpoConfig, Sampling
+from backend.contract.grpo import GrpoConfig
+from backend.contract.training import Sampling
 from worker.policy.logprobs import TokenBatch, can_share_prompts, completion_logprobs
 from worker.policy.policy import Policy
 

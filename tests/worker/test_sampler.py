@@ -5,7 +5,8 @@ import pytest
 import torch
 from worker_models import items, random_policy, roll_out, tiny_policy
 
-from backend.contract.config import Decoding, GrpoConfig, Sampling
+from backend.contract.grpo import GrpoConfig
+from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
 from worker.rollout import sampler
 from worker.rollout.choice import choose, truncate

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import GroupReport, Progress
 from worker.checkpoint import is_whole, weights_hash

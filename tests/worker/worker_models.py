@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from backend.contract.config import Decoding, GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.task import Arithmetic
+from backend.contract.training import Decoding
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout.draws import Draws

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from backend.contract.config import Decoding
+from backend.contract.training import Decoding
 
 # The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
 _BELOW_ONE = 1 - 2.0**-22

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from backend.contract.config import Decoding
+from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose

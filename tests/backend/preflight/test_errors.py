@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Message, Preflight
 from backend.preflight.preflight import parse
 

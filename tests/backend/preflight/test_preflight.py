@@ -8,9 +8,10 @@ from safetensors import safe_open
 
 import worker.models
 from backend.catalog.models import SHAPES, TINY_ARITHMETIC
-from backend.contract.config import GrpoConfig, SampleConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.records import Message, Preflight
+from backend.contract.sample import SampleConfig
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.memory import training_parts
 from backend.preflight.preflight import preflight

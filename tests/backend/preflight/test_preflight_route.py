@@ -6,7 +6,7 @@ import pytest
 from serving import Backend
 
 from backend.contract import protocol as p
-from backend.contract.config import GrpoConfig
+from backend.contract.grpo import GrpoConfig
 
 WORKER = p.WorkerInfo(name="one", device="CPU, 2 threads", memory_bytes=2**34, store="/store")
 

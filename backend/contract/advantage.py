@@ -1,0 +1,107 @@
+"""How a reward becomes an advantage: one model for each estimator, with its own settings."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backend.contract.base import Frozen
+
+Eps = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class GroupZscore(Frozen):
+    """(r − group mean) / (group std + eps): DeepSeekMath's group-relative advantage."""
+
+    kind: Literal["group_zscore"] = "group_zscore"
+    std: Literal["population", "sample"] = Field(
+        "population", description="population divides by G (the notebook's code), sample by G − 1 (its table, TRL)."
+    )
+    eps: Eps = Field(1e-8, description="Added to the std.")
+
+
+class GroupCenter(Frozen):
+    """r − group mean (Dr. GRPO): no division, so that easy and hard prompts are not pushed harder than others."""
+
+    kind: Literal["group_center"] = "group_center"
+
+
+class BatchStd(Frozen):
+    """(r − group mean) / (std of the whole batch + eps): no group is pushed harder because its rewards lie close."""
+
+    kind: Literal["batch_std"] = "batch_std"
+    eps: Eps = Field(1e-4, description="Added to the std, which is Bessel's.")
+
+
+class Softmax(Frozen):
+    """softmax(r) within the group (the group-wise guide): weights that add up to 1, none of them negative."""
+
+    kind: Literal["softmax"] = "softmax"
+
+
+class LeaveOneOut(Frozen):
+    """r − mean of the group's other rewards (RLOO)."""
+
+    kind: Literal["leave_one_out"] = "leave_one_out"
+
+
+class BatchBaseline(Frozen):
+    """r − mean of the whole batch (REINFORCE with a baseline)."""
+
+    kind: Literal["batch_baseline"] = "batch_baseline"
+
+
+class NoBaseline(Frozen):
+    """r itself (the vanilla policy gradient)."""
+
+    kind: Literal["none"] = "none"
+
+
+class NormalizeThenSum(Frozen):
+    """Each reward function z-scored in the group, then weighted and added up, then z-scored over the batch (GDPO)."""
+
+    kind: Literal["normalize_then_sum"] = "normalize_then_sum"
+    eps: Eps = Field(1e-4, description="Added to each std; they are Bessel's.")
+
+
+class BestWorst(Frozen):
+    """+1 for the group's best completion, −1 for its worst, 0 for the others: a preference pair made online."""
+
+    kind: Literal["best_worst"] = "best_worst"
+
+
+class Gae(Frozen):
+    """Generalised advantage estimation with a learned value head (PPO): one advantage for each token."""
+
+    kind: Literal["gae"] = "gae"
+    gamma: Share = Field(1.0, description="Discount of the next token's value.")
+    lam: Share = Field(
+        0.95, description="λ: 0 is the one-step TD error (low variance, biased), 1 is Monte Carlo (unbiased)."
+    )
+    normalize: bool = Field(True, description="Z-score the advantages over the batch's tokens, as PPO's code bases do.")
+    value_coefficient: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.1, description="Weight of the value loss (PPO's c1); it also trains the layers below the value head."
+    )
+    value_learning_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        1e-3, description="Learning rate of the value head, which starts at 0."
+    )
+
+
+Advantage = Annotated[
+    GroupZscore
+    | GroupCenter
+    | BatchStd
+    | Softmax
+    | LeaveOneOut
+    | BatchBaseline
+    | NoBaseline
+    | NormalizeThenSum
+    | BestWorst
+    | Gae,
+    Field(discriminator="kind"),
+]
+
+GROUP_RELATIVE = frozenset(
+    {"group_zscore", "group_center", "batch_std", "softmax", "leave_one_out", "normalize_then_sum", "best_worst"}
+)
+"""The estimators that compare a completion with its siblings, and so need two of them."""

@@ -1,0 +1,98 @@
+"""A run that trains a policy on groups, and the rules across its parts."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.contract.advantage import GROUP_RELATIVE
+from backend.contract.algorithm import Algorithm
+from backend.contract.base import Frozen, Misfit
+from backend.contract.model import Model
+from backend.contract.reward import Rewards
+from backend.contract.task import Arithmetic, Task
+from backend.contract.training import Budget, Optimizer, Sampling, Telemetry
+
+MAX_COMPLETIONS_PER_STEP = 65_536
+
+
+class GrpoConfig(Frozen):
+    """A run that trains a policy on groups."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["grpo"] = "grpo"
+    recipe: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")] | None = Field(
+        None, description="The recipe that this configuration started from; a label, nothing more."
+    )
+    model: Model = Field(default_factory=Model)
+    task: Task = Field(default_factory=Arithmetic)
+    rewards: Rewards = Field(default_factory=Rewards)
+    sampling: Sampling = Field(default_factory=Sampling)
+    algorithm: Algorithm = Field(default_factory=Algorithm)
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    budget: Budget = Field(default_factory=Budget)
+    telemetry: Telemetry = Field(default_factory=Telemetry)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "GrpoConfig":
+        sampling, budget = self.sampling, self.budget
+        if sampling.completions_per_step > MAX_COMPLETIONS_PER_STEP:
+            raise Misfit(
+                f"{sampling.prompts_per_step} prompts × {sampling.group_size} completions are "
+                f"{sampling.completions_per_step:,} completions a step; at most {MAX_COMPLETIONS_PER_STEP:,} fit: lower one",
+                "sampling.prompts_per_step",
+                {"sampling.prompts_per_step": MAX_COMPLETIONS_PER_STEP // sampling.group_size},
+            )
+        if self.optimizer.warmup_steps > budget.steps:
+            raise Misfit(
+                f"warm-up of {self.optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it",
+                "optimizer.warmup_steps",
+                {"optimizer.warmup_steps": budget.steps // 10},
+            )
+        if self.optimizer.micro_batch_tokens <= sampling.max_new_tokens:
+            raise Misfit(
+                f"a micro-batch of {self.optimizer.micro_batch_tokens} tokens cannot hold one completion of "
+                f"{sampling.max_new_tokens} and its prompt; raise micro_batch_tokens above {sampling.max_new_tokens}",
+                "optimizer.micro_batch_tokens",
+                {"optimizer.micro_batch_tokens": 4 * sampling.max_new_tokens},
+            )
+        if self.task.kind == "dataset" and self.task.held_out == 0 and budget.eval_every:
+            raise Misfit(
+                f"evaluation every {budget.eval_every} steps needs held-out items, and held_out is 0; "
+                "raise held_out or set eval_every to 0",
+                "task.held_out",
+                {"task.held_out": 0.1},
+            )
+        self._groups_are_large_enough()
+        self._truncation_is_known()
+        needs_answer = [f.name for f in self.rewards.functions if f.kind == "correctness"]
+        if self.task.kind == "dataset" and self.task.answer_column is None and needs_answer:
+            raise Misfit(
+                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
+                "task.answer_column",
+            )
+        return self
+
+    def _groups_are_large_enough(self) -> None:
+        size, advantage = self.sampling.group_size, self.algorithm.advantage.kind
+        if size < 2 and (advantage in GROUP_RELATIVE or self.algorithm.dead_groups == "resample"):
+            why = advantage if advantage in GROUP_RELATIVE else "dead_groups resample"
+            raise Misfit(
+                f"{why} compares a completion with its siblings, and a group of {size} has none; use at least 2",
+                "sampling.group_size",
+                {"sampling.group_size": 8},
+            )
+        if advantage == "normalize_then_sum" and self.rewards.gates:
+            raise Misfit(
+                "normalize_then_sum normalises each reward function by itself, and a gate decides over their sum; remove the gates",
+                "rewards.gates",
+                {"rewards.gates": []},
+            )
+
+    def _truncation_is_known(self) -> None:
+        sampling = self.sampling
+        if self.algorithm.logprobs == "renormalized" and not sampling.top_k and sampling.top_p == 1:
+            raise Misfit(
+                "renormalized log-probs are over what top-k and top-p left, and both are off (top_k 0, top_p 1); use tempered",
+                "algorithm.logprobs",
+                {"algorithm.logprobs": "tempered"},
+            )

@@ -1,0 +1,76 @@
+"""What is minimised for each token: one model for each surrogate loss, with its own settings."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.contract.base import Frozen, Misfit
+
+Epsilon = Annotated[float, Field(ge=0, le=100)]
+Positive = Annotated[float, Field(gt=0, le=100)]
+
+
+class Clip(Frozen):
+    """−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A): PPO's and GRPO's clipped surrogate."""
+
+    kind: Literal["clip"] = "clip"
+    epsilon_low: Epsilon = Field(0.2, description="The ratio is clipped below 1 − this.")
+    epsilon_high: Epsilon = Field(0.2, description="The ratio is clipped above 1 + this.")
+    delta: Annotated[float, Field(gt=1, le=1000)] | None = Field(
+        None, description="A cap on the unclipped ratio too, which bounds the loss of discouraged tokens."
+    )
+
+    @model_validator(mode="after")
+    def _room(self) -> "Clip":
+        if self.epsilon_low > 1:
+            raise Misfit(
+                f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1",
+                "epsilon_low",
+                {"epsilon_low": 1},
+            )
+        if self.delta is not None and self.delta <= 1 + self.epsilon_high:
+            raise Misfit(f"delta ({self.delta}) must be above 1 + epsilon_high ({1 + self.epsilon_high})", "delta")
+        return self
+
+
+class PolicyGradient(Frozen):
+    """−A·log p (VPG, REINFORCE): no ratio, no clipping. With softmax weights as A: the guide's weighted likelihood."""
+
+    kind: Literal["policy_gradient"] = "policy_gradient"
+
+
+class Cispo(Frozen):
+    """−min(r, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
+
+    kind: Literal["cispo"] = "cispo"
+    cap: Positive = Field(
+        5.0, description="The largest weight: TRL's epsilon_high (default 0.2); in verl's terms it is 1 + ε."
+    )
+
+
+class Sapo(Frozen):
+    """−sigmoid(τ(r − 1))·4/τ·A (SAPO): the clip's edge as a smooth gate."""
+
+    kind: Literal["sapo"] = "sapo"
+    tau_positive: Positive = Field(1.0, description="τ where A is above 0; higher is a sharper gate.")
+    tau_negative: Positive = Field(1.05, description="τ elsewhere.")
+
+
+class Vespo(Frozen):
+    """−φ(w)·A·log p, φ(w) = e^λ w^k e^(−λw) without gradient, w the whole completion's ratio (VESPO)."""
+
+    kind: Literal["vespo"] = "vespo"
+    k_positive: Positive = Field(2.0, description="k where A is not below 0.")
+    lambda_positive: Positive = Field(3.0, description="λ where A is not below 0.")
+    k_negative: Positive = Field(3.0, description="k where A is below 0.")
+    lambda_negative: Positive = Field(2.0, description="λ where A is below 0.")
+
+
+class Dpo(Frozen):
+    """−log σ(β[(lp_w − ref_w) − (lp_l − ref_l)]) on the group's best (w) and worst (l) completion."""
+
+    kind: Literal["dpo"] = "dpo"
+    beta: Positive = Field(0.1, description="How hard a pair pulls before its margin satisfies it; not the KL's β.")
+
+
+Surrogate = Annotated[Clip | PolicyGradient | Cispo | Sapo | Vespo | Dpo, Field(discriminator="kind")]

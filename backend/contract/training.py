@@ -1,0 +1,107 @@
+"""What every kind of training shares: how completions are drawn, how weights are stepped, how long, what is kept."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backend.contract.base import CleanText, Frozen
+
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Decoding(Frozen):
+    """How a completion is drawn from the model."""
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(
+        48, description="Completions are cut here (truncated)."
+    )
+    temperature: Annotated[float, Field(ge=0.01, le=10)] = Field(
+        1.0, description="Above 1 flattens the distribution, below 1 sharpens it."
+    )
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="Draw among the k likeliest tokens only; 0 is off. Biases the ratio: log-probs are of all tokens.",
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="Draw among the likeliest tokens that make up this probability; 1 is off. Biases the ratio, too.",
+    )
+    stop: Annotated[list[Annotated[CleanText, Field(min_length=1, max_length=100)]], Field(max_length=8)] = Field(
+        default_factory=list, description="Texts that end a completion."
+    )
+
+
+class Sampling(Decoding):
+    """What one step draws: prompts, and a group of completions for each."""
+
+    prompts_per_step: Annotated[int, Field(ge=1, le=8192)] = Field(
+        16, description="Prompts, and so groups, in one step."
+    )
+    group_size: Annotated[int, Field(ge=1, le=1024)] = Field(
+        8,
+        description="Completions of each prompt. Larger groups are dead less often: with success rate p a share "
+        "p^G + (1 − p)^G carries no signal.",
+    )
+
+    @property
+    def completions_per_step(self) -> int:
+        """Prompts × group size."""
+        return self.prompts_per_step * self.group_size
+
+
+class Optimizer(Frozen):
+    """AdamW with float32 master weights."""
+
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        5e-5, description="LoRA usually wants about 10 times that of full training."
+    )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="How the learning rate falls to 0 by the last step."
+    )
+    warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Steps over which the learning rate rises from 0."
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = Field(0.0, description="AdamW's decoupled weight decay.")
+    max_grad_norm: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        1.0, description="The gradient is scaled down to this norm."
+    )
+    micro_batch_tokens: Annotated[int, Field(ge=16, le=16_777_216)] = Field(
+        8192,
+        description="Tokens, prompts included, in one forward and backward pass. Less memory if smaller; never another result.",
+    )
+
+
+class Budget(Frozen):
+    """How long, and when to look and to save."""
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        100, description="Each step samples, scores and updates once."
+    )
+    eval_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        25,
+        description="Evaluate on held-out items before the first step, every so many steps, and at the end; 0 is never.",
+    )
+    eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        500, description="Held-out items in one evaluation, always the same."
+    )
+    eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="Sampled completions of each item: pass@1 is their mean, pass@G needs one success among them."
+    )
+    checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        20,
+        description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
+    )
+    seed: Seed = Field(0, description="Same seed and same checkpoint give the same next step on CPU.")
+
+
+class Telemetry(Frozen):
+    """What is kept beside rewards and texts."""
+
+    token_traces: Literal["all", "periodic", "extremes", "none"] = Field(
+        "extremes",
+        description="Per-token values: of every completion, of every completion at some steps, of each group's best and worst, or none.",
+    )
+    trace_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(10, description="The steps kept by periodic.")
+    logprob_after_update: bool = Field(
+        False, description="One more forward pass, to show how the update moved each completion's log-prob."
+    )
