@@ -1,0 +1,88 @@
+"""The reward model: what it reads, where it reads its score, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from worker.errors import RunFailure
+from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
+from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+
+CPU = torch.device("cpu")
+TINY = resolve(TINY_ARITHMETIC, converted=Path("/nowhere"), root=None, checkpoint=None)
+CHAT = [{"role": "user", "content": "Calculate 2 + 2 x 6"}]
+
+
+@pytest.fixture(scope="module")
+def model() -> RewardModel:
+    return new_reward_model(TINY, CPU, "float32", seed=0)
+
+
+def test_it_reads_the_chat_as_the_policy_does_then_the_completion_and_the_end(model: RewardModel) -> None:
+    ids = model.token_ids(CHAT, "<answer>14</answer>")
+    assert model.tokenizer.decode(ids) == "<user>Calculate 2 + 2 x 6<assistant><answer>14</answer><end>"
+    assert model.tokenizer.decode(model.token_ids("2 + 2 = ", "4")) == "2 + 2 = 4<end>"
+
+
+def test_a_score_does_not_depend_on_what_it_was_padded_beside(model: RewardModel) -> None:
+    texts = ["4", "a much longer completion than the others", "", "<answer>14</answer>"]
+    sequences = [model.token_ids(CHAT, text) for text in texts]
+    alone = [model.scores([sequence])[0] for sequence in sequences]
+    assert model.scores(sequences) == pytest.approx(alone, abs=1e-5)
+    assert len(set(alone)) == len(alone)
+
+
+def test_the_end_is_read_also_where_it_is_the_padding(model: RewardModel, tmp_path: Path) -> None:
+    ids = [model.token_ids(CHAT, text) for text in ("14", "a longer one")]
+    expected = model.scores(ids)
+    model.save(tmp_path)
+    same = load_reward_model(Pretrained(str(tmp_path)), CPU, "float32")
+    same.model.config.pad_token_id = same.tokenizer.eos_token_id
+    same.tokenizer.pad_token = same.tokenizer.eos_token
+    again = RewardModel(same.model, same.tokenizer, CPU, "float32")
+    assert again.scores(ids) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_score_is_the_logit_at_the_last_token(model: RewardModel) -> None:
+    ids = model.token_ids(CHAT, "14")
+    with torch.no_grad():
+        body, head = model.model.get_submodule("model"), model.model.get_submodule("score")
+        expected = head(body(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]).item()
+    assert model.scores([ids, [*ids, *ids]])[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_gradients_reach_all_the_weights_and_equal_seeds_begin_alike(model: RewardModel) -> None:
+    other = new_reward_model(TINY, CPU, "float32", seed=0)
+    ids = [other.token_ids(CHAT, text) for text in ("14", "24")]
+    assert other.scores(ids) == model.scores(ids)
+    rewards_N = other.rewards_N(ids)
+    assert rewards_N.shape == (2,)
+    torch.autograd.backward(rewards_N[0] - rewards_N[1])
+    assert all(weight.grad is not None for weight in other.model.parameters())
+
+
+def test_transformers_itself_opens_what_was_saved(model: RewardModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    ids = model.token_ids(CHAT, "14")
+    with torch.no_grad():
+        assert opened(input_ids=torch.tensor([ids])).logits.item() == pytest.approx(model.scores([ids])[0], abs=1e-5)
+
+
+def test_a_language_model_is_no_reward_model() -> None:
+    with pytest.raises(RunFailure, match=r"no sequence classifier: it lacks score\.weight") as caught:
+        load_reward_model(TINY, CPU, "float32")
+    assert caught.value.code == "reward_model_unavailable"
+
+
+def test_an_output_that_it_does_not_have_is_refused(model: RewardModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    with pytest.raises(RunFailure, match="1 outputs"):
+        load_reward_model(Pretrained(str(tmp_path)), CPU, "float32", label=1)
+
+
+def test_a_model_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFailure, match="cannot be loaded"):
+        load_reward_model(Pretrained(str(tmp_path / "nothing")), CPU, "float32")

@@ -1,0 +1,173 @@
+"""A reward model: a sequence classifier that gives a prompt and its completion one number."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from worker.errors import RunFailure
+from worker.policy.device import autocast
+from worker.policy.sources import Pretrained
+
+SCORING_TOKENS = 16_384
+"""Tokens, with padding, of one forward pass without gradient."""
+
+Prompt = str | Sequence[dict[str, str]]
+"""A raw text, or chat messages."""
+
+
+class RewardModel:
+    """Reads a prompt and a completion and gives the logit of one output: the reward.
+
+    Weights are float32, and the model stays in evaluation mode. What `save` writes, AutoModelForSequenceClassification opens.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        device: torch.device,
+        dtype: str,
+        *,
+        label: int = 0,
+    ) -> None:
+        cast(torch.nn.Module, model).to(device).eval()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = device
+        self._dtype = dtype
+        self._label = label
+        self._padding = _padding_id(model, tokenizer)
+
+    @property
+    def context(self) -> int | None:
+        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        return limit if isinstance(limit, int) else None
+
+    def token_ids(self, prompt: Prompt, completion: str) -> list[int]:
+        """The prompt as this model's tokenizer renders it, the completion right behind it, and the end of the text.
+
+        Tokenized as one text: cut in two, some tokenizers would begin the completion with a space.
+        """
+        tokenizer = self.tokenizer
+        if isinstance(prompt, str) or tokenizer.chat_template is None:
+            raw = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+            ids = list(tokenizer(raw + completion)["input_ids"])
+        else:
+            chat = str(tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True))
+            ids = list(tokenizer(chat + completion, add_special_tokens=False)["input_ids"])
+        end = tokenizer.eos_token_id
+        return ids if end is None or ids[-1:] == [end] else [*ids, end]
+
+    def rewards_N(self, sequences: Sequence[Sequence[int]]) -> Tensor:
+        """The rewards of N sequences of token ids in one forward pass, shape (N,), float32; with gradient where it is enabled."""
+        rows = [torch.tensor(sequence) for sequence in sequences]
+        ids_N_T = pad_sequence(rows, batch_first=True, padding_value=self._padding)
+        mask_N_T = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        with autocast(self.device, self._dtype):
+            logits_N_L = self.model(
+                input_ids=ids_N_T.to(self.device), attention_mask=mask_N_T.to(self.device), use_cache=False
+            ).logits
+        return cast(Tensor, logits_N_L[:, self._label].float())
+
+    @torch.no_grad()
+    def scores(self, sequences: Sequence[Sequence[int]]) -> list[float]:
+        """The rewards in the order of `sequences`, computed in batches of similar length."""
+        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index]), reverse=True)
+        found: dict[int, float] = {}
+        while order:
+            rows = max(1, SCORING_TOKENS // len(sequences[order[0]]))
+            batch, order = order[:rows], order[rows:]
+            rewards_N = self.rewards_N([sequences[index] for index in batch])
+            found.update(zip(batch, rewards_N.tolist(), strict=True))
+        return [found[index] for index in range(len(sequences))]
+
+    def save(self, folder: Path) -> None:
+        """Write what `from_pretrained` opens: the classifier and the tokenizer. Safetensors and JSON only."""
+        self.model.save_pretrained(str(folder))
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_reward_model(source: Pretrained, device: torch.device, dtype: str, *, label: int = 0) -> RewardModel:
+    """A trained classifier; `label` is the output that counts, of those it has.
+
+    Raises RunFailure `reward_model_unavailable` where it is not there or has no such output.
+    """
+    model, missing = _classifier(source)
+    if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
+        raise _unavailable(source, f"it is no sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
+    outputs = model.config.num_labels or 0
+    if label >= outputs:
+        raise _unavailable(source, f"it has {outputs} outputs, counted from 0, and label {label} is not among them")
+    return RewardModel(model, _tokenizer(source), device, dtype, label=label)
+
+
+def new_reward_model(source: Pretrained, device: torch.device, dtype: str, *, seed: int) -> RewardModel:
+    """A language model's weights under a new head with one output, drawn from `seed`: where training begins.
+
+    Raises RunFailure `reward_model_unavailable`.
+    """
+    if (Path(source.location) / "adapter_config.json").is_file():
+        raise _unavailable(source, "it is an adapter, and a reward model begins with whole weights; choose its base")
+    torch.manual_seed(seed)  # transformers draws the head from the global generator only
+    model, missing = _classifier(source, num_labels=1)
+    head = [name for name in missing if not name.startswith(f"{model.base_model_prefix}.")]
+    if len(head) != len(missing):
+        raise _unavailable(source, "weights of the language model are missing")
+    return RewardModel(model, _tokenizer(source), device, dtype)
+
+
+def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, set[str]]:
+    """The model, and the names of the weights that its files lack."""
+    try:
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            source.location,
+            revision=source.revision or "main",
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **options,
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        raise _unavailable(source, _first_line(error), str(error)) from error
+    return cast(PreTrainedModel, model), set(loading["missing_keys"])
+
+
+def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.location, revision=source.revision or "main", trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise _unavailable(source, _first_line(error), str(error)) from error
+    return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id to pad with, told to the model, which reads its score at the last token that is not this one.
+
+    Where it is the end-of-text token, as in many language models, the end of the text itself would be taken for padding.
+    """
+    end = tokenizer.eos_token_id
+    config = model.config.get_text_config()
+    candidates = (config.pad_token_id, tokenizer.pad_token_id, 0, 1)
+    chosen = next(int(one) for one in candidates if isinstance(one, int) and one >= 0 and one != end)
+    config.pad_token_id = chosen
+    return chosen
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _unavailable(source: Pretrained, why: str, details: str | None = None) -> RunFailure:
+    return RunFailure(
+        "reward_model_unavailable", f"The reward model {source.location} cannot be loaded: {why}.", details
+    )
