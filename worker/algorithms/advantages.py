@@ -1,13 +1,14 @@
-"""Group-relative advantages: what a completion is worth against its own siblings.
+"""Advantages of whole completions: what each is worth against its siblings, the batch, or nothing.
 
-Rewards are (P, G): P groups of G completions. NaN marks a completion that nothing could score; it moves neither the
-baseline nor the policy. A group with fewer than two scored members, or with equal rewards, is all zeros: exactly, since
-float residue divided by a tiny std would blow up into a large advantage.
+Rewards are (P, G): P groups of G completions. NaN marks a completion that nothing could score: it moves no baseline and
+gets 0. The estimators that are centred on the group's mean, and `best_worst`, give zeros to a group with fewer than two
+scored members or with equal rewards: exactly, since float residue divided by a tiny std would blow up into a large
+advantage.
 """
 
 from typing import Literal, NamedTuple
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from worker.algorithms.arrays import Array
 
@@ -40,20 +41,116 @@ def group_statistics(rewards_P_G: Array, *, std: Std = "population") -> GroupSta
     return GroupStatistics(mean_P, std_P, count_P, highest_P > lowest_P)
 
 
-def _over_live(rewards_P_G: Array, advantages_P_G: Array, groups: GroupStatistics) -> Array:
-    xp = array_namespace(rewards_P_G)
-    counted_P_G = ~xp.isnan(rewards_P_G) & groups.live_P[..., None]
-    return xp.where(counted_P_G, advantages_P_G, xp.zeros_like(advantages_P_G))
+def batch_statistics(rewards_P_G: Array) -> GroupStatistics:
+    """The same with the whole batch as the one group, and its std with Bessel's correction: each field of shape (1,)."""
+    return group_statistics(array_namespace(rewards_P_G).reshape(rewards_P_G, (1, -1)), std="sample")
+
+
+def live_by_component(rewards_P_G_K: Array, weights_K: Array) -> Array:
+    """True for each group where a reward function that has a weight tells two scored completions apart. Shape (P,)."""
+    xp = array_namespace(rewards_P_G_K)
+    live_P_K = group_statistics(xp.permute_dims(_whole(rewards_P_G_K), (0, 2, 1))).live_P
+    return xp.any(live_P_K & (weights_K != 0), axis=-1)
 
 
 def group_zscore(rewards_P_G: Array, *, std: Std, eps: float) -> Array:
     """Reward relative to its own group, in group standard deviations (DeepSeekMath, section 4.1.2). Returns (P, G)."""
     groups = group_statistics(rewards_P_G, std=std)
     zscores_P_G = (rewards_P_G - groups.mean_P[..., None]) / (groups.std_P[..., None] + eps)
-    return _over_live(rewards_P_G, zscores_P_G, groups)
+    return _over_live(rewards_P_G, zscores_P_G, groups.live_P)
 
 
 def group_center(rewards_P_G: Array) -> Array:
     """Reward relative to its group's mean, undivided (Dr. GRPO, arXiv:2503.20783). Returns (P, G)."""
     groups = group_statistics(rewards_P_G)
-    return _over_live(rewards_P_G, rewards_P_G - groups.mean_P[..., None], groups)
+    return _over_live(rewards_P_G, rewards_P_G - groups.mean_P[..., None], groups.live_P)
+
+
+def batch_std(rewards_P_G: Array, *, eps: float) -> Array:
+    """Reward relative to its group's mean, in standard deviations of the batch (PPO Lite, arXiv:2508.08221).
+
+    The std is Bessel's, around the batch's mean. Returns (P, G).
+    """
+    groups = group_statistics(rewards_P_G)
+    advantages_P_G = (rewards_P_G - groups.mean_P[..., None]) / (batch_statistics(rewards_P_G).std_P + eps)
+    return _over_live(rewards_P_G, advantages_P_G, groups.live_P)
+
+
+def softmax(rewards_P_G: Array) -> Array:
+    """Weights that add up to 1 over the group's scored completions; 1/n each where rewards are equal. Returns (P, G)."""
+    xp = array_namespace(rewards_P_G)
+    never = xp.full_like(rewards_P_G, -xp.inf)
+    known_P_G = xp.where(xp.isnan(rewards_P_G), never, rewards_P_G)
+    highest_P_1 = xp.max(known_P_G, axis=-1, keepdims=True)
+    # Relative to the highest, so that no exponential overflows.
+    shares_P_G = xp.exp(known_P_G - xp.where(highest_P_1 > -xp.inf, highest_P_1, xp.zeros_like(highest_P_1)))
+    total_P_1 = xp.sum(shares_P_G, axis=-1, keepdims=True)
+    return shares_P_G / xp.where(total_P_1 > 0, total_P_1, xp.ones_like(total_P_1))
+
+
+def leave_one_out(rewards_P_G: Array) -> Array:
+    """Reward relative to the mean of the group's other completions (RLOO, arXiv:2402.14740). Returns (P, G).
+
+    Written as (r - mean) n / (n - 1) with n scored completions, which is the same.
+    """
+    xp = array_namespace(rewards_P_G)
+    groups = group_statistics(rewards_P_G)
+    n_P_1 = groups.scored_P[..., None]
+    others_P_1 = xp.where(n_P_1 > 1, n_P_1 - 1, xp.ones_like(n_P_1))
+    advantages_P_G = (rewards_P_G - groups.mean_P[..., None]) * (n_P_1 / others_P_1)
+    return _over_live(rewards_P_G, advantages_P_G, groups.live_P)
+
+
+def batch_baseline(rewards_P_G: Array) -> Array:
+    """Reward relative to the mean of the whole batch (REINFORCE with a baseline). Returns (P, G)."""
+    return _over_scored(rewards_P_G, rewards_P_G - batch_statistics(rewards_P_G).mean_P)
+
+
+def no_baseline(rewards_P_G: Array) -> Array:
+    """The reward itself (the vanilla policy gradient). Returns (P, G)."""
+    return _over_scored(rewards_P_G, rewards_P_G)
+
+
+def normalize_then_sum(rewards_P_G_K: Array, weights_K: Array, *, eps: float) -> Array:
+    """Z-score each of K reward functions in its group, sum by weight, z-score that over the batch (GDPO, arXiv:2601.05242).
+
+    The stds are Bessel's. A completion that lacks a component is unscored. Returns (P, G).
+    """
+    xp = array_namespace(rewards_P_G_K)
+    whole_P_G_K = _whole(rewards_P_G_K)
+    zscores_P_K_G = group_zscore(xp.permute_dims(whole_P_G_K, (0, 2, 1)), std="sample", eps=eps)
+    sum_P_G = xp.sum(zscores_P_K_G * weights_K[:, None], axis=1)
+    sum_P_G = xp.where(xp.isnan(whole_P_G_K[..., 0]), xp.full_like(sum_P_G, xp.nan), sum_P_G)
+    batch = batch_statistics(sum_P_G)
+    return _over_live(
+        sum_P_G, (sum_P_G - batch.mean_P) / (batch.std_P + eps), live_by_component(whole_P_G_K, weights_K)
+    )
+
+
+def best_worst(rewards_P_G: Array) -> Array:
+    """+1 for the first best completion of a group, -1 for its first worst, 0 for the others. Returns (P, G)."""
+    xp = array_namespace(rewards_P_G)
+    infinity = xp.full_like(rewards_P_G, xp.inf)
+    unscored_P_G = xp.isnan(rewards_P_G)
+    best_P_1 = xp.argmax(xp.where(unscored_P_G, -infinity, rewards_P_G), axis=-1, keepdims=True)
+    worst_P_1 = xp.argmin(xp.where(unscored_P_G, infinity, rewards_P_G), axis=-1, keepdims=True)
+    place_G = xp.arange(rewards_P_G.shape[-1], device=device(rewards_P_G))
+    sign_P_G = xp.astype(place_G == best_P_1, rewards_P_G.dtype) - xp.astype(place_G == worst_P_1, rewards_P_G.dtype)
+    return _over_live(rewards_P_G, sign_P_G, group_statistics(rewards_P_G).live_P)
+
+
+def _over_live(rewards_P_G: Array, advantages_P_G: Array, live_P: Array) -> Array:
+    xp = array_namespace(rewards_P_G)
+    return xp.where(live_P[..., None], _over_scored(rewards_P_G, advantages_P_G), xp.zeros_like(advantages_P_G))
+
+
+def _over_scored(rewards_P_G: Array, advantages_P_G: Array) -> Array:
+    xp = array_namespace(rewards_P_G)
+    return xp.where(xp.isnan(rewards_P_G), xp.zeros_like(advantages_P_G), advantages_P_G)
+
+
+def _whole(rewards_P_G_K: Array) -> Array:
+    """NaN throughout for a completion that lacks a component."""
+    xp = array_namespace(rewards_P_G_K)
+    lacking_P_G_1 = xp.any(xp.isnan(rewards_P_G_K), axis=-1, keepdims=True)
+    return xp.where(lacking_P_G_1, xp.full_like(rewards_P_G_K, xp.nan), rewards_P_G_K)
