@@ -24,6 +24,7 @@ from backend.services import Services
 from backend.settings import LOOPBACK, Settings
 from backend.storage.database import Database
 from backend.storage.migrate import upgrade
+from backend.sweeps.routes import router as sweeps
 from backend.telemetry.broadcast import Broadcast
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
@@ -32,7 +33,7 @@ from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (catalog, preflight, runs, telemetry, events, checkpoints, uploads, workers, queue)
+ROUTERS = (catalog, preflight, runs, sweeps, telemetry, events, checkpoints, uploads, workers, queue)
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:

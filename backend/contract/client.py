@@ -132,6 +132,7 @@ class Client:
         recipe: str | None = None,
         model: str | None = None,
         search: str | None = None,
+        sweep: int | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> r.Page[r.Run]:
@@ -143,6 +144,7 @@ class Client:
             "recipe": recipe,
             "model": model,
             "search": search,
+            "sweep": sweep,
             "limit": limit,
             "cursor": cursor,
         }
@@ -168,6 +170,26 @@ class Client:
     def clone_run(self, run_id: int, overrides: Mapping[str, Json], name: str | None = None) -> r.Run:
         """Queue a copy with some fields changed, by dotted path."""
         return self._post(r.Run, f"/api/v1/runs/{run_id}/clone", {"overrides": dict(overrides), "name": name})
+
+    def create_sweep(
+        self, name: str, runs: Iterable[Mapping[str, Json]], *, idempotency_key: str | None = None
+    ) -> r.Sweep:
+        """Queue several runs, all or none; each is the body of a RunCreate."""
+        body: dict[str, Json] = {"name": name, "runs": [dict(run) for run in runs]}
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._post(r.Sweep, "/api/v1/sweeps", body, **headers)
+
+    def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> r.Page[r.SweepSummary]:
+        """Sweeps, newest first."""
+        return self._get(r.Page[r.SweepSummary], "/api/v1/sweeps", {"limit": limit, "cursor": cursor})
+
+    def sweep(self, sweep_id: int) -> r.Sweep:
+        """One sweep with its runs."""
+        return self._get(r.Sweep, f"/api/v1/sweeps/{sweep_id}")
+
+    def stop_sweep(self, sweep_id: int) -> r.Sweep:
+        """Stop every run of it that has not ended."""
+        return self._post(r.Sweep, f"/api/v1/sweeps/{sweep_id}/stop")
 
     def metrics(
         self,

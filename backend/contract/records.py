@@ -62,6 +62,7 @@ class Run(Record):
     tags: list[str] = []
     notes: str = ""
     parent_id: int | None = None
+    sweep_id: int | None = None
     summary: dict[str, float | None] = {}  # the latest value of each metric, and <name>:first for eval/… metrics
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
     created_at: datetime
@@ -78,6 +79,38 @@ class RunCreate(Frozen):
     notes: Annotated[CleanText, Field(max_length=20_000)] = ""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     parent_id: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+
+
+class SweepCreate(Frozen):
+    """The body of POST /sweeps: all of these runs are created, in this order, or none."""
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=200)]
+    runs: Annotated[list[RunCreate], Field(min_length=1, max_length=200)]
+
+
+class SweepSummary(Record):
+    """A sweep in a list: how many of its runs are in which state. `total` counts deleted runs too."""
+
+    id: int
+    name: str
+    total: int
+    statuses: dict[Status, int] = {}
+    created_at: datetime
+
+
+class SweepRun(Record):
+    """A run as its sweep shows it."""
+
+    id: int
+    name: str
+    status: Status
+    progress: Progress
+
+
+class Sweep(SweepSummary):
+    """A sweep with its runs, in the order of their creation; those deleted since are missing."""
+
+    runs: list[SweepRun]
 
 
 class RunUpdate(Frozen):

@@ -18,7 +18,7 @@ from backend.uploads import store as uploads
 from backend.uploads.columns import upload_of
 
 
-def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime) -> int:
+def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, sweep_id: int | None = None) -> int:
     """The run's number. Raises Invalid for references to what is not there, Conflict for the key."""
     digest = hashlib.sha256(to_json(body.model_dump(mode="json")).encode()).hexdigest()
     if key is not None and (earlier := store.by_idempotency_key(tx, key)) is not None:
@@ -38,6 +38,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime) -> 
         parent_id=body.parent_id,
         source_run_id=source[0] if source else None,
         upload_id=upload_of(config),
+        sweep_id=sweep_id,
         store=_store_of(tx, source),
         idempotency_key=key,
         idempotency_hash=digest if key is not None else None,

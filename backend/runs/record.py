@@ -11,15 +11,20 @@ from backend.telemetry import sparkline
 def run_from_row(row: RowMapping, queue_position: int | None) -> r.Run:
     """The run as lists and pages show it; the stored configuration is passed on unread."""
     values: dict[str, Any] = dict(row)
-    progress = r.Progress(
-        step=values["step"],
-        total_steps=values["total_steps"],
-        eta_seconds=values["eta_seconds"],
-        phase=values["phase"],
-        done=values["phase_done"],
-        total=values["phase_total"],
-    )
+    progress = progress_from_row(row)
     points = sparkline.points(values.pop("sparkline"))
     return r.Run.model_validate(
         values | {"progress": progress, "queue_position": queue_position, "reward_sparkline": points}
+    )
+
+
+def progress_from_row(row: RowMapping) -> r.Progress:
+    """How far the run of a row is."""
+    return r.Progress(
+        step=row["step"],
+        total_steps=row["total_steps"],
+        eta_seconds=row["eta_seconds"],
+        phase=row["phase"],
+        done=row["phase_done"],
+        total=row["phase_total"],
     )

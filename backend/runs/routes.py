@@ -41,12 +41,13 @@ def list_runs(
     model: Word = None,
     tag: Word = None,
     search: Word = None,
+    sweep: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> r.Page[r.Run]:
     """Runs, newest first."""
     with services.database.read() as tx:
-        wanted = store.Wanted(status=status, kind=kind, recipe=recipe, model=model, tag=tag, search=search)
+        wanted = store.Wanted(status, kind, recipe, model, tag, search, sweep)
         return store.page(tx, wanted, limit=limit, before=position(cursor))
 
 

@@ -32,6 +32,7 @@ class NewRun:
     parent_id: int | None = None
     source_run_id: int | None = None
     upload_id: int | None = None
+    sweep_id: int | None = None
     store: str | None = None
     idempotency_key: str | None = None
     idempotency_hash: str | None = None
@@ -101,16 +102,18 @@ class Wanted:
     model: str | None = None
     tag: str | None = None
     search: str | None = None
+    sweep: int | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """What a row must meet."""
-        asked: list[tuple[str | None, ColumnElement[bool]]] = [
+        asked: list[tuple[str | int | None, ColumnElement[bool]]] = [
             (self.status, run.c.status == self.status),
             (self.kind, run.c.kind == self.kind),
             (self.recipe, run.c.config["recipe"].as_string() == self.recipe),
             (self.model, run.c.config["model"]["source"].as_string() == self.model),
             (self.tag, _has_tag(self.tag)),
             (self.search, run.c.name.icontains(self.search or "", autoescape=True)),
+            (self.sweep, run.c.sweep_id == self.sweep),
         ]
         return [condition for value, condition in asked if value is not None]
 

@@ -77,6 +77,7 @@ run = Table(
     Column("parent_id", Id),
     Column("source_run_id", Id),  # of model.source run:<id>@<step>
     Column("upload_id", Id),  # of task.source upload:<id>
+    Column("sweep_id", Id),
     Column("store", String(200)),  # only a worker that reaches this store can go on; none: any worker
     Column("idempotency_key", String(200), unique=True),
     Column("idempotency_hash", String(64)),
@@ -101,6 +102,19 @@ run = Table(
     CheckConstraint("status <> 'running' OR lease_until IS NOT NULL", name="running_has_a_lease"),
     Index(None, "status"),
     Index(None, "source_run_id"),
+    Index(None, "sweep_id"),
+    sqlite_autoincrement=True,
+)
+
+sweep = Table(
+    "sweep",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("total", Id, nullable=False),  # runs that it was created with; some may be deleted since
+    Column("idempotency_key", String(200), unique=True),
+    Column("idempotency_hash", String(64)),
+    Column("created_at", Utc, nullable=False),
     sqlite_autoincrement=True,
 )
 

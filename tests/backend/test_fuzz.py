@@ -37,6 +37,7 @@ HEARTBEAT = {"attempt": 1, "worker": "one", "progress": {"phase": "rollout", "do
 BODIES: dict[str, Any] = {
     "/api/v1/runs": {"config": GRPO, "name": "x", "tags": ["a"], "notes": "", "priority": 0, "parent_id": None},
     "/api/v1/runs ": {"config": SAMPLE},
+    "/api/v1/sweeps": {"name": "x", "runs": [{"config": GRPO, "name": "y"}]},
     "/api/v1/runs/preflight": {"config": GRPO},
     "/api/v1/runs/1/clone": {"overrides": {"sampling.group_size": 4, "rewards.functions.0.weight": 1.0}, "name": "x"},
     "/api/v1/worker/claim": {

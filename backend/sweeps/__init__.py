@@ -1,0 +1,1 @@
+"""Sweeps: runs that were queued together, to be compared."""

@@ -1,0 +1,136 @@
+"""Sweeps: several runs queued at once, all or none, and what they remain when some of them are gone."""
+
+from pathlib import Path
+
+import pytest
+from acting import GRPO, Actor
+from alembic import command
+from serving import Backend
+from sqlalchemy import text
+
+from backend.contract.base import Json
+from backend.contract.client import ApiError
+from backend.storage.database import Database
+from backend.storage.migrate import alembic_config, upgrade
+
+
+def bodies(*names: str) -> list[dict[str, Json]]:
+    return [{"config": GRPO, "name": name} for name in names]
+
+
+def with_group_size(size: int) -> dict[str, Json]:
+    return {"config": {**GRPO, "sampling": {**GRPO["sampling"], "group_size": size}}}  # type: ignore[dict-item]
+
+
+def test_a_sweep_queues_its_runs_in_the_given_order(backend: Backend) -> None:
+    sweep = backend.client.create_sweep("two", bodies("b", "a"))
+    assert (sweep.name, sweep.total, sweep.statuses) == ("two", 2, {"queued": 2})
+    assert [run.name for run in sweep.runs] == ["b", "a"]
+    assert [backend.client.run(run.id).queue_position for run in sweep.runs] == [1, 2]
+    assert {backend.client.run(run.id).sweep_id for run in sweep.runs} == {sweep.id}
+    assert backend.client.create_run(GRPO).sweep_id is None
+    assert backend.client.clone_run(sweep.runs[0].id, {}).sweep_id is None
+
+
+def test_one_bad_run_is_named_by_index_and_field_and_nothing_is_created(backend: Backend) -> None:
+    with pytest.raises(ApiError) as caught:
+        backend.client.create_sweep("x", [*bodies("good"), with_group_size(1)])
+    assert caught.value.status == 422
+    assert [one["field"] for one in caught.value.details] == ["runs.1.config.sampling.group_size"]  # type: ignore[index,union-attr,call-overload]
+    assert backend.client.runs().items == []
+    assert backend.client.sweeps().items == []
+
+
+def test_what_only_the_database_knows_is_wrong_leaves_no_run_either(backend: Backend) -> None:
+    absent: dict[str, Json] = {"config": {**GRPO, "model": {"source": "run:9@1"}}}
+    with pytest.raises(ApiError, match=r"runs\.2\.config\.model\.source: run 9 has no checkpoint at step 1"):
+        backend.client.create_sweep("x", [*bodies("a", "b"), absent])
+    assert backend.client.runs().items == []
+    assert backend.client.sweeps().items == []
+
+
+@pytest.mark.parametrize("count", [0, 201])
+def test_a_sweep_has_1_to_200_runs(shared_backend: Backend, count: int) -> None:
+    before = len(shared_backend.client.sweeps().items)
+    with pytest.raises(ApiError, match="runs: must have at"):
+        shared_backend.client.create_sweep("x", bodies("a") * count)
+    assert len(shared_backend.client.sweeps().items) == before
+
+
+def test_the_same_key_makes_one_sweep(backend: Backend) -> None:
+    first = backend.client.create_sweep("x", bodies("a"), idempotency_key="k")
+    assert backend.client.create_sweep("x", bodies("a"), idempotency_key="k") == first
+    with pytest.raises(ApiError, match=f"sweep {first.id} with another body") as caught:
+        backend.client.create_sweep("x", bodies("b"), idempotency_key="k")
+    assert caught.value.status == 409
+    assert len(backend.client.runs().items) == 1
+
+
+def test_sweeps_are_listed_newest_first_with_the_states_of_their_runs(backend: Backend) -> None:
+    for number in range(3):
+        backend.client.create_sweep(f"sweep {number}", bodies("a", "b"))
+    Actor(backend.client).begin()
+    first = backend.client.sweeps(limit=2)
+    second = backend.client.sweeps(limit=2, cursor=first.next_cursor)
+    assert [one.name for one in (*first.items, *second.items)] == ["sweep 2", "sweep 1", "sweep 0"]
+    assert second.next_cursor is None
+    assert second.items[0].statuses == {"running": 1, "queued": 1}
+
+
+def test_runs_are_listed_by_sweep(backend: Backend) -> None:
+    backend.client.create_run(GRPO)
+    one, other = (backend.client.create_sweep(name, bodies(name, name)) for name in ("one", "other"))
+    listed = backend.client.runs(sweep=one.id).items
+    assert [run.id for run in listed] == [run.id for run in reversed(one.runs)]
+    assert {run.sweep_id for run in backend.client.runs(sweep=other.id, status="queued").items} == {other.id}
+    assert backend.client.runs(sweep=99).items == []
+
+
+def test_stopping_a_sweep_stops_what_is_under_way_and_leaves_what_has_ended(backend: Backend) -> None:
+    sweep = backend.client.create_sweep("x", bodies("done", "running", "paused", "queued"))
+    outside = backend.client.create_run(GRPO)
+    Actor(backend.client, "quick").begin().finish()
+    trainer = Actor(backend.client, "slow").begin()
+    backend.client.command(sweep.runs[2].id, "pause")
+    stopped = backend.client.stop_sweep(sweep.id)
+    assert stopped.statuses == {"finished": 1, "running": 1, "stopped": 2}
+    assert trainer.beat().requested == "stop"
+    trainer.finish("stopped")
+    assert backend.client.stop_sweep(sweep.id).statuses == {"finished": 1, "stopped": 3}
+    assert backend.client.run(outside.id).status == "queued"
+
+
+def test_a_sweep_is_still_there_when_its_runs_are_deleted(backend: Backend) -> None:
+    sweep = backend.client.create_sweep("x", bodies("a", "b"))
+    backend.client.stop_sweep(sweep.id)
+    backend.client.delete_run(sweep.runs[0].id)
+    left = backend.client.sweep(sweep.id)
+    assert (left.total, [run.name for run in left.runs]) == (2, ["b"])
+    backend.client.delete_run(sweep.runs[1].id)
+    assert backend.client.sweep(sweep.id).runs == []
+    assert backend.client.sweeps().items[0].total == 2
+
+
+def test_a_sweep_that_is_not_there_is_said_so(shared_backend: Backend) -> None:
+    for call in (shared_backend.client.sweep, shared_backend.client.stop_sweep):
+        with pytest.raises(ApiError, match="There is no sweep 77") as caught:
+            call(77)
+        assert caught.value.status == 404
+
+
+def test_runs_and_their_records_outlive_the_migration_to_sweeps(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    with database.write() as tx:
+        command.upgrade(alembic_config(tx), "0001")
+        columns = "name, kind, status, requested, priority, config, tags, notes, attempt, failures, step, total_steps, summary, sparkline, created_at"
+        values = "'x', 'grpo', 'queued', 'nothing', 0, '{}', '[]', '', 1, 0, 0, 1, '{}', '{}', '2026-01-01'"
+        tx.execute(text(f"insert into run ({columns}) values ({values})"))  # noqa: S608 — fixed texts
+        tx.execute(text("insert into attempt (run_id, attempt, worker, claimed_at) values (1, 1, 'w', '2026-01-01')"))
+    upgrade(database)
+    with database.read() as tx:
+        assert tx.execute(text("select sweep_id from run")).all() == [(None,)]
+        assert tx.execute(text("select count(*) from attempt")).scalar_one() == 1
+    with database.write() as tx:
+        command.downgrade(alembic_config(tx), "0001")
+        assert tx.execute(text("select count(*) from attempt")).scalar_one() == 1
+    database.close()
