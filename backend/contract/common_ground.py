@@ -1,0 +1,89 @@
+"""Recipes on one task, model and budget, so that what differs between their runs is the algorithm."""
+
+from collections.abc import Mapping, Sequence
+
+from backend.contract.base import Json
+from backend.contract.records import RecipeCard
+from backend.contract.training import Optimizer, Sampling
+
+POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, whose held-out success can be compared
+
+
+def comparable(recipes: Sequence[RecipeCard]) -> list[RecipeCard]:
+    """The recipes that train a policy."""
+    return [card for card in recipes if card.config.get("kind") in POLICY_KINDS]
+
+
+def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> dict[str, Json]:
+    """The recipe's algorithm on the base's model, task, rewards, decoding and budget.
+
+    What a recipe says of the optimizer and of the group size (where it departs from the defaults) goes with its algorithm if it
+    was said for the base's model; the completions in a step stay the base's. So do its rewards for length, which shape the
+    algorithm's signal and judge no answer. A recipe of another kind of run stays as it is, but for steps and seed.
+    """
+    if recipe["kind"] != base["kind"]:
+        length = {name: _part(base, "budget")[name] for name in ("steps", "seed")}
+        return _warmed_up({**recipe, "budget": {**_part(recipe, "budget"), **length}})
+    placed = {**base, "recipe": recipe.get("recipe"), "algorithm": recipe["algorithm"]}
+    placed["rewards"] = _with_length_rewards(_part(base, "rewards"), _part(recipe, "rewards"))
+    if _part(recipe, "model").get("source") == _part(base, "model").get("source"):
+        placed["optimizer"] = {**_part(base, "optimizer"), **_said(recipe, "optimizer", Optimizer())}
+        placed["sampling"] = _in_groups(
+            _part(base, "sampling"), _said(recipe, "sampling", Sampling()).get("group_size")
+        )
+    return _warmed_up(placed)
+
+
+def seeded(config: Mapping[str, Json], seed: int) -> dict[str, Json]:
+    """The configuration with another seed."""
+    return {**config, "budget": {**_part(config, "budget"), "seed": seed}}
+
+
+def sweep_of(recipes: Sequence[RecipeCard], base: Mapping[str, Json], seeds: Sequence[int]) -> list[dict[str, Json]]:
+    """A run's body for each seed and recipe, all recipes of a seed before the next: what is done so far is comparable."""
+    placed = {card.id: on_common_ground(card.config, base) for card in recipes}
+    return [
+        {"name": f"{recipe}, seed {seed}", "config": seeded(config, seed)}
+        for seed in seeds
+        for recipe, config in placed.items()
+    ]
+
+
+def _said(recipe: Mapping[str, Json], part: str, default: Optimizer | Sampling) -> dict[str, Json]:
+    silent = default.model_dump(mode="json")
+    return {name: value for name, value in _part(recipe, part).items() if value != silent.get(name)}
+
+
+def _in_groups(sampling: dict[str, Json], size: Json) -> dict[str, Json]:
+    """The same number of completions, in groups of another size."""
+    prompts, own = sampling.get("prompts_per_step"), sampling.get("group_size")
+    if not (isinstance(size, int) and isinstance(prompts, int) and isinstance(own, int)):
+        return sampling
+    return {**sampling, "group_size": size, "prompts_per_step": max(1, prompts * own // size)}
+
+
+def _with_length_rewards(rewards: dict[str, Json], recipe: Mapping[str, Json]) -> dict[str, Json]:
+    own, theirs = _functions(rewards), _functions(recipe)
+    names = {function.get("name") for function in own}
+    added = [one for one in theirs if one.get("kind") == "length" and one.get("name") not in names]
+    functions: list[Json] = [*own, *added]
+    return {**rewards, "functions": functions}
+
+
+def _warmed_up(config: dict[str, Json]) -> dict[str, Json]:
+    """With a warm-up that fits into the steps."""
+    optimizer, steps = _part(config, "optimizer"), _part(config, "budget").get("steps")
+    warmup = optimizer.get("warmup_steps")
+    if not (isinstance(warmup, int) and isinstance(steps, int)) or warmup <= steps:
+        return config
+    return {**config, "optimizer": {**optimizer, "warmup_steps": steps // 10}}
+
+
+def _functions(rewards: Mapping[str, Json]) -> list[dict[str, Json]]:
+    functions = rewards.get("functions")
+    return [one for one in functions if isinstance(one, dict)] if isinstance(functions, list) else []
+
+
+def _part(config: Mapping[str, Json], name: str) -> dict[str, Json]:
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
