@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from backend.contract.base import Frozen
 
@@ -26,6 +26,17 @@ def checkpoint_of(source: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
+def _known_form(source: str) -> str:
+    if any(form.fullmatch(source) for form in (_BUILTIN, _LOCAL, _RUN)):
+        return source
+    if ":" not in source and ".." not in source and _HUB.fullmatch(source):
+        return source
+    raise ValueError(f"{source!r} names no model; use {SOURCE_HELP}")
+
+
+ModelSource = Annotated[str, Field(max_length=300), AfterValidator(_known_form)]
+
+
 class Lora(Frozen):
     """Low-rank adapters (LoRA, through PEFT); the reference policy is then the same weights with adapters off."""
 
@@ -43,9 +54,7 @@ class Lora(Frozen):
 class Model(Frozen):
     """The policy at step 0."""
 
-    source: Annotated[str, Field(max_length=300)] = Field(
-        "builtin:tiny-arithmetic", description=f"One of: {SOURCE_HELP}."
-    )
+    source: ModelSource = Field("builtin:tiny-arithmetic", description=f"One of: {SOURCE_HELP}.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="Precision of the computation. auto: bfloat16 autocast on a GPU that has it, float32 elsewhere. "
@@ -55,12 +64,3 @@ class Model(Frozen):
     gradient_checkpointing: bool = Field(
         False, description="Recompute activations in the backward pass: less memory, about a third more time."
     )
-
-    @field_validator("source")
-    @classmethod
-    def _known_form(cls, source: str) -> str:
-        if any(form.fullmatch(source) for form in (_BUILTIN, _LOCAL, _RUN)):
-            return source
-        if ":" not in source and ".." not in source and _HUB.fullmatch(source):
-            return source
-        raise ValueError(f"{source!r} names no model; use {SOURCE_HELP}")

@@ -4,11 +4,12 @@ claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Every mes
 stale one is answered 409 `lease_lost` and changes nothing.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Json, Record, ShortText
+from backend.contract.config import Kind
 from backend.contract.records import GroupReport, Progress, Requested, RunError
 
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -23,13 +24,15 @@ class WorkerInfo(Record):
     memory_bytes: Count | None = None
     store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
     versions: dict[str, ShortText] = {}
+    judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
+    reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
 
 
 class ClaimRequest(Record):
     """POST /worker/claim. `kinds` limits what is wanted: a busy worker asks for `sample` only, between two steps."""
 
     worker: WorkerInfo
-    kinds: list[Literal["grpo", "sample"]] = ["grpo", "sample"]
+    kinds: list[Kind] = list(get_args(Kind))
 
 
 class CheckpointRef(Record):
@@ -53,6 +56,7 @@ class Claim(Record):
     resume: CheckpointRef | None = None  # this run's newest live checkpoint in the worker's store
     earlier: list[CheckpointRef] = []  # those before it, the newest first, should that one be damaged
     source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
+    reward_checkpoints: dict[str, CheckpointRef] = {}  # by source, what the rewards of kind reward_model name
 
 
 class ClaimReply(Record):

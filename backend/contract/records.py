@@ -294,6 +294,8 @@ class Worker(Record):
     device: str
     memory_bytes: int | None = None
     versions: dict[str, str] = {}
+    judges: list[str] = []
+    reward_functions: list[str] = []
     run_id: int | None = None
     run_name: str | None = None
     seconds_since_seen: float

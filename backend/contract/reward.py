@@ -6,15 +6,23 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Misfit
+from backend.contract.model import ModelSource
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Weight = Annotated[float, Field(ge=-1000, le=1000)]
+PythonFunction = Annotated[
+    str,
+    Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"),
+]
 Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
 
 class _Function(Frozen):
     name: Name = Field(description="Unique in the run; the metric is rewards/<name>/mean.")
-    weight: Weight = Field(1.0, description="The total reward is the sum of weight × raw score.")
+    weight: Weight = Field(
+        1.0,
+        description="The total reward is the sum of weight × raw score. 0: measured only, it moves no reward.",
+    )
 
 
 class Correctness(_Function):
@@ -93,7 +101,58 @@ class Pattern(_Function):
         return self
 
 
-RewardFunction = Annotated[Correctness | Format | Length | Pattern, Field(discriminator="kind")]
+class Python(_Function):
+    """The number that a Python function gives: one that the operator of the worker allowed, with TRL's signature."""
+
+    kind: Literal["python"] = "python"
+    function: PythonFunction = Field(
+        description="module:function, as the worker's GROUPSCOPE_REWARD_FUNCTIONS lists it; it is called as "
+        "function(prompts=[…], completions=[…], **columns) for one completion at a time and returns a list of one number."
+    )
+
+
+class Judge(_Function):
+    """A language model's verdict from 0 to 1: the number in its reply, as a share of the scale."""
+
+    kind: Literal["judge"] = "judge"
+    endpoint: Name = Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")
+    instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
+        "Rate how well the answer does what the task asks.\n\nTask:\n{prompt}\n\nAnswer:\n{completion}\n\n"
+        'Reply with a number from 0 (useless) to 10 (perfect) and nothing else, as {"score": number}.',
+        description="What the judge is told; {prompt} and {completion} are replaced, and {answer} by the reference answer.",
+    )
+    minimum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(0.0, description="The verdict that scores 0.")
+    maximum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(10.0, description="The verdict that scores 1.")
+    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(
+        256, description="The longest reply; a judge that reasons before its verdict needs more."
+    )
+
+    @model_validator(mode="after")
+    def _can_judge(self) -> "Judge":
+        if self.minimum >= self.maximum:
+            raise Misfit(f"maximum ({self.maximum:g}) must be above minimum ({self.minimum:g})", "maximum")
+        for part in ("{prompt}", "{completion}"):
+            if part not in self.instruction:
+                raise Misfit(f"instruction has no {part}; the judge cannot rate what it is not shown", "instruction")
+        return self
+
+
+class LearnedReward(_Function):
+    """What a reward model gives: the logit of a sequence classifier, not bounded to 0 and 1."""
+
+    kind: Literal["reward_model"] = "reward_model"
+    source: ModelSource = Field(
+        description="run:<id>@<step> for a checkpoint of a run that trained a reward model, a Hub id of a sequence "
+        "classifier, or local:<folder> under the worker's model root."
+    )
+    label: Annotated[int, Field(ge=0, le=1023)] = Field(
+        0, description="Which output counts, from 0, where the classifier has several."
+    )
+
+
+RewardFunction = Annotated[
+    Correctness | Format | Length | Pattern | LearnedReward | Judge | Python, Field(discriminator="kind")
+]
 
 
 class Gate(Frozen):

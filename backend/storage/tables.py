@@ -268,6 +268,8 @@ worker = Table(
     Column("memory_bytes", Id),
     Column("store", String(200), nullable=False),
     Column("versions", JSON, nullable=False),
+    Column("judges", JSON, nullable=False, server_default="[]"),
+    Column("reward_functions", JSON, nullable=False, server_default="[]"),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )
 
