@@ -3,6 +3,8 @@
     <store>/run-7/step-20-attempt-1/
         model/                  what from_pretrained opens
         optimizer.safetensors   the optimizer's moments, by parameter name
+        value_head.safetensors  PPO's critic, where there is one
+        reference.safetensors   the reference that follows the policy, where there is one
         state.json              the step, the prompt cursor, what the next step depends on
         manifest.json           size and SHA-256 of every file; its own hash is the checkpoint's
 
@@ -13,8 +15,10 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -24,6 +28,21 @@ from worker.errors import RunFailure
 from worker.policy.policy import Policy
 
 _MANIFEST = "manifest.json"
+_VALUE_HEAD = "value_head."
+
+
+class Trained(Protocol):
+    """What is trained, and can be saved so that `from_pretrained` opens it: a policy, or a reward model."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+
+    def named_parameters(self) -> Sequence[tuple[str, torch.nn.Parameter]]:
+        """The trained parameters by name."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model directory."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +65,26 @@ class Saved:
     size_bytes: int
 
 
-def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainingState) -> Saved:
+def save_checkpoint(
+    folder: Path,
+    trained: Trained,
+    optimizer: torch.optim.Optimizer,
+    state: TrainingState,
+    *,
+    reference: Mapping[str, torch.Tensor] | None = None,
+) -> Saved:
     """Write a checkpoint under another name, force it to the disk, and rename it. Replaces an older one of that name."""
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        policy.save(partial / "model")
-        save_file(_optimizer_tensors(policy, optimizer), str(partial / "optimizer.safetensors"))
+        trained.save(partial / "model")
+        save_file(_optimizer_tensors(trained, optimizer), str(partial / "optimizer.safetensors"))
+        head = {name: weight for name, weight in trained.named_parameters() if name.startswith(_VALUE_HEAD)}
+        for name, tensors in (("value_head", head), ("reference", reference)):
+            if tensors:
+                whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+                save_file(whole, str(partial / f"{name}.safetensors"))
         (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
         manifest, size = _write_manifest(partial)
         for path in [*partial.rglob("*"), partial]:
@@ -94,23 +125,40 @@ def load_state(folder: Path) -> TrainingState:
         raise RunFailure("checkpoint_unreadable", f"The checkpoint {folder} cannot be read: {error}") from error
 
 
-def load_optimizer(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-    """Put the saved moments back. Raises RunFailure `checkpoint_unreadable` where the file cannot be read."""
+def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimizer) -> None:
+    """Put the saved moments back, and the value head where there is one; the model itself is loaded from `model/`.
+
+    Raises RunFailure `checkpoint_unreadable` where a file cannot be read.
+    """
+    tensors = _read(folder, "optimizer", trained.device)
+    for name, parameter in trained.named_parameters():
+        prefix = f"{name}::"
+        moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if moments:
+            optimizer.state[parameter] = moments
+    head = [(name, parameter) for name, parameter in trained.named_parameters() if name.startswith(_VALUE_HEAD)]
+    if head:
+        saved = _read(folder, "value_head", trained.device)
+        for name, parameter in head:
+            parameter.data.copy_(saved[name])
+
+
+def load_reference(folder: Path, policy: Policy) -> None:
+    """Put the reference back that followed the policy. Raises RunFailure `checkpoint_unreadable`."""
+    policy.set_reference(_read(folder, "reference", policy.device))
+
+
+def _read(folder: Path, name: str, device: torch.device) -> dict[str, torch.Tensor]:
     try:
-        tensors = load_file(str(folder / "optimizer.safetensors"), device=str(policy.device))
-        for name, parameter in _trained(policy):
-            prefix = f"{name}::"
-            moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            if moments:
-                optimizer.state[parameter] = moments
+        return load_file(str(folder / f"{name}.safetensors"), device=str(device))
     except (OSError, SafetensorError) as error:
         raise RunFailure("checkpoint_unreadable", f"The checkpoint {folder} cannot be read: {error}") from error
 
 
-def weights_hash(policy: Policy) -> str:
+def weights_hash(trained: Trained) -> str:
     """SHA-256 over all trained weights: equal exactly if the weights are."""
     digest = hashlib.sha256()
-    for name, parameter in _trained(policy):
+    for name, parameter in trained.named_parameters():
         digest.update(name.encode())
         digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
@@ -122,14 +170,10 @@ def remove_partial(store: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _trained(policy: Policy) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, parameter) for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
-
-
-def _optimizer_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def _optimizer_tensors(trained: Trained, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     return {
         f"{name}::{key}": value.detach().cpu().contiguous()
-        for name, parameter in _trained(policy)
+        for name, parameter in trained.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 

@@ -5,43 +5,81 @@ import math
 from torch import Tensor
 
 from backend.contract.records import CompletionData, GroupReport, GroupState, RewardScore
-from worker.algorithms.advantages import GroupStatistics
-from worker.micro_batches import TokenRecord
+from worker.algorithms.advantages import GroupStatistics, group_statistics
+from worker.credit import Credit
+from worker.dynamic_sampling import Scored
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
+from worker.token_record import TokenRecord
+
+KL_PENALTY = "kl_penalty"
 
 
 def group_reports(
-    rollout: Rollout,
-    scores: Scores | None,
-    rewards_P_G: Tensor,
-    statistics: GroupStatistics,
-    advantages_P_G: Tensor | None = None,
-    tokens: TokenRecord | None = None,
+    rollout: Rollout, scores: Scores, credit: Credit, tokens: TokenRecord, *, beta: float
 ) -> list[GroupReport]:
-    """One record for each group; without advantages and tokens for a group that is only looked at."""
+    """One record for each group that was trained on."""
+    advantages_P_G = credit.advantages_P_G(tokens.mask)
     reports = []
-    size = rollout.group_size
-    for p, item in enumerate(rollout.items_P):
-        completions = [
-            _completion(g, p * size + g, rollout, scores, rewards_P_G, advantages_P_G, tokens) for g in range(size)
-        ]
-        reports.append(
-            GroupReport(
-                index=p,
-                prompt_id=item.id,
-                prompt_text=rollout.prompt_texts_P[p],
-                prompt=item.question,
-                answer=item.answer,
-                state=_state(float(statistics.scored_P[p]), bool(statistics.live_P[p])),
-                scored=int(statistics.scored_P[p]),
-                truncated=sum(completion.finish_reason == "length" for completion in completions),
-                reward_mean=finite(float(statistics.mean_P[p])),
-                reward_std=finite(float(statistics.std_P[p])),
-                completions=completions,
+    for p in range(len(rollout.items_P)):
+        completions = []
+        for g in range(rollout.group_size):
+            row = p * rollout.group_size + g
+            rewards = _components(scores, row)
+            if credit.penalty_R is not None:
+                rewards.append(RewardScore(name=KL_PENALTY, raw=finite(-float(credit.penalty_R[row])), weight=beta))
+            completions.append(
+                _completion(rollout, row, g, rewards, float(credit.rewards_P_G[p, g])).model_copy(
+                    update={"advantage": finite(float(advantages_P_G[p, g])), **_sums(row, tokens)}
+                )
             )
-        )
+        reports.append(_group(rollout, p, completions, credit.statistics))
     return reports
+
+
+def sampled_reports(
+    rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor, advantages_P_G: Tensor | None
+) -> list[GroupReport]:
+    """One record for each group that is only looked at."""
+    statistics = group_statistics(rewards_P_G)
+    reports = []
+    for p in range(len(rollout.items_P)):
+        completions = []
+        for g in range(rollout.group_size):
+            row = p * rollout.group_size + g
+            rewards = [] if scores is None else _components(scores, row)
+            completion = _completion(rollout, row, g, rewards, float(rewards_P_G[p, g]))
+            if advantages_P_G is not None:
+                completion = completion.model_copy(update={"advantage": finite(float(advantages_P_G[p, g]))})
+            completions.append(completion)
+        reports.append(_group(rollout, p, completions, statistics))
+    return reports
+
+
+def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]:
+    """The groups that dynamic sampling took out, numbered after those that were trained on."""
+    looked_at = sampled_reports(filtered.rollout, filtered.scores, filtered.rewards_P_G, None)
+    return [
+        report.model_copy(update={"index": first_index + place, "state": "filtered"})
+        for place, report in enumerate(looked_at)
+    ]
+
+
+def _group(rollout: Rollout, p: int, completions: list[CompletionData], statistics: GroupStatistics) -> GroupReport:
+    item = rollout.items_P[p]
+    return GroupReport(
+        index=p,
+        prompt_id=item.id,
+        prompt_text=rollout.prompt_texts_P[p],
+        prompt=item.question,
+        answer=item.answer,
+        state=_state(float(statistics.scored_P[p]), bool(statistics.live_P[p])),
+        scored=int(statistics.scored_P[p]),
+        truncated=sum(completion.finish_reason == "length" for completion in completions),
+        reward_mean=finite(float(statistics.mean_P[p])),
+        reward_std=finite(float(statistics.std_P[p])),
+        completions=completions,
+    )
 
 
 def _state(scored: float, live: bool) -> GroupState:
@@ -51,49 +89,42 @@ def _state(scored: float, live: bool) -> GroupState:
     return "zero_variance" if scored >= 2 else "unscored"
 
 
-def _completion(
-    index: int,
-    row: int,
-    rollout: Rollout,
-    scores: Scores | None,
-    rewards_P_G: Tensor,
-    advantages_P_G: Tensor | None,
-    tokens: TokenRecord | None,
-) -> CompletionData:
+def _completion(rollout: Rollout, row: int, index: int, rewards: list[RewardScore], reward: float) -> CompletionData:
     completion = rollout.completions_R[row]
-    per_sequence = _sums(row, tokens) if tokens is not None else {"logprob_sum": finite(math.fsum(completion.logprobs))}
-    group = row // rollout.group_size
     return CompletionData(
         index=index,
         text=completion.text,
         token_count=len(completion.ids),
         finish_reason=completion.finish_reason,
-        rewards=[
-            RewardScore(name=score.name, raw=score.raw, weight=score.weight, error=score.error)
-            for score in (scores.components[row] if scores is not None else [])
-        ],
-        reward=finite(float(rewards_P_G[group, index])),
-        advantage=None if advantages_P_G is None else finite(float(advantages_P_G[group, index])),
-        **per_sequence,
+        rewards=rewards,
+        reward=finite(reward),
+        logprob_sum=finite(math.fsum(completion.logprobs)),
     )
 
 
+def _components(scores: Scores, row: int) -> list[RewardScore]:
+    return [
+        RewardScore(name=score.name, raw=score.raw, weight=score.weight, error=score.error)
+        for score in scores.components[row]
+    ]
+
+
 def _sums(row: int, tokens: TokenRecord) -> dict[str, float | None]:
-    mask = tokens.mask[row]
+    def mean(name: str) -> float | None:
+        values = tokens.row(name, row)
+        return None if values is None else finite(float(values.double().mean()))
 
-    def mean(values: Tensor | None) -> float | None:
-        return None if values is None else finite(float(values[row][mask].double().mean()))
-
-    def total(values: Tensor | None) -> float | None:
-        return None if values is None else finite(float(values[row][mask].double().sum()))
+    def total(name: str) -> float | None:
+        values = tokens.row(name, row)
+        return None if values is None else finite(float(values.double().sum()))
 
     return {
-        "logprob_sum": total(tokens.old_logprob),
-        "logprob_sum_after": total(tokens.logprob_after),
-        "kl_mean": mean(tokens.kl),
-        "entropy_mean": mean(tokens.entropy),
-        "ratio_mean": mean(tokens.ratio),
-        "clipped_share": finite(float(tokens.clipped[row][mask].double().mean())),
+        "logprob_sum": total("old_logprob"),
+        "logprob_sum_after": total("logprob_after"),
+        "kl_mean": mean("kl"),
+        "entropy_mean": mean("entropy"),
+        "ratio_mean": mean("ratio"),
+        "clipped_share": mean("clipped"),
     }
 
 

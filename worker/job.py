@@ -20,15 +20,17 @@ from backend.contract.records import Progress, RunError
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
+from worker.learner import needs_reference
 from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import resolve
+from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.sampling_job import sample_groups
 from worker.settings import Settings
 from worker.spool import Refused, Spool, SpoolFull, send
 from worker.tasks.loading import load_items
-from worker.trainer import Channels, Ending, Place, Trainer
+from worker.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -193,8 +195,8 @@ def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resum
         root=settings.model_root,
         checkpoint=None if origin is None else settings.checkpoints / origin.path,
     )
-    wants_reference = isinstance(config, GrpoConfig) and (
-        config.algorithm.kl.beta > 0 and config.algorithm.kl.reference == "initial"
+    wants_reference = (
+        isinstance(config, GrpoConfig) and needs_reference(config) and config.algorithm.kl.reference == "initial"
     )
     return load_policy(
         config.model,

@@ -1,231 +1,315 @@
 """The update: from a rollout and its advantages to new weights, in micro-batches whose split cannot change the result."""
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from backend.contract.advantage import Gae
 from backend.contract.grpo import GrpoConfig
-from worker.algorithms import kl, ratios, surrogates
+from backend.contract.surrogate import Dpo
 from worker.algorithms.aggregation import token_weights
+from worker.algorithms.kl import kl_per_token
+from worker.algorithms.objective import TokenTerms, token_terms
+from worker.algorithms.preference import dpo_loss, preference_margin
+from worker.credit import Credit
 from worker.errors import RunFailure
-from worker.micro_batches import MicroBatch, TokenRecord, fill, micro_batch_rows, with_progress
-from worker.policy.logprobs import TokenBatch
+from worker.micro_batches import MicroBatch, micro_batch_rows, with_progress
+from worker.policy.logprobs import TokenBatch, TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
+from worker.schedule import learning_rate
+from worker.token_record import TokenRecord
 
 _MAX_SKIPPED_IN_A_ROW = 3
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rollout as it passes through the model, and what is known of its tokens so far."""
+
+    rollout: Rollout
+    micro_batches: list[MicroBatch]
+    tokens: TokenRecord
 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update did: metrics under their field names, and the values of every token."""
+    """What an update did: metrics under their field names."""
 
     metrics: dict[str, float]
-    tokens: TokenRecord
     applied: bool  # False where a gradient was not finite: the weights are as they were
-    reference_seconds: float  # the part of the time that the reference's log-probabilities took
+    moved: bool  # False where no pass had a gradient: there was nothing to learn
 
 
 @dataclass
-class _Sums:
-    """Running sums over the tokens of one pass; means divide by the tokens in the end."""
+class _Means:
+    """Running means of one pass, by metric."""
 
-    totals: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, name: str, values: Tensor) -> None:
         # On the CPU: Apple's GPUs have no float64.
-        self.totals[name] = self.totals.get(name, 0.0) + float(values.detach().cpu().double().sum())
+        total, count = self.sums.get(name, (0.0, 0))
+        self.sums[name] = total + float(values.detach().cpu().double().sum()), count + values.numel()
+
+    def metrics(self) -> dict[str, float]:
+        return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
 
 
 class Learner:
-    """Holds the optimizer. One call of `update` is one step of the run."""
+    """Holds the optimizer. For each step of a run: `split`, `look`, then `update`."""
 
     def __init__(self, policy: Policy, config: GrpoConfig) -> None:
         self._policy = policy
         self._config = config
         self._algorithm = config.algorithm
-        self._temperature = config.sampling.temperature if config.algorithm.logprobs == "tempered" else 1.0
+        self._temperature = 1.0 if config.algorithm.logprobs == "plain" else config.sampling.temperature
+        groups = [{"params": policy.parameters(), "lr": config.optimizer.learning_rate}]
+        if isinstance(config.algorithm.advantage, Gae):
+            policy.add_value_head()
+            head = [parameter for name, parameter in policy.named_parameters() if name.startswith("value_head.")]
+            groups.append({"params": head, "lr": config.algorithm.advantage.value_learning_rate})
         self.optimizer = torch.optim.AdamW(
-            policy.parameters(),
-            lr=config.optimizer.learning_rate,
-            weight_decay=config.optimizer.weight_decay,
-            fused=policy.device.type in ("cpu", "cuda"),
+            groups, weight_decay=config.optimizer.weight_decay, fused=policy.device.type in ("cpu", "cuda")
         )
+        self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._skipped = 0
 
     @property
-    def logprob_temperature(self) -> float:
-        """The temperature that log-probabilities are taken at."""
-        return self._temperature
+    def _looks_back(self) -> bool:
+        """Whether rewards or advantages need what the policy says of its own tokens before the update."""
+        algorithm = self._algorithm
+        return algorithm.advantage.kind == "gae" or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
 
-    @property
-    def compares_with_initial(self) -> bool:
-        """Whether the loss needs the log-probabilities of the weights at step 0."""
-        return self._algorithm.kl.beta > 0 and self._algorithm.kl.reference == "initial"
+    def split(self, rollout: Rollout) -> Batch:
+        """The rollout in micro-batches within the token budget."""
+        completions = [completion.ids for completion in rollout.completions_R]
+        prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
+        supports = [completion.supports for completion in rollout.completions_R]
+        kept = self._algorithm.logprobs == "renormalized"
+        parts = micro_batch_rows(
+            prompts,
+            completions,
+            self._config.optimizer.micro_batch_tokens,
+            together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
+        )
+        micro_batches = [
+            MicroBatch(
+                rows,
+                TokenBatch.of(
+                    [prompts[row] for row in rows],
+                    [completions[row] for row in rows],
+                    self._policy.device,
+                    [supports[row] for row in rows] if kept else None,
+                ),
+            )
+            for rows in parts
+        ]
+        lengths_R = torch.tensor([len(ids) for ids in completions])
+        mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
+        return Batch(rollout, micro_batches, TokenRecord(mask_R_T))
+
+    @torch.no_grad()
+    def look(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
+        """Measure what does not change while the batch is trained on: the reference, and where needed values and KL.
+
+        `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
+        """
+        for micro, done in with_progress(batch.micro_batches):
+            if needs_reference(self._config):
+                micro.reference_R_T = self._policy.reference_logprobs(
+                    micro.batch, temperature=self._temperature
+                ).full_logprob_R_T
+                batch.tokens.put("reference_logprob", micro.rows, micro.reference_R_T)
+            if self._looks_back:
+                self._look_back(batch.tokens, micro)
+            on_progress("reference", done, batch.rollout.rows)
+
+    def _look_back(self, tokens: TokenRecord, micro: MicroBatch) -> None:
+        values = self._policy.logprobs(micro.batch, temperature=self._temperature)
+        if values.value_R_T is not None:
+            tokens.put("value", micro.rows, values.value_R_T)
+        if micro.reference_R_T is not None:
+            estimator = self._algorithm.kl.estimator
+            tokens.put(
+                "kl", micro.rows, kl_per_token(values.full_logprob_R_T, micro.reference_R_T, estimator=estimator)
+            )
 
     def update(
         self,
         step: int,
-        rollout: Rollout,
-        advantages_R: Tensor,
+        batch: Batch,
+        credit: Credit,
         trained_R: Tensor,
-        on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+        on_progress: OnProgress = lambda phase, done, total: None,
     ) -> Update:
-        """Train on a rollout. `advantages_R` is float; `trained_R` is False for completions left out of the loss.
+        """Train on a batch; `trained_R` is False for completions left out of the loss. Fills in the batch's tokens.
 
-        `on_progress` gets the phase, the rows done and their total, and may raise to end the update before it is applied.
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
-        micro_batches, mask_R_T = self._split(rollout, advantages_R, trained_R)
-        after = self._config.telemetry.logprob_after_update
-        record = TokenRecord.empty(mask_R_T, reference=self._algorithm.kl.beta > 0, after=after)
-        began = time.monotonic()
-        if self.compares_with_initial:
-            for micro, done in with_progress(micro_batches):
-                micro.reference_R_T = self._policy.reference_logprobs(
-                    micro.batch, temperature=self._temperature
-                ).logprob_R_T
-                on_progress("reference", done, rollout.rows)
-        reference_seconds = time.monotonic() - began
+        weights_R_T = token_weights(
+            (batch.tokens.mask & trained_R[:, None].bool()).float(),
+            aggregation=self._algorithm.aggregation,
+            max_new_tokens=self._config.sampling.max_new_tokens,
+            group_size=batch.rollout.group_size,
+        )
         passes = []
         for index in range(self._algorithm.updates_per_batch):
-            last = index == self._algorithm.updates_per_batch - 1
-            passes.append(self._one_pass(step, micro_batches, record if last else None, rollout.rows, on_progress))
-        if after:
-            self._measure_after(micro_batches, record)
+            tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
+            passes.append(self._one_pass(step, batch, credit, weights_R_T, tokens, on_progress))
+        if self._config.telemetry.logprob_after_update:
+            self._measure_after(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
         applied = all(math.isfinite(one["grad_norm"]) for one in passes)
         self._count_skipped(step, applied, metrics)
-        return Update(metrics, record, applied, reference_seconds)
+        return Update(metrics, applied, any(one["grad_norm"] != 0 for one in passes))
 
     def _one_pass(
         self,
         step: int,
-        micro_batches: Sequence[MicroBatch],
-        record: TokenRecord | None,
-        rows: int,
-        on_progress: Callable[[str, int, int], None],
+        batch: Batch,
+        credit: Credit,
+        weights_R_T: Tensor,
+        tokens: TokenRecord | None,
+        on_progress: OnProgress,
     ) -> dict[str, float]:
         """Forward, backward and one optimizer step over the whole rollout; returns the metrics of this pass."""
-        sums = _Sums()
+        means, loss = _Means(), 0.0
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._policy.model):
-            for micro, done in with_progress(micro_batches):
-                self._loss(micro, sums, record).backward()  # type: ignore[no-untyped-call]
-                on_progress("update", done, rows)
-        grad_norm = float(
-            torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.optimizer.max_grad_norm)
-        )
-        learning_rate = self.learning_rate(step)
-        if math.isfinite(grad_norm) and math.isfinite(sums.totals["loss"]):
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
-            self.optimizer.step()
-        else:
+            for micro, done in with_progress(batch.micro_batches):
+                part = self._loss(micro, batch.rollout.group_size, credit, weights_R_T, means, tokens)
+                part.backward()  # type: ignore[no-untyped-call]
+                loss += float(part.detach())
+                on_progress("update", done, batch.rollout.rows)
+        parameters = [parameter for _, parameter in self._policy.named_parameters()]
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.optimizer.max_grad_norm))
+        rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
+        if not (math.isfinite(grad_norm) and math.isfinite(loss)):
             grad_norm = math.nan
-        tokens = max(1, sum(int(micro.mask_R_T.sum()) for micro in micro_batches))
-        means = {name: total / tokens for name, total in sums.totals.items() if name != "loss"}
-        return {"loss": sums.totals["loss"], "grad_norm": grad_norm, "learning_rate": learning_rate, **means}
+        elif grad_norm > 0:  # without a gradient nothing was learned, and momentum and decay should not act alone
+            for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
+                group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
+            self.optimizer.step()
+        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **means.metrics()}
 
-    def _loss(self, micro: MicroBatch, sums: _Sums, record: TokenRecord | None) -> Tensor:
-        """This micro-batch's share of the step's loss: the sum of weight × token loss."""
+    def _loss(
+        self,
+        micro: MicroBatch,
+        group_size: int,
+        credit: Credit,
+        weights_R_T: Tensor,
+        means: _Means,
+        tokens: TokenRecord | None,
+    ) -> Tensor:
+        """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
         algorithm = self._algorithm
         values = self._policy.logprobs(
             micro.batch, temperature=self._temperature, entropy_gradient=algorithm.entropy_bonus > 0
         )
-        logprob_R_T = values.logprob_R_T
         if micro.old_logprob_R_T is None:  # the first pass: the old policy is this one, and the ratio exactly 1
-            micro.old_logprob_R_T = logprob_R_T.detach()
-        ratio_R_T = ratios.importance_ratio(
-            logprob_R_T, micro.old_logprob_R_T, micro.mask_R_T.to(logprob_R_T.dtype), level=algorithm.ratio
+            micro.old_logprob_R_T = values.logprob_R_T.detach()
+            if algorithm.kl.reference == "old":
+                micro.reference_R_T = values.full_logprob_R_T.detach()
+        terms = token_terms(
+            algorithm,
+            logprob_R_T=values.logprob_R_T,
+            old_logprob_R_T=micro.old_logprob_R_T,
+            advantages_R_T=micro.of(credit.advantages_R_T.float()),
+            mask_R_T=micro.mask_R_T.float(),
+            reference_logprob_R_T=micro.reference_R_T,
+            full_logprob_R_T=values.full_logprob_R_T,
+            entropy_R_T=values.entropy_R_T,
+            values_R_T=values.value_R_T,
+            returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.float()),
         )
-        token_loss_R_T, low_R_T, high_R_T = self._surrogate(logprob_R_T, ratio_R_T, micro)
-        kl_R_T = None
-        if algorithm.kl.beta > 0:
-            reference_R_T = micro.reference_R_T if micro.reference_R_T is not None else micro.old_logprob_R_T
-            kl_R_T = kl.kl_per_token(logprob_R_T, reference_R_T, estimator=algorithm.kl.estimator)
-            token_loss_R_T = token_loss_R_T + algorithm.kl.beta * kl_R_T
-            sums.add("kl", kl_R_T[micro.mask_R_T])
-        if algorithm.entropy_bonus > 0:
-            token_loss_R_T = token_loss_R_T - algorithm.entropy_bonus * values.entropy_R_T
-        loss: Tensor = (micro.weights_R_T * token_loss_R_T).sum()
-        sums.add("loss", loss)
-        for name, tensor in (
-            ("entropy", values.entropy_R_T),
-            ("ratio_mean", ratio_R_T),
-            ("clip_ratio/low_mean", low_R_T),
-            ("clip_ratio/high_mean", high_R_T),
-        ):
-            sums.add(name, tensor[micro.mask_R_T])
-        if record is not None:
-            fill(record, micro, values, ratio_R_T, low_R_T | high_R_T, kl_R_T)
+        weights_r_t = micro.of(weights_R_T)
+        loss: Tensor = (weights_r_t * terms.loss_R_T).sum()
+        if isinstance(algorithm.surrogate, Dpo):
+            chosen_R = micro.of(credit.advantages_R_T)[:, 0]
+            loss = loss + self._pair_losses(
+                algorithm.surrogate, micro, values, chosen_R, weights_r_t, group_size, means
+            )
+        self._measure(micro, values, terms, credit, means, tokens)
         return loss
 
-    def _surrogate(self, logprob_R_T: Tensor, ratio_R_T: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The surrogate of each token, and where it is clipped from below and from above."""
-        chosen, advantages_R_1 = self._algorithm.surrogate, micro.advantages_R_1
-        if chosen.kind == "policy_gradient":
-            never = torch.zeros_like(micro.mask_R_T)
-            return surrogates.policy_gradient(logprob_R_T, advantages_R_1), never, never
-        loss = surrogates.clip(
-            ratio_R_T,
-            advantages_R_1,
-            epsilon_low=chosen.epsilon_low,
-            epsilon_high=chosen.epsilon_high,
-            delta=chosen.delta,
+    def _pair_losses(
+        self,
+        dpo: Dpo,
+        micro: MicroBatch,
+        values: TokenValues,
+        advantages_R: Tensor,
+        weights_R_T: Tensor,
+        group_size: int,
+        means: _Means,
+    ) -> Tensor:
+        """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""
+        assert micro.reference_R_T is not None  # noqa: S101 — looked up or taken from the first pass
+        weight_R = weights_R_T[:, 0]  # a prompt's, the same for all its tokens (aggregation group_sum)
+        logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
+        reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
+        best_N, worst_N = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
+        paired_P = best_N.view(-1, group_size).any(-1) & worst_N.view(-1, group_size).any(-1)
+        paired_R = paired_P.repeat_interleave(group_size)
+        best_N, worst_N = best_N & paired_R, worst_N & paired_R
+        margin_N = preference_margin(
+            logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
-        low = surrogates.clipped_low(ratio_R_T, advantages_R_1, epsilon_low=chosen.epsilon_low)
-        high = surrogates.clipped_high(ratio_R_T, advantages_R_1, epsilon_high=chosen.epsilon_high)
-        return loss, low, high
+        means.add("rewards/margins", margin_N)
+        means.add("rewards/accuracies", (margin_N > 0).float())
+        loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
+        return loss
 
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of step `step` (from 0): warm-up, then constant, or falling to 0 by the last step."""
-        optimizer, total = self._config.optimizer, self._config.budget.steps
-        if step < optimizer.warmup_steps:
-            return optimizer.learning_rate * (step + 1) / optimizer.warmup_steps
-        done = (step - optimizer.warmup_steps) / max(1, total - optimizer.warmup_steps)
-        if optimizer.schedule == "linear":
-            return optimizer.learning_rate * (1 - done)
-        if optimizer.schedule == "cosine":
-            return optimizer.learning_rate * (1 + math.cos(math.pi * done)) / 2
-        return optimizer.learning_rate
-
-    def _split(self, rollout: Rollout, advantages_R: Tensor, trained_R: Tensor) -> tuple[list[MicroBatch], Tensor]:
-        """Micro-batches within the token budget, and the step's mask, (R, T)."""
-        completions = [completion.ids for completion in rollout.completions_R]
-        lengths_R = torch.tensor([len(ids) for ids in completions])
-        mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
-        weights_R_T = token_weights(
-            (mask_R_T & trained_R[:, None].bool()).to(advantages_R.dtype),
-            aggregation=self._algorithm.aggregation,
-            max_new_tokens=self._config.sampling.max_new_tokens,
-        )
-        prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
-        device = self._policy.device
-        micro_batches = []
-        for rows in micro_batch_rows(prompts, completions, self._config.optimizer.micro_batch_tokens):
-            batch = TokenBatch.of([prompts[row] for row in rows], [completions[row] for row in rows], device)
-            width = batch.mask_R_T.shape[1]
-            micro_batches.append(
-                MicroBatch(
-                    rows,
-                    batch,
-                    advantages_R[rows, None].to(device),
-                    weights_R_T[rows, :width].to(device),
-                )
-            )
-        return micro_batches, mask_R_T
+    def _measure(
+        self,
+        micro: MicroBatch,
+        values: TokenValues,
+        terms: TokenTerms,
+        credit: Credit,
+        means: _Means,
+        tokens: TokenRecord | None,
+    ) -> None:
+        """Add to the pass's metrics and, in the last pass, put the values of every token into the record."""
+        mask_R_T = micro.mask_R_T
+        measured = {
+            "entropy": values.entropy_R_T,
+            "ratio_mean": terms.ratio_R_T,
+            "clip_ratio/low_mean": terms.low_R_T,
+            "clip_ratio/high_mean": terms.high_R_T,
+        }
+        if terms.kl_R_T is not None:
+            measured["kl"] = terms.kl_R_T
+        if values.value_R_T is not None and credit.returns_R_T is not None:
+            measured["loss/value_avg"] = (values.value_R_T - micro.of(credit.returns_R_T)) ** 2
+        for name, tensor in measured.items():
+            means.add(name, tensor[mask_R_T])
+        if tokens is None:
+            return
+        recorded = {
+            "old_logprob": micro.old_logprob_R_T,
+            "logprob": values.logprob_R_T,
+            "entropy": values.entropy_R_T,
+            "ratio": terms.ratio_R_T,
+            "clipped": terms.low_R_T | terms.high_R_T,
+            "kl": terms.kl_R_T,
+            "reference_logprob": micro.reference_R_T,
+            "returns": None if credit.returns_R_T is None else micro.of(credit.returns_R_T),
+            "advantage": micro.of(credit.advantages_R_T).expand(mask_R_T.shape),
+        }
+        for name, values_R_T in recorded.items():
+            if values_R_T is not None:
+                tokens.put(name, micro.rows, values_R_T)
 
     @torch.no_grad()
-    def _measure_after(self, micro_batches: Sequence[MicroBatch], record: TokenRecord) -> None:
-        for micro in micro_batches:
+    def _measure_after(self, batch: Batch) -> None:
+        for micro in batch.micro_batches:
             values = self._policy.logprobs(micro.batch, temperature=self._temperature)
-            if record.logprob_after is not None:
-                micro.store(record.logprob_after, values.logprob_R_T)
+            batch.tokens.put("logprob_after", micro.rows, values.logprob_R_T)
 
     def _count_skipped(self, step: int, applied: bool, metrics: dict[str, float]) -> None:
         self._skipped = 0 if applied else self._skipped + 1
@@ -236,3 +320,9 @@ class Learner:
                 f"{metrics['loss']}). Nothing of it was applied: start again from the last checkpoint with a lower "
                 f"learning rate than {self._config.optimizer.learning_rate:g}.",
             )
+
+
+def needs_reference(config: GrpoConfig) -> bool:
+    """Whether the loss or the reward needs log-probabilities of other weights than the policy's."""
+    algorithm = config.algorithm
+    return algorithm.kl.reference != "old" and (algorithm.kl.beta > 0 or algorithm.surrogate.kind == "dpo")

@@ -9,8 +9,8 @@ import torch
 from backend.contract.protocol import Report
 from backend.contract.records import Progress
 from backend.contract.sample import SampleConfig
-from worker.algorithms.advantages import group_statistics, group_zscore
-from worker.group_records import group_reports
+from worker.algorithms.advantages import group_zscore
+from worker.group_records import sampled_reports
 from worker.policy.policy import Policy
 from worker.rewards.numeric import number
 from worker.rewards.scoring import RewardScorer
@@ -43,7 +43,7 @@ def sample_groups(config: SampleConfig, policy: Policy, attempt: int, show: Call
             scores = scorer.score(samples_of(rollout))
         rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
     advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
-    groups = group_reports(rollout, scores, rewards_P_G, group_statistics(rewards_P_G), advantages_P_G)
+    groups = sampled_reports(rollout, scores, rewards_P_G, advantages_P_G)
     metrics = {} if scores is None else {"reward": float(rewards_P_G.nanmean())}
     return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics)
 

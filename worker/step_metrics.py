@@ -6,17 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from worker.credit import Credit
+from worker.dynamic_sampling import Scored
 from worker.learner import Update
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
+from worker.token_record import TokenRecord
 
 
-def step_metrics(rollout: Rollout, scores: Scores, rewards_P_G: Tensor, update: Update) -> dict[str, float]:
-    """Metrics by name; NaN where there was nothing to measure.
+def step_metrics(
+    scored: Scored, filtered: Scored | None, tokens: TokenRecord, credit: Credit, update: Update
+) -> dict[str, float]:
+    """Metrics by name; NaN where there was nothing to measure. Of the batch that was trained on, but for `frac_filtered`.
 
     `reward_std` is the std over the whole batch and `group_reward_std` the mean of the groups' stds: the field uses one
     word for both. Both are population stds. `frac_reward_zero_std` counts groups with two scored completions or more.
     """
+    rollout, rewards_P_G = scored.rollout, credit.rewards_P_G
     rewards_R = rewards_P_G.flatten()
     scored_R = rewards_R[~rewards_R.isnan()]
     lengths_R = torch.tensor([len(completion.ids) for completion in rollout.completions_R], dtype=torch.float64)
@@ -25,15 +31,36 @@ def step_metrics(rollout: Rollout, scores: Scores, rewards_P_G: Tensor, update: 
         "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
         "reward_std": float(scored_R.std(correction=0)) if len(scored_R) else math.nan,
         **_spread(rewards_P_G),
-        **_components(scores),
+        **_components(scored.scores),
         "frac_unscored": float(rewards_R.isnan().double().mean()),
         "completions/mean_length": float(lengths_R.mean()),
         "completions/min_length": float(lengths_R.min()),
         "completions/max_length": float(lengths_R.max()),
         "completions/clipped_ratio": float(truncated_R.double().mean()),
-        "sampling_logprob_diff": _mismatch(rollout, update),
+        "sampling_logprob_diff": _mismatch(rollout, tokens),
+        **_looked_at(tokens, credit),
+        **_filtered(scored, filtered),
         **update.metrics,
     }
+
+
+def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:
+    """What was measured before the update: the KL where it is in the reward, and how good the critic is."""
+    metrics = {} if credit.penalty_R is None else {"kl": tokens.mean("kl")}
+    if credit.returns_R_T is not None:
+        returns, values = credit.returns_R_T[tokens.mask], tokens["value"][tokens.mask].double()
+        variance = float(returns.var(correction=0))
+        error = float((returns - values).var(correction=0))
+        metrics["explained_variance"] = 1 - error / variance if variance > 0 else math.nan
+    return metrics
+
+
+def _filtered(scored: Scored, filtered: Scored | None) -> dict[str, float]:
+    """The share of all sampled groups that dynamic sampling took out; nothing where it took none."""
+    if filtered is None:
+        return {}
+    gone, kept = len(filtered.rollout.items_P), len(scored.rollout.items_P)
+    return {"frac_filtered": gone / (gone + kept)}
 
 
 def _spread(rewards_P_G: Tensor) -> dict[str, float]:
@@ -60,11 +87,12 @@ def _components(scores: Scores) -> dict[str, float]:
     return metrics
 
 
-def _mismatch(rollout: Rollout, update: Update) -> float:
+def _mismatch(rollout: Rollout, tokens: TokenRecord) -> float:
     """Mean |sampler's log-prob − training path's| over the tokens: cached decoding rounds differently."""
     total, count = 0.0, 0
     for row, completion in enumerate(rollout.completions_R):
-        trained = update.tokens.old_logprob[row][update.tokens.mask[row]].double()
-        total += float((trained - torch.tensor(completion.logprobs, dtype=torch.float64)).abs().sum())
-        count += len(completion.ids)
+        trained = tokens.row("old_logprob", row)
+        if trained is not None:
+            total += float((trained.double() - torch.tensor(completion.logprobs, dtype=torch.float64)).abs().sum())
+            count += len(completion.ids)
     return total / max(1, count)

@@ -12,11 +12,22 @@ from torch import Tensor
 
 from backend.contract.protocol import TraceFile
 from backend.contract.training import Telemetry
-from worker.micro_batches import TokenRecord
 from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
+from worker.token_record import TokenRecord
 
-_VALUES = ("old_logprob", "logprob", "logprob_after", "reference_logprob", "entropy", "ratio", "kl")
+_VALUES = (
+    "old_logprob",
+    "logprob",
+    "logprob_after",
+    "reference_logprob",
+    "entropy",
+    "ratio",
+    "kl",
+    "advantage",
+    "value",
+    "returns",
+)
 
 
 def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[int]:
@@ -55,10 +66,10 @@ def _columns(rows: list[int], policy: Policy, rollout: Rollout, tokens: TokenRec
         "text": pa.array([b"".join(parts) for parts in pieces], pa.binary()),
         "text_offsets": pa.array([_offsets(parts) for parts in pieces], pa.list_(pa.int32())),
         "sampling_logprob": pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32())),
-        "clipped": pa.array(_lists(tokens.clipped, rows, tokens.mask), pa.list_(pa.bool_())),
+        "clipped": pa.array(_lists(tokens["clipped"], rows, tokens.mask), pa.list_(pa.bool_())),
     }
     for name in _VALUES:
-        values: Tensor | None = getattr(tokens, name)
+        values = tokens.get(name)
         if values is not None:
             columns[name] = pa.array(_lists(values, rows, tokens.mask), pa.list_(pa.float32()))
     return columns

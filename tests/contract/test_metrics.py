@@ -11,9 +11,10 @@ from backend.contract.protocol import Report
 from backend.contract.training import Budget, Sampling, Telemetry
 from worker.policy.policy import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
 from worker.tasks.loading import load_items
-from worker.trainer import Channels, Place, Trainer
+from worker.trainer import Trainer
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 CONFIG = GrpoConfig(

@@ -49,7 +49,7 @@ def test_tokens_come_as_often_as_their_probability_says() -> None:
     uniforms = torch.from_numpy(Draws(3, "train").uniforms(np.arange(20_000), np.zeros(20_000, dtype=np.int64), 0, 1))[
         :, 0
     ]
-    chosen = choose(logits, uniforms, Decoding(temperature=0.8))
+    chosen = choose(logits / 0.8, uniforms)
     measured = torch.bincount(chosen, minlength=4) / 20_000
     assert (measured - (logits[0] / 0.8).softmax(-1)).abs().max() < 0.01
 
@@ -65,7 +65,7 @@ def test_a_token_of_probability_zero_is_never_chosen() -> None:
     logits = torch.full((3, 10), float("-inf"))
     logits[:, 4] = 0.0
     uniforms = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
-    assert choose(logits, uniforms, Decoding()).tolist() == [4, 4, 4]
+    assert choose(logits, uniforms).tolist() == [4, 4, 4]
 
 
 def test_completions_end_at_the_end_token_or_the_limit() -> None:

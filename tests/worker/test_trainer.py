@@ -15,9 +15,10 @@ from backend.contract.records import GroupReport, Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.tasks.loading import load_items
-from worker.trainer import Channels, Ending, Place, Trainer
+from worker.trainer import Trainer
 
 
 class Killed(Exception):

@@ -47,7 +47,7 @@ def random_policy(vocabulary: int = 64, *, dtype: torch.dtype = torch.float64, s
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
-    policy.set_reference(reference)
+    policy.set_reference(dict(reference.named_parameters()))
     return policy
 
 

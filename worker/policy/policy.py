@@ -1,7 +1,7 @@
 """The policy that is trained, with its tokenizer and its reference."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
@@ -9,6 +9,7 @@ from typing import Protocol, cast
 import torch
 from peft import LoraConfig, LoraModel, PeftModel, get_peft_model
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -18,6 +19,7 @@ from worker.errors import RunFailure
 from worker.policy.device import autocast
 from worker.policy.logprobs import TokenBatch, TokenValues, can_share_prompts, completion_logprobs
 from worker.policy.sources import Pretrained
+from worker.policy.value_head import ValueHead
 
 
 class Promptable(Protocol):
@@ -48,7 +50,8 @@ class Policy:
         self._dtype = dtype
         # Recomputing layers keep no keys and values to share.
         self._share_prompts = can_share_prompts(self.config) and not recomputes(self.model)
-        self._reference: torch.nn.Module | None = None
+        self.value_head: ValueHead | None = None
+        self.reference_weights: dict[str, Tensor] | None = None
 
     @property
     def adapted(self) -> bool:
@@ -75,12 +78,28 @@ class Policy:
         return int(limit) if isinstance(limit, int) else None
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters that are trained."""
-        return [p for p in self.model.parameters() if p.requires_grad]
+        """The parameters of the language model that are trained; those of the value head are its own."""
+        return [parameter for _, parameter in self._trained()]
 
-    def set_reference(self, reference: torch.nn.Module) -> None:
-        """Keep the weights at step 0 to compare with; with adapters it is not needed: they are turned off instead."""
-        self._reference = reference.to(self.device).eval().requires_grad_(False)
+    def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """All that is trained, the value head included, by name: what a checkpoint's optimizer state belongs to."""
+        head = [] if self.value_head is None else list(self.value_head.named_parameters(prefix="value_head"))
+        return self._trained() + head
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def add_value_head(self) -> None:
+        """Give each token's state a value (PPO's critic), which begins at 0."""
+        self.value_head = ValueHead(int(self.config.get_text_config().hidden_size)).to(self.device)
+
+    def copy_reference(self) -> None:
+        """Take the weights as they are now for the reference, in place of the one before."""
+        self.reference_weights = {name: parameter.detach().clone() for name, parameter in self._trained()}
+
+    def set_reference(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these weights, by parameter name, for the reference; others of theirs are left out."""
+        self.reference_weights = {name: weights[name].detach().to(self.device) for name, _ in self._trained()}
 
     def encode(self, item: Promptable) -> tuple[str, list[int]]:
         """The prompt as the model reads it: its text and its token ids."""
@@ -105,23 +124,34 @@ class Policy:
                 temperature=temperature,
                 entropy_gradient=entropy_gradient,
                 share_prompts=self._share_prompts,
+                value_head=self.value_head,
             )
 
     @torch.no_grad()
     def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
-        """Of the weights at step 0."""
-        with autocast(self.device, self._dtype), self._as_reference() as model:
-            return completion_logprobs(model, batch, temperature=temperature, share_prompts=self._share_prompts)
+        """Of the reference: the weights that were set or copied; else, with adapters, the model without them."""
+        with autocast(self.device, self._dtype), self._as_reference():
+            return completion_logprobs(self.model, batch, temperature=temperature, share_prompts=self._share_prompts)
 
     @contextmanager
-    def _as_reference(self) -> Iterator[torch.nn.Module]:
-        if isinstance(self.model, PeftModel):
+    def _as_reference(self) -> Iterator[None]:
+        """The model with the reference's weights. They trade places by pointer: nothing is copied."""
+        if self.reference_weights is None:
+            if not isinstance(self.model, PeftModel):
+                raise LookupError("this policy was loaded without a reference")
             with self.model.disable_adapter():
-                yield self.model
-        elif self._reference is not None:
-            yield self._reference
-        else:
-            raise LookupError("this policy was loaded without a reference")
+                yield
+            return
+        own = {name: parameter.data for name, parameter in self._trained()}
+        self._point_to(self.reference_weights)
+        try:
+            yield
+        finally:
+            self._point_to(own)
+
+    def _point_to(self, weights: Mapping[str, Tensor]) -> None:
+        for name, parameter in self._trained():
+            parameter.data = weights[name]
 
     @contextmanager
     def sampling(self) -> Iterator[torch.nn.Module]:
@@ -146,7 +176,7 @@ def load_policy(
 ) -> Policy:
     """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
 
-    With `reference`, the source's weights are kept beside it. Raises RunFailure `model_unavailable`.
+    With `reference`, the source's weights are kept to compare with. Raises RunFailure `model_unavailable`.
     """
     if config.lora is not None:
         model: PreTrainedModel | PeftModel = _with_adapters(source, config.lora, resume, seed)
@@ -158,7 +188,10 @@ def load_policy(
         _checkpoint_gradients(model)
     policy = Policy(model, tokenizer, device, config.dtype)
     if reference and not policy.adapted:
-        policy.set_reference(_causal_lm(source))
+        if resume is None:
+            policy.copy_reference()
+        else:
+            policy.set_reference(dict(_causal_lm(source).named_parameters()))
     return policy
 
 

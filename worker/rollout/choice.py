@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from backend.contract.training import Decoding
-
 # The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
 _BELOW_ONE = 1 - 2.0**-22
 
@@ -26,11 +24,20 @@ def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
     return logits_R_V
 
 
-def choose(logits_R_V: Tensor, uniforms_R: Tensor | None, decoding: Decoding) -> Tensor:
-    """The next token of each row, (R,): by inverting the cumulative distribution at u, or the likeliest without u."""
+def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
+    """The next token of each row, (R,): by inverting the cumulative distribution at u, or the likeliest without u.
+
+    `scaled_R_V` are the logits over the temperature, minus infinity where nothing may be drawn.
+    """
     if uniforms_R is None:
-        return logits_R_V.argmax(-1)
-    scaled_R_V = truncate(logits_R_V / decoding.temperature, top_k=decoding.top_k, top_p=decoding.top_p)
+        return scaled_R_V.argmax(-1)
     cumulative_R_V = scaled_R_V.softmax(-1).cumsum(-1)
     threshold_R_1 = uniforms_R[:, None] * _BELOW_ONE * cumulative_R_V[:, -1:]
-    return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(max=logits_R_V.shape[-1] - 1)
+    return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(max=scaled_R_V.shape[-1] - 1)
+
+
+def supports(scaled_R_V: Tensor) -> list[list[int]]:
+    """The tokens of each row that may be drawn."""
+    allowed_R_V = scaled_R_V > float("-inf")
+    counts = allowed_R_V.sum(-1).tolist()
+    return [ids.tolist() for ids in torch.split(allowed_R_V.nonzero()[:, 1], counts)]

@@ -27,6 +27,11 @@ class Rollout:
         return self.prompt_ids_P[row // self.group_size]
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompts, each counted once."""
+        return sum(map(len, self.prompt_ids_P))
+
+    @property
     def token_count(self) -> int:
         """Sampled tokens in all."""
         return sum(len(completion.ids) for completion in self.completions_R)

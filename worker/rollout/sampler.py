@@ -12,9 +12,10 @@ from transformers import DynamicCache
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
-from worker.rollout.choice import choose
+from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import Draws
 
+Logprobs = Literal["tempered", "plain", "renormalized"]
 # Tokens whose keys and values are held at once: bounds memory, and is far above what saturates a small machine.
 _TOKENS_IN_FLIGHT = 131_072
 _DRAW_AHEAD = 64
@@ -30,6 +31,7 @@ class Completion:
     logprobs: list[float] = field(default_factory=list)
     finish_reason: Literal["stop", "length"] = "length"
     text: str = ""
+    supports: list[list[int]] = field(default_factory=list)  # of each token: those that could be drawn, where kept
 
 
 @dataclass
@@ -48,14 +50,16 @@ def sample(
     group_size: int,
     decoding: Decoding,
     draws: Draws | None,
-    logprob_temperature: float | None = None,
+    logprobs: Logprobs = "tempered",
+    first_group: int = 0,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[Completion]:
     """G completions for each of P prompts, in order: the completions of prompt p begin at p × G.
 
-    Without `draws` the likeliest token is taken (greedy). Log-probabilities are of all tokens at `logprob_temperature`
-    (the sampling temperature if None), before top-k and top-p. `on_progress` gets the number of finished completions
-    after every token, and may raise to end the rollout. Raises RunFailure `prompt_too_long`.
+    Without `draws` the likeliest token is taken (greedy). `first_group` is the number of the first group among the step's,
+    which the draws depend on. `logprobs`: tempered and plain are over all tokens, at the sampling temperature or at 1;
+    renormalized is over those that top-k and top-p left, which are kept with the completion. `on_progress` gets the number
+    of finished completions after every token, and may raise to end the rollout. Raises RunFailure `prompt_too_long`.
     """
     _check_lengths(policy, prompts_P, decoding)
     completions = [Completion() for _ in range(len(prompts_P) * group_size)]
@@ -65,11 +69,11 @@ def sample(
     for first in range(0, len(prompts_P), prompts_at_once):
         wave = prompts_P[first : first + prompts_at_once]
         rows = [
-            _Row(completions[(first + p) * group_size + g], group=first + p, index=g)
+            _Row(completions[(first + p) * group_size + g], group=first_group + first + p, index=g)
             for p in range(len(wave))
             for g in range(group_size)
         ]
-        generation = _Wave(policy, wave, rows, group_size, decoding, draws, logprob_temperature or decoding.temperature)
+        generation = _Wave(policy, wave, rows, group_size, decoding, draws, logprobs)
         with policy.sampling():  # entered once: autocast keeps its copies of the weights until it is left
             while generation.rows:
                 generation.advance()
@@ -91,11 +95,11 @@ class _Wave:
         group_size: int,
         decoding: Decoding,
         draws: Draws | None,
-        logprob_temperature: float,
+        logprobs: Logprobs,
     ) -> None:
         self.rows = rows  # unfinished ones, in the order of the batch
         self._policy, self._decoding, self._draws = policy, decoding, draws
-        self._temperature = logprob_temperature
+        self._kind = logprobs
         self._stop_ids = policy.stop_ids
         self._position = 0
         width = max(map(len, prompts))
@@ -131,15 +135,20 @@ class _Wave:
 
     def advance(self) -> None:
         """Draw one token for every row, let the finished ones go, and compute the logits of the next."""
-        tokens = choose(self._logits, self._next_uniforms(), self._decoding)
-        scaled = self._logits / self._temperature
-        logprobs = scaled.gather(-1, tokens[:, None])[:, 0] - scaled.logsumexp(-1)
+        tempered = self._logits / self._decoding.temperature
+        allowed = truncate(tempered, top_k=self._decoding.top_k, top_p=self._decoding.top_p)
+        tokens = choose(allowed, self._next_uniforms())
+        measured = {"tempered": tempered, "plain": self._logits, "renormalized": allowed}[self._kind]
+        logprobs = measured.gather(-1, tokens[:, None])[:, 0] - measured.logsumexp(-1)
+        could_draw = supports(allowed) if self._kind == "renormalized" else None
         alive = []
         unfinished = {id(row) for row in self.rows}
         for slot, (row, token, logprob) in enumerate(zip(self._slots, tokens.tolist(), logprobs.tolist(), strict=True)):
             if id(row) in unfinished:
                 row.completion.ids.append(token)
                 row.completion.logprobs.append(logprob)
+                if could_draw is not None:
+                    row.completion.supports.append(could_draw[slot])
                 if not self._ends(row.completion):
                     alive.append(slot)
         self.rows = [self._slots[slot] for slot in alive]

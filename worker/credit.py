@@ -1,0 +1,73 @@
+"""Credit assignment: from rewards to what each completion, or each token, is worth."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.contract.advantage import Gae
+from backend.contract.grpo import GrpoConfig
+from worker.algorithms.advantages import GroupStatistics, group_statistics
+from worker.algorithms.estimator import estimate
+from worker.algorithms.gae import gae, last_token_rewards, normalize
+from worker.rewards.scoring import Scores
+from worker.token_record import TokenRecord
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Rewards as the estimator used them, (P, G), and what came of them."""
+
+    rewards_P_G: Tensor  # float64; without the KL penalty where it is in the reward; NaN: unscored
+    statistics: GroupStatistics
+    advantages_R_T: Tensor  # (R, 1): one for all of a completion's tokens; (R, T) from a critic
+    returns_R_T: Tensor | None  # what the critic should have said
+    penalty_R: Tensor | None  # the sum of a completion's KL, where it is in the reward
+
+    def advantages_P_G(self, mask_R_T: Tensor) -> Tensor:
+        """One advantage for each completion: the mean over its tokens."""
+        if self.advantages_R_T.shape[1] == 1:
+            return self.advantages_R_T.reshape(self.rewards_P_G.shape)
+        return (self.advantages_R_T.sum(-1) / mask_R_T.sum(-1)).reshape(self.rewards_P_G.shape)
+
+
+def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
+    """Advantages from scores, and from the values and the KL that the learner's look has put into `tokens`.
+
+    In float64, so that what a person recomputes from the rewards on the screen is what trained the policy.
+    """
+    kl = config.algorithm.kl
+    rewards_R = torch.from_numpy(scores.total)
+    penalty_R_T = penalty_R = None
+    if kl.placement == "reward" and kl.beta > 0:
+        penalty_R_T = kl.beta * tokens["kl"].double().nan_to_num(nan=0.0)
+        penalty_R = tokens["kl"].double().nansum(-1)
+        rewards_R = rewards_R - penalty_R_T.sum(-1)
+    rewards_P_G = rewards_R.reshape(-1, config.sampling.group_size)
+    chosen = config.algorithm.advantage
+    if isinstance(chosen, Gae):
+        advantages_R_T, returns_R_T = _from_critic(chosen, torch.from_numpy(scores.total), penalty_R_T, tokens)
+        return Credit(rewards_P_G, group_statistics(rewards_P_G), advantages_R_T, returns_R_T, penalty_R)
+    components_P_G_K = torch.tensor(
+        [[torch.nan if score.raw is None else score.raw for score in parts] for parts in scores.components],
+        dtype=torch.float64,
+    ).reshape(*rewards_P_G.shape, -1)
+    weights_K = torch.tensor([score.weight for score in scores.components[0]], dtype=torch.float64)
+    estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
+    return Credit(rewards_P_G, estimated.statistics, estimated.advantages_P_G.reshape(-1, 1), None, penalty_R)
+
+
+def _from_critic(
+    chosen: Gae, rewards_R: Tensor, penalty_R_T: Tensor | None, tokens: TokenRecord
+) -> tuple[Tensor, Tensor]:
+    """The reward counts at the last token, the penalty at each (PPO as it is done for language models)."""
+    mask_R_T = tokens.mask.double()
+    scored_R_1 = ~rewards_R.isnan()[:, None]
+    rewards_R_T = last_token_rewards(rewards_R, mask_R_T)
+    if penalty_R_T is not None:
+        rewards_R_T = rewards_R_T - penalty_R_T
+    values_R_T = tokens["value"].double().nan_to_num(nan=0.0)
+    advantages_R_T, returns_R_T = gae(rewards_R_T, values_R_T, mask_R_T, gamma=chosen.gamma, lam=chosen.lam)
+    if chosen.normalize:
+        advantages_R_T = normalize(advantages_R_T, mask_R_T * scored_R_1)
+    return torch.where(scored_R_1, advantages_R_T, 0.0), returns_R_T
