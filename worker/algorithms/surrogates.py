@@ -44,8 +44,9 @@ def sapo(ratio_R_T: Array, advantages_R_1: Array, *, tau_positive: float, tau_ne
     """-sigmoid(tau (r - 1)) 4 / tau A: the gate's slope is 1 on policy (SAPO, arXiv:2511.20347)."""
     xp = array_namespace(ratio_R_T)
     tau_R_1 = _by_sign(advantages_R_1 > 0, advantages_R_1, tau_positive, tau_negative)
-    # sigmoid(x) = (1 + tanh(x / 2)) / 2, whose gradient does not overflow.
-    gate_R_T = (1 + xp.tanh(tau_R_1 * (ratio_R_T - 1) / 2)) / 2
+    x_R_T = tau_R_1 * (ratio_R_T - 1)
+    # sigmoid as exp(-log(1 + e^-x)), whose gradient neither overflows nor rounds to 0 where the gate is nearly shut.
+    gate_R_T = xp.exp(-xp.logaddexp(xp.zeros_like(x_R_T), -x_R_T))
     return -gate_R_T * 4 / tau_R_1 * advantages_R_1
 
 

@@ -1,0 +1,289 @@
+"""Loss, gradient, metrics and advantages equal TRL's own code, where the definitions meet: no empty row, one micro-batch,
+one optimizer step per generation. TRL's methods run on a bare trainer that holds just the attributes they read."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from trl import GRPOConfig, GRPOTrainer
+
+from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
+from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.surrogate import Cispo, Clip, Sapo, Vespo
+from worker.algorithms.aggregation import token_weights
+from worker.algorithms.estimator import estimate
+from worker.algorithms.objective import TokenTerms, token_terms
+
+pytestmark = pytest.mark.slow  # importing TRL takes seconds
+
+SEEDS = range(50)
+ROWS, WIDTH, MAX_NEW_TOKENS = 8, 12, 16
+STEP = torch.finfo(torch.float32).eps
+NO_KL = Kl(beta=0)
+K3 = Kl(beta=0.04, estimator="k3", placement="loss")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of 1 to 12 tokens, ratios well away from 1, advantages of both signs and one 0."""
+
+    logprob: Tensor
+    old: Tensor
+    reference: Tensor
+    advantages: Tensor
+    mask: Tensor
+
+    @classmethod
+    def draw(cls, seed: int) -> "Batch":
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal() -> Tensor:
+            return torch.randn(ROWS, WIDTH, generator=generator)
+
+        lengths = torch.randint(1, WIDTH + 1, (ROWS,), generator=generator)
+        old = -0.1 - 2 * normal().abs()
+        advantages = torch.randn(ROWS, generator=generator)
+        advantages[seed % ROWS] = 0.0
+        mask = (torch.arange(WIDTH) < lengths[:, None]).float()
+        return cls((old + 0.4 * normal()), old, old + 0.4 * normal(), advantages, mask)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The same algorithm in TRL's words and in ours."""
+
+    trl: dict[str, object]
+    ours: Algorithm
+    metrics: dict[str, str] = field(default_factory=dict)  # TRL's name -> the field of TokenTerms whose mean it is
+
+
+CLIPPED = {"clip_ratio/low_mean": "low_R_T", "clip_ratio/high_mean": "high_R_T"}
+CASES = {
+    "grpo": Case({"loss_type": "grpo"}, Algorithm(kl=NO_KL), CLIPPED),
+    "grpo with k3": Case({"loss_type": "grpo", "beta": 0.04}, Algorithm(kl=K3), CLIPPED | {"kl": "kl_R_T"}),
+    "grpo with both epsilons": Case(
+        {"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.35},
+        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_low=0.1, epsilon_high=0.35)),
+        CLIPPED,
+    ),
+    "grpo with delta": Case(
+        {"loss_type": "grpo", "delta": 1.4}, Algorithm(kl=NO_KL, surrogate=Clip(delta=1.4)), CLIPPED
+    ),
+    "bnpo": Case({"loss_type": "bnpo"}, Algorithm(kl=NO_KL, aggregation="token_mean"), CLIPPED),
+    "dr_grpo": Case({"loss_type": "dr_grpo"}, Algorithm(kl=NO_KL, aggregation="constant"), CLIPPED),
+    "dr_grpo with k3": Case(
+        {"loss_type": "dr_grpo", "beta": 0.04}, Algorithm(kl=K3, aggregation="constant"), CLIPPED | {"kl": "kl_R_T"}
+    ),
+    "dapo": Case(
+        {"loss_type": "dapo", "epsilon_high": 0.28},
+        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_high=0.28), aggregation="token_mean"),
+        CLIPPED,
+    ),
+    "cispo": Case(
+        {"loss_type": "cispo", "epsilon_high": 1.2},
+        Algorithm(kl=NO_KL, surrogate=Cispo(cap=1.2), aggregation="token_mean"),
+        {"cispo_clip_ratio": "high_R_T"},
+    ),
+    "sapo": Case({"loss_type": "sapo"}, Algorithm(kl=NO_KL, surrogate=Sapo())),
+    "sapo with other temperatures": Case(
+        {"loss_type": "sapo", "sapo_temperature_pos": 0.5, "sapo_temperature_neg": 2.0},
+        Algorithm(kl=NO_KL, surrogate=Sapo(tau_positive=0.5, tau_negative=2)),
+    ),
+    "luspo": Case(
+        {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+        Algorithm(kl=NO_KL, ratio="sequence_mean", aggregation="sequence_sum"),
+    ),
+    "luspo with k3": Case(
+        {"loss_type": "luspo", "importance_sampling_level": "sequence", "beta": 0.04},
+        Algorithm(kl=K3, ratio="sequence_mean", aggregation="sequence_sum"),
+        {"kl": "kl_R_T"},
+    ),
+    "vespo": Case(
+        {"loss_type": "vespo"},
+        Algorithm(kl=NO_KL, surrogate=Vespo(), ratio="sequence_product", aggregation="token_mean"),
+    ),
+    "vespo with other shapes": Case(
+        {
+            "loss_type": "vespo",
+            "vespo_k_pos": 1.0,
+            "vespo_lambda_pos": 2.0,
+            "vespo_k_neg": 1.5,
+            "vespo_lambda_neg": 0.5,
+        },
+        Algorithm(
+            kl=NO_KL,
+            surrogate=Vespo(k_positive=1, lambda_positive=2, k_negative=1.5, lambda_negative=0.5),
+            ratio="sequence_product",
+            aggregation="token_mean",
+        ),
+    ),
+    "gspo": Case(
+        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
+        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_low=0.03, epsilon_high=0.04), ratio="sequence_mean"),
+    ),
+    "gspo with k3 and delta": Case(
+        {"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.04, "delta": 1.3},
+        Algorithm(kl=K3, surrogate=Clip(delta=1.3), ratio="sequence_mean"),
+        {"kl": "kl_R_T"},
+    ),
+}
+
+Bare = Callable[..., GRPOTrainer]
+
+
+@pytest.fixture(scope="module")
+def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    """Makes a GRPOTrainer without model or data, which holds TRL's real configuration."""
+    folder: Path = tmp_path_factory.mktemp("trl")
+
+    def make(**settings: object) -> GRPOTrainer:
+        config = GRPOConfig(
+            output_dir=str(folder),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            use_bias_correction_kl=False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
+            max_completion_length=MAX_NEW_TOKENS,
+            per_device_train_batch_size=ROWS,
+            num_generations=4,
+            **settings,
+        )
+        trainer = object.__new__(GRPOTrainer)
+        model = torch.nn.Identity()
+        model.is_gradient_checkpointing = False
+        vars(trainer).update(
+            args=config,
+            accelerator=Accelerator(cpu=True),  # after the configuration, which resets its state
+            model=model,
+            loss_type=config.loss_type,
+            importance_sampling_level=config.importance_sampling_level,
+            beta=config.beta,
+            epsilon_low=config.epsilon,
+            epsilon_high=config.epsilon if config.epsilon_high is None else config.epsilon_high,
+            max_completion_length=config.max_completion_length,
+            off_policy_mask_threshold=config.off_policy_mask_threshold,
+            top_entropy_quantile=config.top_entropy_quantile,
+            use_vllm=config.use_vllm,
+            vllm_importance_sampling_correction=config.vllm_importance_sampling_correction,
+            num_generations=config.num_generations,
+            num_iterations=config.num_iterations,
+            multi_objective_aggregation=config.multi_objective_aggregation,
+            scale_rewards=config.scale_rewards,
+            mask_truncated_completions=config.mask_truncated_completions,
+            pad_to_multiple_of=config.pad_to_multiple_of,
+            current_gradient_accumulation_steps=1,
+            aux_loss_enabled=False,
+            _entropy_bonus_enabled=False,
+            _metrics={"train": defaultdict(list)},
+            _logs={"prompt": [], "completion": [], "rewards": defaultdict(list), "advantages": []},
+            _pending_extra_logs={},
+            _pending_metrics={},
+            _tokenizer=SimpleNamespace(pad_token_id=0),
+            environment_factories=None,
+            environments=None,
+            tools=None,
+        )
+        return trainer
+
+    return make
+
+
+def trl_loss(trainer: GRPOTrainer, batch: Batch) -> tuple[Tensor, Tensor]:
+    """TRL's loss and its gradient with respect to the log-probs."""
+    leaf = batch.logprob.clone().requires_grad_()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (leaf, torch.zeros_like(leaf), None)
+    tokens = torch.ones(ROWS, WIDTH, dtype=torch.long)
+    inputs = {
+        "prompt_ids": tokens[:, :1],
+        "prompt_mask": tokens[:, :1],
+        "completion_ids": tokens,
+        "completion_mask": batch.mask,
+        "advantages": batch.advantages,
+        "old_per_token_logps": batch.old,
+        "ref_per_token_logps": batch.reference,
+        "num_items_in_batch": batch.mask.sum(),
+    }
+    loss = trainer._compute_loss(trainer.model, inputs)
+    loss.backward()
+    return loss.detach(), leaf.grad
+
+
+def weights_of(algorithm: Algorithm, batch: Batch) -> Tensor:
+    return token_weights(batch.mask, aggregation=algorithm.aggregation, max_new_tokens=MAX_NEW_TOKENS)
+
+
+def our_loss(algorithm: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, TokenTerms]:
+    leaf = batch.logprob.clone().requires_grad_()
+    terms = token_terms(
+        algorithm,
+        logprob_R_T=leaf,
+        old_logprob_R_T=batch.old,
+        advantages_R_T=batch.advantages[:, None],
+        mask_R_T=batch.mask,
+        reference_logprob_R_T=batch.reference,
+    )
+    loss = (weights_of(algorithm, batch) * terms.loss_R_T).sum()
+    loss.backward()
+    return loss.detach(), leaf.grad, terms
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loss_gradient_and_metrics_equal_trls(name: str, bare_trainer: Bare) -> None:
+    case = CASES[name]
+    trainer = bare_trainer(**case.trl)
+    for seed in SEEDS:
+        batch = Batch.draw(seed)
+        expected_loss, expected_gradient = trl_loss(trainer, batch)
+        loss, gradient, terms = our_loss(case.ours, batch)
+        # Beside the relative 1e-5 there is only float32's own step, of the terms where they cancel in the sum.
+        scale = float((weights_of(case.ours, batch) * terms.loss_R_T.detach().abs()).sum())
+        torch.testing.assert_close(loss, expected_loss, rtol=1e-5, atol=STEP * scale)
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5, atol=STEP * float(gradient.abs().max()))
+        for metric, part in case.metrics.items():
+            mean = (getattr(terms, part).detach() * batch.mask).sum() / batch.mask.sum()
+            assert float(mean) == pytest.approx(trainer._metrics["train"][metric][-1], rel=1e-5), metric
+
+
+@pytest.mark.parametrize("name", ["grpo", "cispo", "gspo"])
+def test_the_batches_reach_the_clipped_region(name: str) -> None:
+    """Otherwise the comparison would say nothing about clipping."""
+    parts = [our_loss(CASES[name].ours, Batch.draw(seed))[2] for seed in SEEDS]
+    assert sum(int(terms.high_R_T.sum()) for terms in parts) > 50
+
+
+def trl_advantages(trainer: GRPOTrainer, rewards_by_function: Tensor, weights: Tensor) -> Tensor:
+    """What TRL's own code makes of rewards, (rows, functions)."""
+    rows, functions = rewards_by_function.shape
+    names = [f"reward {k}" for k in range(functions)]
+    completions = [[1]] * rows
+    trainer.reward_weights, trainer.reward_funcs, trainer.reward_func_names = weights, names, names
+    trainer._generate = lambda _: (completions, completions, None, [""] * rows, None, {}, None, None)
+    trainer._calculate_rewards = lambda *_: rewards_by_function
+    return trainer._generate_and_score_completions([{"prompt": ""}] * rows)["advantages"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({"scale_rewards": "group"}, GroupZscore(std="sample", eps=1e-4)),
+        ({"scale_rewards": "batch"}, BatchStd()),
+        ({"scale_rewards": "none"}, GroupCenter()),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, NormalizeThenSum()),
+    ],
+    ids=lambda value: value.kind if not isinstance(value, dict) else "",
+)
+def test_advantages_equal_trls(settings: dict[str, object], chosen: Advantage, bare_trainer: Bare) -> None:
+    trainer = bare_trainer(**settings)
+    weights = torch.tensor([1.0, 0.5, 2.0])
+    for seed in SEEDS:
+        components = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(seed))
+        components[0, seed % 4] = torch.nan  # nothing could score this completion
+        expected = trl_advantages(trainer, components.reshape(8, 3).clone(), weights)
+        ours = estimate(chosen, (components * weights).sum(-1), components_P_G_K=components, weights_K=weights)
+        torch.testing.assert_close(ours.advantages_P_G.flatten(), expected, rtol=1e-5, atol=1e-6)
