@@ -1,16 +1,27 @@
 """Recipes: named starting points. Each is nothing but a choice along the axes, with its source."""
 
-from backend.contract.advantage import GroupZscore
+from backend.contract.advantage import (
+    BatchBaseline,
+    BestWorst,
+    Gae,
+    GroupCenter,
+    GroupZscore,
+    LeaveOneOut,
+    Softmax,
+)
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.records import RecipeCard
-from backend.contract.reward import Correctness, Rewards
+from backend.contract.reward import Correctness, Format, Length, Rewards
+from backend.contract.surrogate import Cispo, Clip, Dpo, PolicyGradient, Sapo, Vespo
 from backend.contract.task import Arithmetic, SinglePrompt
 from backend.contract.training import Budget, Optimizer, Sampling
 
 SMOLLM2 = "builtin:smollm2-135m-instruct"
 QUICKSTART = "grpo"
+# 1e-4 and 2e-4 learn faster, but are done by step 40 and leave little to watch; see docs/experiments.md.
+QUICKSTART_OPTIMIZER = Optimizer(learning_rate=5e-5, warmup_steps=10)
 
 
 def _card(id: str, title: str, sentence: str, when: str, source: str, config: GrpoConfig) -> RecipeCard:
@@ -31,8 +42,7 @@ def _grpo() -> RecipeCard:
         "Group z-score, clipped ratio, KL to the initial weights: the algorithm as DeepSeekMath published it.",
         "Start here: on the small arithmetic model it learns precedence in minutes, on any machine.",
         "DeepSeekMath (arXiv:2402.03300), equations 3 and 4; β = 0.04, ε = 0.2",
-        # 1e-4 and 2e-4 learn faster, but are done by step 40 and leave little to watch; see docs/experiments.md.
-        GrpoConfig(optimizer=Optimizer(learning_rate=5e-5, warmup_steps=10), budget=Budget(eval_samples=4)),
+        GrpoConfig(optimizer=QUICKSTART_OPTIMIZER, budget=Budget(eval_samples=4)),
     )
 
 
@@ -80,4 +90,214 @@ def _grpo_notebook() -> RecipeCard:
     )
 
 
-RECIPES: tuple[RecipeCard, ...] = (_grpo(), _smollm2_arithmetic(), _grpo_notebook())
+def _on_the_quickstart(id: str, title: str, sentence: str, when: str, source: str, algorithm: Algorithm) -> RecipeCard:
+    """Another algorithm where everything else is the quickstart's, so that runs compare."""
+    config = GrpoConfig(algorithm=algorithm, optimizer=QUICKSTART_OPTIMIZER, budget=Budget(eval_samples=4))
+    return _card(id, title, sentence, when, source, config)
+
+
+def _softmax() -> RecipeCard:
+    return _on_the_quickstart(
+        "group-wise-softmax",
+        "Group-wise softmax",
+        "Each completion's log-likelihood, weighted by the softmax of the group's rewards: no completion is pushed down.",
+        "To follow the group-wise guide. It learns slower than a centred advantage: most of each weight is the same for all.",
+        "The guide “Understanding Group-wise Policy Optimization”, section 2",
+        Algorithm(advantage=Softmax(), surrogate=PolicyGradient(), kl=Kl(beta=0), aggregation="group_sum"),
+    )
+
+
+def _softmax_clip() -> RecipeCard:
+    return _on_the_quickstart(
+        "group-wise-softmax-clip",
+        "Group-wise softmax, stabilised",
+        "The softmax weights under PPO's clipped ratio, with a KL penalty.",
+        "The guide's recommendation for production: the same weights, several updates per batch.",
+        "The guide “Understanding Group-wise Policy Optimization”, section 4",
+        Algorithm(advantage=Softmax(), aggregation="group_sum", updates_per_batch=2),
+    )
+
+
+def _dr_grpo() -> RecipeCard:
+    return _on_the_quickstart(
+        "dr-grpo",
+        "Dr. GRPO",
+        "No division by the group's std or the completion's length, which favour hard prompts and long wrong answers.",
+        "When completions grow longer and longer without getting better.",
+        "Dr. GRPO (arXiv:2503.20783)",
+        Algorithm(advantage=GroupCenter(), kl=Kl(beta=0), aggregation="constant"),
+    )
+
+
+def _dapo() -> RecipeCard:
+    limit, cache = Sampling().max_new_tokens, 12
+    # DAPO's soft punishment is 0 up to `cache` tokens below the limit and falls to −1 at the limit.
+    overlong = Length(name="overlong", weight=-1.0, minimum=limit, maximum=1_000_000, ramp=cache)
+    return _card(
+        "dapo",
+        "DAPO",
+        "Dead groups are sampled again, the upper clip is wider, each token counts once, overlong answers cost.",
+        "When many groups are dead, or the entropy collapses.",
+        "DAPO (arXiv:2503.14476): ε 0.2 and 0.28, no KL",
+        GrpoConfig(
+            rewards=Rewards(
+                functions=[
+                    Correctness(name="correctness", weight=0.9),
+                    Format(name="format", weight=0.1),
+                    overlong,
+                ]
+            ),
+            algorithm=Algorithm(
+                surrogate=Clip(epsilon_low=0.2, epsilon_high=0.28),
+                kl=Kl(beta=0),
+                aggregation="token_mean",
+                updates_per_batch=2,
+                dead_groups="resample",
+            ),
+            optimizer=QUICKSTART_OPTIMIZER,
+            budget=Budget(eval_samples=4),
+        ),
+    )
+
+
+def _gspo() -> RecipeCard:
+    return _on_the_quickstart(
+        "gspo",
+        "GSPO",
+        "One ratio for the whole completion, the geometric mean of its tokens' ratios, clipped very narrowly.",
+        "For long completions and mixture-of-experts models, where single tokens' ratios are noisy.",
+        "GSPO (arXiv:2507.18071), section 5.1: ε 3e-4 and 4e-4, no KL",
+        Algorithm(
+            surrogate=Clip(epsilon_low=3e-4, epsilon_high=4e-4),
+            ratio="sequence_mean",
+            kl=Kl(beta=0),
+            updates_per_batch=2,
+        ),
+    )
+
+
+def _cispo() -> RecipeCard:
+    return _on_the_quickstart(
+        "cispo",
+        "CISPO",
+        "The ratio is capped as a weight, without gradient, so that rare but decisive tokens keep theirs.",
+        "When clipping silences the very tokens that change the reasoning.",
+        "MiniMax-M1 (arXiv:2506.13585); the cap of 5 is the usual choice, TRL's default of 0.2 caps every token",
+        Algorithm(surrogate=Cispo(), kl=Kl(beta=0), aggregation="token_mean", updates_per_batch=2),
+    )
+
+
+def _sapo() -> RecipeCard:
+    return _on_the_quickstart(
+        "sapo",
+        "SAPO",
+        "A sigmoid in place of the clip: the further the ratio is from 1, the less a token counts, without an edge.",
+        "When clipping makes training jump.",
+        "Soft Adaptive Policy Optimization (arXiv:2511.20347): τ 1.0 and 1.05",
+        Algorithm(surrogate=Sapo(), kl=Kl(beta=0), updates_per_batch=2),
+    )
+
+
+def _luspo() -> RecipeCard:
+    return _on_the_quickstart(
+        "luspo",
+        "LUSPO",
+        "GSPO's ratio, each completion's term multiplied by its length, so that length does not thin the signal.",
+        "When GSPO's completions get shorter without reason.",
+        "Length-Unbiased Sequence Policy Optimization (arXiv:2602.05261); ε as in GSPO",
+        Algorithm(
+            surrogate=Clip(epsilon_low=3e-4, epsilon_high=4e-4),
+            ratio="sequence_mean",
+            kl=Kl(beta=0),
+            aggregation="sequence_sum",
+            updates_per_batch=2,
+        ),
+    )
+
+
+def _vespo() -> RecipeCard:
+    return _on_the_quickstart(
+        "vespo",
+        "VESPO",
+        "Whole completions weighed by a smooth curve of their ratio that is 1 on policy and fades on both sides.",
+        "For stale data: many updates per batch, or samples from an older policy.",
+        "VESPO (arXiv:2602.10693): (k, λ) = (2, 3) and (3, 2)",
+        Algorithm(
+            surrogate=Vespo(), ratio="sequence_product", kl=Kl(beta=0), aggregation="token_mean", updates_per_batch=2
+        ),
+    )
+
+
+def _rloo() -> RecipeCard:
+    return _on_the_quickstart(
+        "rloo",
+        "RLOO",
+        "REINFORCE, each completion against the mean of its siblings, with the KL taken off the reward.",
+        "A plain and strong baseline: unbiased, nothing to clip.",
+        "REINFORCE leave-one-out (arXiv:2402.14740)",
+        Algorithm(
+            advantage=LeaveOneOut(),
+            surrogate=PolicyGradient(),
+            kl=Kl(beta=0.05, estimator="k1", placement="reward"),
+            aggregation="sequence_sum",
+        ),
+    )
+
+
+def _reinforce() -> RecipeCard:
+    return _on_the_quickstart(
+        "reinforce",
+        "REINFORCE",
+        "The vanilla policy gradient: log-likelihood times reward, less the batch's mean.",
+        "To see what the group adds: easy and hard prompts share one baseline here.",
+        "The blog's VPG; Williams (1992)",
+        Algorithm(advantage=BatchBaseline(), surrogate=PolicyGradient(), kl=Kl(beta=0), aggregation="sequence_sum"),
+    )
+
+
+def _ppo() -> RecipeCard:
+    return _on_the_quickstart(
+        "ppo",
+        "PPO",
+        "A value head learns what to expect of every token; GAE compares with it. The group plays no part.",
+        "To see what GRPO leaves out, and what it costs: another head, another loss, three more settings.",
+        "The blog's PPO with GAE (arXiv:1707.06347, 1506.02438); last-token reward, k1 KL in the reward",
+        Algorithm(
+            advantage=Gae(),
+            kl=Kl(beta=0.04, estimator="k1", placement="reward"),
+            aggregation="token_mean",
+            entropy_bonus=0.001,
+            updates_per_batch=2,
+        ),
+    )
+
+
+def _dpo_online() -> RecipeCard:
+    return _on_the_quickstart(
+        "dpo-online",
+        "Online DPO",
+        "The best and the worst completion of each group are a preference pair, made anew in every step.",
+        "To see DPO and GRPO on the same groups: G = 2 with one right answer gives them the same direction.",
+        "The blog's DPO (arXiv:2305.18290) on the policy's own samples (arXiv:2402.04792)",
+        Algorithm(advantage=BestWorst(), surrogate=Dpo(), kl=Kl(beta=0), aggregation="group_sum"),
+    )
+
+
+RECIPES: tuple[RecipeCard, ...] = (
+    _grpo(),
+    _smollm2_arithmetic(),
+    _grpo_notebook(),
+    _softmax(),
+    _softmax_clip(),
+    _dr_grpo(),
+    _dapo(),
+    _gspo(),
+    _cispo(),
+    _sapo(),
+    _luspo(),
+    _vespo(),
+    _rloo(),
+    _reinforce(),
+    _ppo(),
+    _dpo_online(),
+)
