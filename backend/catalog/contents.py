@@ -4,10 +4,9 @@ from functools import cache
 from importlib.metadata import version
 
 from backend.catalog.models import CARDS
-from backend.contract.grpo import GrpoConfig
+from backend.contract.config import MODELS
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Catalog
-from backend.contract.sample import SampleConfig
 
 
 @cache
@@ -17,5 +16,5 @@ def catalog() -> Catalog:
         version=version("groupscope"),
         recipes=list(RECIPES),
         models=list(CARDS),
-        schemas={"grpo": GrpoConfig.model_json_schema(), "sample": SampleConfig.model_json_schema()},
+        schemas={kind: model.model_json_schema() for kind, model in MODELS.items()},
     )

@@ -6,7 +6,8 @@ from datetime import datetime
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from backend.contract import protocol as p
-from backend.errors import Conflict
+from backend.errors import Conflict, Invalid
+from backend.field_errors import FieldError
 from backend.storage.tables import attempt, checkpoint, run
 from backend.telemetry import events, history
 
@@ -45,6 +46,17 @@ def every(tx: Connection, run_id: int) -> Sequence[RowMapping]:
 def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
     """The live checkpoint at a step."""
     return next((row for row in live(tx, run_id) if row["step"] == step), None)
+
+
+def policy_at(tx: Connection, run_id: int, step: int) -> RowMapping:
+    """The live checkpoint that a run is to start from. Raises Invalid where there is none, or it gives no completions."""
+    found = live_at(tx, run_id, step)
+    if found is None:
+        raise Invalid(FieldError("model.source", f"run {run_id} has no checkpoint at step {step}; choose one it has"))
+    if tx.execute(select(run.c.kind).where(run.c.id == run_id)).scalar_one() == "reward_model":
+        text = f"run {run_id} trained a reward model, which scores completions and writes none; use it as a reward"
+        raise Invalid(FieldError("model.source", text))
+    return found
 
 
 def newest_in(tx: Connection, run_id: int, store: str) -> list[RowMapping]:

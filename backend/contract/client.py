@@ -127,7 +127,7 @@ class Client:
         self,
         *,
         status: str | None = None,
-        kind: str | None = "grpo",
+        kind: str | None = "training",
         tag: str | None = None,
         recipe: str | None = None,
         model: str | None = None,
@@ -136,7 +136,10 @@ class Client:
         limit: int = 50,
         cursor: str | None = None,
     ) -> r.Page[r.Run]:
-        """Runs, newest first; `kind=None` lists samples too. `recipe` and `model` (its source) are the configuration's."""
+        """Runs, newest first; `training` is every kind but samples, `kind=None` lists those too.
+
+        `recipe` and `model` (its source) are the configuration's.
+        """
         query = {
             "status": status,
             "kind": kind,

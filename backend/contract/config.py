@@ -1,11 +1,42 @@
 """The configuration of a run: one frozen, closed, bounded model per kind. Its JSON Schema drives form, command line and docs."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from backend.contract.base import Frozen
 from backend.contract.grpo import GrpoConfig
+from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Dataset
 
-RunConfig = Annotated[GrpoConfig | SampleConfig, Field(discriminator="kind")]
-RUN_CONFIG: TypeAdapter[GrpoConfig | SampleConfig] = TypeAdapter(RunConfig)
+Kind = Literal["grpo", "reward_model", "dpo", "sample"]
+TrainingConfig = GrpoConfig | RewardModelConfig | DpoConfig
+RunConfig = Annotated[TrainingConfig | SampleConfig, Field(discriminator="kind")]
+MODELS: Mapping[Kind, type[Frozen]] = {
+    "grpo": GrpoConfig,
+    "reward_model": RewardModelConfig,
+    "dpo": DpoConfig,
+    "sample": SampleConfig,
+}
+RUN_CONFIG: TypeAdapter[TrainingConfig | SampleConfig] = TypeAdapter(RunConfig)
+
+
+def rewards_of(config: TrainingConfig | SampleConfig) -> tuple[str, Rewards] | None:
+    """The reward functions that a run scores with, and the path at which they stand; None where nothing is scored."""
+    if isinstance(config, RewardModelConfig | DpoConfig):
+        return ("pairs.rewards", config.pairs.rewards) if isinstance(config.pairs, SampledPairs) else None
+    return ("rewards", config.rewards) if config.rewards is not None else None
+
+
+def data_of(config: TrainingConfig | SampleConfig) -> tuple[str, Dataset | DatasetPairs] | None:
+    """The person's own rows that a run reads, and the path at which they are described."""
+    if isinstance(config, GrpoConfig):
+        return ("task", config.task) if isinstance(config.task, Dataset) else None
+    if isinstance(config, RewardModelConfig | DpoConfig):
+        if isinstance(config.pairs, DatasetPairs):
+            return "pairs", config.pairs
+        return ("pairs.task", config.pairs.task) if isinstance(config.pairs.task, Dataset) else None
+    return None

@@ -341,6 +341,8 @@ class Preflight(Record):
     messages: list[Message] = []
     completions_per_step: int | None = None
     total_completions: int | None = None
+    training_pairs: int | None = None  # of a run on preference pairs: about so many there are
+    trained_pairs: int | None = None  # and so many are trained on, those seen again counted again
     memory: MemoryEstimate | None = None
     time: TimeEstimate | None = None
     success_rate: float | None = None

@@ -8,9 +8,12 @@ from backend.contract.base import CleanText, Frozen, Misfit
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
+Column = Annotated[CleanText, Field(min_length=1, max_length=200)]
+DataSource = Annotated[str, Field(pattern=r"^(upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200})$")]
+HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
 
 
-class _Prompted(Frozen):
+class Prompted(Frozen):
     """How an item becomes a prompt."""
 
     system_prompt: Annotated[CleanText, Field(max_length=20_000)] | None = Field(
@@ -21,13 +24,13 @@ class _Prompted(Frozen):
     )
 
     @model_validator(mode="after")
-    def _has_a_chat(self) -> "_Prompted":
+    def _has_a_chat(self) -> "Prompted":
         if self.system_prompt and self.prompt_format == "raw":
             raise ValueError("a raw prompt has no system message; clear system_prompt or choose the format chat")
         return self
 
 
-class Arithmetic(_Prompted):
+class Arithmetic(Prompted):
     """Sums, differences and products of whole numbers, where precedence matters: 2 + 2 x 6 is 14, not 24."""
 
     kind: Literal["arithmetic"] = "arithmetic"
@@ -66,7 +69,7 @@ class Arithmetic(_Prompted):
         return self
 
 
-class Countdown(_Prompted):
+class Countdown(Prompted):
     """Reach a target with given numbers, each used at most once, and + - * /."""
 
     kind: Literal["countdown"] = "countdown"
@@ -87,7 +90,7 @@ class Countdown(_Prompted):
         return self
 
 
-class SinglePrompt(_Prompted):
+class SinglePrompt(Prompted):
     """One prompt, asked again and again (the seed notebook's): the purest view of a group."""
 
     kind: Literal["single_prompt"] = "single_prompt"
@@ -95,23 +98,19 @@ class SinglePrompt(_Prompted):
     answer: CleanText = Field("5", max_length=20_000, description="The reference answer.")
 
 
-class Dataset(_Prompted):
+class Dataset(Prompted):
     """Your own prompts: an uploaded JSONL file, or a data set that the `datasets` library loads."""
 
     kind: Literal["dataset"] = "dataset"
-    source: Annotated[str, Field(pattern=r"^(upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200})$")] = Field(
+    source: DataSource = Field(
         description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the `datasets` library."
     )
-    subset: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")] | None = Field(
-        None, description="The configuration of a Hub data set that has several."
-    )
-    split: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")] = Field(
-        "train", description="The split of a Hub data set."
-    )
-    prompt_column: Annotated[CleanText, Field(min_length=1, max_length=200)] = Field(
+    subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
+    split: HubWord = Field("train", description="The split of a Hub data set.")
+    prompt_column: Column = Field(
         "prompt", description="The column with the prompt: a text, or a list of chat messages."
     )
-    answer_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = Field(
+    answer_column: Column | None = Field(
         "answer", description="The column with the reference answer; none if no reward needs one."
     )
     template: Prompt = Field("{prompt}", description="Put around each prompt; {prompt} is replaced.")
@@ -124,7 +123,7 @@ class Dataset(_Prompted):
         return self
 
 
-class ReasoningGym(_Prompted):
+class ReasoningGym(Prompted):
     """A procedurally generated task of the reasoning-gym library, scored by its own verifier."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"

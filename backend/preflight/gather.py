@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from backend.checkpoints import store as checkpoints
-from backend.contract.grpo import GrpoConfig
+from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
+from backend.contract.preference import DatasetPairs
 from backend.contract.records import Message
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
@@ -28,16 +29,16 @@ FIRST_STEPS = 5  # their mean reward stands for the model before training
 LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 
-def gather(tx: Connection, home: Path, config: GrpoConfig | SampleConfig, *, now: float, silence: float) -> Facts:
+def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
     alive = [worker for worker in workers.recent(tx, now, silence) if worker.alive]
-    similar = list(_runs_with(tx, config)) if isinstance(config, GrpoConfig) else []
+    similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
         workers=[WorkerFacts(worker.device, worker.memory_bytes) for worker in alive],
         origin=_origin(tx, config.model.source),
         refused=[*_missing_checkpoint(tx, config.model.source), *_missing_data(home, config)],
         training_items=_training_items(tx, config),
-        step_times=_step_times(tx, config, similar) if isinstance(config, GrpoConfig) else None,
+        step_times=_step_times(tx, config, similar),
         success=_success(tx, similar),
     )
 
@@ -57,47 +58,60 @@ def _origin(tx: Connection, source: str) -> str:
 
 def _missing_checkpoint(tx: Connection, source: str) -> Iterator[Message]:
     named = checkpoint_of(source)
-    if named is not None and checkpoints.live_at(tx, *named) is None:
-        text = f"run {named[0]} has no checkpoint at step {named[1]}; choose one it has"
-        yield Message(level="error", field="model.source", text=text)
+    if named is not None:
+        try:
+            checkpoints.policy_at(tx, *named)
+        except Invalid as invalid:
+            yield from _messages(invalid)
 
 
-def _missing_data(home: Path, config: GrpoConfig | SampleConfig) -> Sequence[Message]:
-    upload_id = columns.upload_of(config)
-    if upload_id is None or not isinstance(config, GrpoConfig):
+def _missing_data(home: Path, config: RunConfig) -> Sequence[Message]:
+    read, upload_id = data_of(config), columns.upload_of(config)
+    if read is None or upload_id is None:
         return ()
     # The file is part of the key through its number, which is never given again; whether it is still there is not.
-    return _column_errors(home, config.task.model_dump_json(), uploads.path_of(home, upload_id).exists())
+    return _column_errors(home, *read, uploads.path_of(home, upload_id).exists())
 
 
 @lru_cache(maxsize=64)
-def _column_errors(home: Path, task: str, _exists: bool) -> Sequence[Message]:
+def _column_errors(home: Path, path: str, data: Dataset | DatasetPairs, _exists: bool) -> Sequence[Message]:
     """What the upload lacks; kept, since a form asks again at every change and the file is read to its end."""
     try:
-        columns.require_columns(home, GrpoConfig(task=Dataset.model_validate_json(task)))
+        columns.require_columns_of(home, path, data)
     except Invalid as invalid:
-        return tuple(Message(level="error", field=error.field, text=error.message) for error in invalid.errors)
+        return tuple(_messages(invalid))
     return ()
 
 
-def _training_items(tx: Connection, config: GrpoConfig | SampleConfig) -> int | None:
-    upload_id = columns.upload_of(config)
-    if upload_id is None or not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
+def _messages(invalid: Invalid) -> Iterator[Message]:
+    for error in invalid.errors:
+        yield Message(level="error", field=error.field, text=error.message)
+
+
+def _training_items(tx: Connection, config: RunConfig) -> int | None:
+    read, upload_id = data_of(config), columns.upload_of(config)
+    if read is None or upload_id is None:
         return None
     try:
-        return round(uploads.get(tx, upload_id).rows * (1 - config.task.held_out))
+        return round(uploads.get(tx, upload_id).rows * (1 - read[1].held_out))
     except NotFound:
         return None
 
 
-def _runs_with(tx: Connection, config: GrpoConfig) -> Iterator[RowMapping]:
+def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
     """The newest runs of the same model on the same task; compared here, since JSON equality is no portable SQL."""
-    query = select(run.c.id, run.c.config, run.c.device, run.c.summary).where(run.c.kind == "grpo", run.c.attempt > 0)
+    query = select(run.c.id, run.c.config, run.c.device, run.c.summary).where(run.c.kind != "sample", run.c.attempt > 0)
     wanted = config.model_dump(mode="json")
     for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
         stored: Any = row["config"]
-        if stored.get("model") == wanted["model"] and stored.get("task") == wanted["task"]:
+        if stored.get("model") == wanted["model"] and _asked(stored) == _asked(wanted):
             yield row
+
+
+def _asked(config: Any) -> object:
+    """The task of a run, or of its pairs; the pairs themselves where no task gave them."""
+    pairs = config.get("pairs") or {}
+    return config.get("task") or pairs.get("task") or pairs
 
 
 def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
@@ -114,7 +128,7 @@ def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
     return None
 
 
-def _step_times(tx: Connection, config: GrpoConfig, similar: Sequence[RowMapping]) -> StepTimes | None:
+def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]) -> StepTimes | None:
     """Seconds of the newest steps of the same shape on the device that ran the newest of them."""
     wanted = _shape(config.model_dump(mode="json"))
     device: str | None = None
@@ -134,8 +148,11 @@ def _step_times(tx: Connection, config: GrpoConfig, similar: Sequence[RowMapping
 
 def _shape(config: Any) -> tuple[object, ...]:
     """What a step's duration depends on, beside model and task."""
+    if config["kind"] != "grpo":
+        return config["kind"], config["budget"].get("pairs_per_step")
     sampling, algorithm = config["sampling"], config["algorithm"]
     return (
+        "grpo",
         sampling["prompts_per_step"],
         sampling["group_size"],
         sampling["max_new_tokens"],

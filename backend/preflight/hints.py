@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
 from backend.contract.base import Json
+from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Message
 from backend.contract.training import Optimizer
@@ -19,7 +20,7 @@ SMALL_GROUP, USUAL_GROUP = 3, 8
 Hints = Iterator[Message]
 
 
-def model_source(config: GrpoConfig, _facts: Facts) -> Hints:
+def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
     """A model that is certainly not there."""
     source, known = config.model.source, [card.source for card in CARDS]
     if source.startswith("builtin:") and source not in known:
@@ -49,7 +50,7 @@ def repeats(config: GrpoConfig, facts: Facts) -> Hints:
         yield Message(level="info", field="budget.steps", text=text)
 
 
-def learning_rate(config: GrpoConfig, facts: Facts) -> Hints:
+def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
     """A rate at which adapters do not learn, or full training falls apart."""
     rate = config.optimizer.learning_rate
     if config.model.lora is not None:
@@ -104,14 +105,14 @@ def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
         yield Message(level="info", field="algorithm.kl.beta", text=text)
 
 
-def checkpoints(config: GrpoConfig, _facts: Facts) -> Hints:
+def checkpoints(config: TrainingConfig, _facts: Facts) -> Hints:
     """A crash would cost everything."""
     if config.budget.checkpoint_every == 0 and config.budget.steps > 20:
         text = f"without checkpoints a crash costs all of the {config.budget.steps} steps"
         yield _warning("budget.checkpoint_every", text, 20)
 
 
-def workers(_config: GrpoConfig, facts: Facts) -> Hints:
+def workers(_config: TrainingConfig, facts: Facts) -> Hints:
     """Nobody would take the run."""
     if not facts.workers:
         yield Message(level="info", text="no worker is connected: the run waits in the queue until one is")
@@ -127,6 +128,12 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     checkpoints,
     no_penalty,
     loss_on_policy,
+    workers,
+)
+FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
+    model_source,
+    learning_rate,
+    checkpoints,
     workers,
 )
 

@@ -7,6 +7,7 @@ adds parts that are not all alive at the same moment.
 from backend.catalog.models import ModelShape
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
+from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.sample import SampleConfig
 from backend.contract.training import Decoding
 
@@ -35,6 +36,24 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
         "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * round(tokens * completed / group),
         "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
         "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
+    }
+
+
+def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
+    """Bytes by part, where both completions of a pair pass through the model together."""
+    trained = _trained(config.model, shape)
+    dpo, pairs = isinstance(config, DpoConfig), config.pairs
+    tokens = config.optimizer.micro_batch_tokens
+    if isinstance(pairs, SampledPairs):
+        longest = 2 * (PROMPT_TOKENS + pairs.decoding.max_new_tokens)
+        tokens = min(tokens, config.budget.pairs_per_step * longest)
+    return {
+        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "gradients": FLOAT32 * trained,
+        "optimizer": FLOAT32 * ADAMW_STATES * trained,
+        "reference": FLOAT32 * shape.parameters if dpo and config.model.lora is None else 0,
+        "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * tokens if dpo else 0,
+        "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
     }
 
 

@@ -6,21 +6,23 @@ from pydantic import ValidationError
 
 from backend.catalog.models import SHAPES
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG
+from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
+from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.records import MemoryEstimate, Message, Preflight
 from backend.contract.sample import SampleConfig
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_groups, run_time
-from backend.preflight.hints import RULES
-from backend.preflight.memory import sampling_parts, training_parts
+from backend.preflight.hints import FOR_EVERY_KIND, RULES
+from backend.preflight.memory import pair_parts, sampling_parts, training_parts
+from backend.preflight.pairs import hints, training_pairs
 
 ASSUMED_SUCCESS = 0.5
 GIB = 2**30
 
 
-def parse(config: Mapping[str, Json]) -> GrpoConfig | SampleConfig | Preflight:
+def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:
     """The configuration; where it is wrong, the answer that says so, with one message per field."""
     try:
         return RUN_CONFIG.validate_python(config)
@@ -28,9 +30,11 @@ def parse(config: Mapping[str, Json]) -> GrpoConfig | SampleConfig | Preflight:
         return Preflight(ok=False, messages=error_messages(error, config))
 
 
-def preflight(config: GrpoConfig | SampleConfig, facts: Facts) -> Preflight:
+def preflight(config: RunConfig, facts: Facts) -> Preflight:
     """What a valid configuration would do."""
-    return _of_training(config, facts) if isinstance(config, GrpoConfig) else _of_sample(config, facts)
+    if isinstance(config, GrpoConfig):
+        return _of_training(config, facts)
+    return _of_sample(config, facts) if isinstance(config, SampleConfig) else _of_pairs(config, facts)
 
 
 def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
@@ -51,6 +55,27 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
         success_rate=rate,
         success_basis=facts.success.basis if facts.success else "assumed",
         dead_groups=list(dead_groups(rate, config.sampling.group_size)),
+    )
+
+
+def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
+    shape = SHAPES.get(facts.origin or config.model.source)
+    parts = pair_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    memory = _memory(parts, facts)
+    rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
+    pairs, sampled = training_pairs(config, facts, rate), isinstance(config.pairs, SampledPairs)
+    messages = [*facts.refused, *(message for rule in FOR_EVERY_KIND for message in rule(config, facts))]
+    messages += [*hints(config, facts, pairs), *_memory_messages(memory, config.optimizer.micro_batch_tokens)]
+    return Preflight(
+        ok=not any(message.level == "error" for message in messages),
+        messages=messages,
+        training_pairs=pairs,
+        trained_pairs=config.budget.steps * config.budget.pairs_per_step,
+        memory=memory,
+        time=run_time(facts.step_times, config.budget.steps) if facts.step_times else None,
+        success_rate=rate if sampled else None,
+        success_basis=(facts.success.basis if facts.success else "assumed") if sampled else None,
+        dead_groups=list(dead_groups(rate, config.pairs.group_size)) if isinstance(config.pairs, SampledPairs) else [],
     )
 
 

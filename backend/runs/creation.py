@@ -7,11 +7,11 @@ from sqlalchemy import Connection
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
+from backend.contract.config import RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.sample import SampleConfig
-from backend.errors import Conflict, Invalid
-from backend.field_errors import FieldError
+from backend.errors import Conflict
 from backend.runs import store
 from backend.storage.database import to_json
 from backend.uploads import store as uploads
@@ -31,7 +31,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         name=body.name or default_name(config),
         kind=config.kind,
         config=config.model_dump(mode="json"),
-        total_steps=config.budget.steps if isinstance(config, GrpoConfig) else 1,
+        total_steps=1 if isinstance(config, SampleConfig) else config.budget.steps,
         tags=list(dict.fromkeys(body.tags)),
         notes=body.notes,
         priority=body.priority,
@@ -50,10 +50,10 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     return store.create(tx, new, at)
 
 
-def default_name(config: GrpoConfig | SampleConfig) -> str:
+def default_name(config: RunConfig) -> str:
     """What a run without a name is called."""
     model = config.model.source.rsplit("/", 1)[-1].removeprefix("builtin:")
-    what = config.task.kind if isinstance(config, GrpoConfig) else "sample"
+    what = config.task.kind if isinstance(config, GrpoConfig) else config.kind.replace("_", " ")
     return f"{what} on {model}"
 
 
@@ -64,11 +64,7 @@ def copy_name(name: str) -> str:
 
 
 def _store_of(tx: Connection, source: tuple[int, int] | None) -> str | None:
-    """Where the checkpoint lies that the run starts from. Raises Invalid where there is none."""
+    """Where the checkpoint lies that the run starts from. Raises Invalid where there is none, or it is no policy."""
     if source is None:
         return None
-    found = checkpoints.live_at(tx, *source)
-    if found is None:
-        run_id, step = source
-        raise Invalid(FieldError("model.source", f"run {run_id} has no checkpoint at step {step}; choose one it has"))
-    return str(found["store"])
+    return str(checkpoints.policy_at(tx, *source)["store"])

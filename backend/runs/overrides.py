@@ -7,14 +7,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG
-from backend.contract.grpo import GrpoConfig
-from backend.contract.sample import SampleConfig
+from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.errors import Invalid
 from backend.field_errors import FieldError, field_errors
 
 
-def overridden(config: Mapping[str, Json], overrides: Mapping[str, Json]) -> GrpoConfig | SampleConfig:
+def overridden(config: Mapping[str, Json], overrides: Mapping[str, Json]) -> RunConfig:
     """The configuration with the overrides in place, validated anew. Raises Invalid."""
     changed: Any = copy.deepcopy(dict(config))
     for path, value in overrides.items():

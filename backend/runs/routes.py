@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Query, Response
 from backend.checkpoints import files
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
+from backend.contract.config import Kind
 from backend.parameters import Cursor, Limit, RowId, position
 from backend.runs import commands, creation, store
 from backend.runs.overrides import overridden
@@ -36,7 +37,7 @@ def _create(services: Services, body: r.RunCreate, key: str | None) -> r.Run:
 def list_runs(
     services: ServicesDep,
     status: r.Status | None = None,
-    kind: Literal["grpo", "sample"] | None = None,
+    kind: Kind | Literal["training"] | None = None,
     recipe: Word = None,
     model: Word = None,
     tag: Word = None,

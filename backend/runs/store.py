@@ -94,7 +94,7 @@ def queue_positions(tx: Connection) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which runs a list holds; None takes all."""
+    """Which runs a list holds; None takes all. The kind `training` is every kind but samples."""
 
     status: str | None = None
     kind: str | None = None
@@ -108,7 +108,7 @@ class Wanted:
         """What a row must meet."""
         asked: list[tuple[str | int | None, ColumnElement[bool]]] = [
             (self.status, run.c.status == self.status),
-            (self.kind, run.c.kind == self.kind),
+            (self.kind, run.c.kind != "sample" if self.kind == "training" else run.c.kind == self.kind),
             (self.recipe, run.c.config["recipe"].as_string() == self.recipe),
             (self.model, run.c.config["model"]["source"].as_string() == self.model),
             (self.tag, _has_tag(self.tag)),

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from backend.contract.grpo import GrpoConfig
-from backend.contract.sample import SampleConfig
+from backend.contract.config import RunConfig, data_of
+from backend.contract.preference import DatasetPairs
 from backend.contract.task import Dataset
 from backend.errors import Invalid
 from backend.field_errors import FieldError
@@ -13,25 +13,39 @@ from backend.uploads.store import path_of
 SHOWN = 10  # row numbers in a message
 
 
-def upload_of(config: GrpoConfig | SampleConfig) -> int | None:
+def upload_of(config: RunConfig) -> int | None:
     """The upload that a configuration reads, if any."""
-    if isinstance(config, GrpoConfig) and isinstance(config.task, Dataset):
-        kind, _, number = config.task.source.partition(":")
-        return int(number) if kind == "upload" else None
-    return None
+    read = data_of(config)
+    return None if read is None else _upload(read[1])
 
 
-def require_columns(home: Path, config: GrpoConfig | SampleConfig) -> None:
+def _upload(data: Dataset | DatasetPairs) -> int | None:
+    kind, _, number = data.source.partition(":")
+    return int(number) if kind == "upload" else None
+
+
+def require_columns(home: Path, config: RunConfig) -> None:
     """Raises Invalid where the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
-    upload_id = upload_of(config)
-    if upload_id is None or not isinstance(config, GrpoConfig) or not isinstance(config.task, Dataset):
+    read = data_of(config)
+    if read is not None:
+        require_columns_of(home, *read)
+
+
+def require_columns_of(home: Path, path: str, data: Dataset | DatasetPairs) -> None:
+    """The same of the data described at a path of a configuration."""
+    upload_id = _upload(data)
+    if upload_id is None:
         return
-    path = path_of(home, upload_id)
-    if not path.exists():
-        raise Invalid(FieldError("task.source", f"there is no upload {upload_id}; upload the file first"))
-    wanted = {"task.prompt_column": config.task.prompt_column, "task.answer_column": config.task.answer_column}
-    missing: dict[str, list[int]] = {field: [] for field, column in wanted.items() if column is not None}
-    for number, row in enumerate(jsonl.rows_of(path), 1):
+    file = path_of(home, upload_id)
+    if not file.exists():
+        raise Invalid(FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"))
+    wanted = {
+        f"{path}.{name}": column
+        for name in ("prompt_column", "answer_column", "chosen_column", "rejected_column")
+        if (column := getattr(data, name, None)) is not None
+    }
+    missing: dict[str, list[int]] = {field: [] for field in wanted}
+    for number, row in enumerate(jsonl.rows_of(file), 1):
         for field, rows in missing.items():
             if row.get(str(wanted[field])) is None:
                 rows.append(number)

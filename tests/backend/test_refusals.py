@@ -42,7 +42,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             "swap",
         ),
         ("rewards.functions", [], "rewards.functions", "must have at least 1 entries"),
-        ("kind", "dpo", "", "kind must be one of"),
+        ("kind", "poem", "", "kind must be one of"),
         ("optimizer.warmup_steps", 999, "optimizer.warmup_steps", "warm-up of 999 steps is longer than the run of 100"),
     ],
 )

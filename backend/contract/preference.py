@@ -1,0 +1,181 @@
+"""Runs that train on preference pairs: a Bradley-Terry reward model, and DPO; and where the pairs come from."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from backend.contract.base import Frozen, Json, Misfit
+from backend.contract.model import Model
+from backend.contract.reward import Rewards
+from backend.contract.task import Arithmetic, Column, DataSource, HubWord, Prompted, Task
+from backend.contract.training import Decoding, Optimizer, Seed
+
+Recipe = Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")]
+Prompts = Annotated[int, Field(ge=1, le=100_000)]
+Interval = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class SampledPairs(Frozen):
+    """Groups sampled from the run's own model before training and scored: the best of each against its worst."""
+
+    kind: Literal["sampled"] = "sampled"
+    task: Task = Field(default_factory=Arithmetic, description="What is asked.")
+    rewards: Rewards = Field(
+        default_factory=Rewards, description="What decides which completion of a group is the better one."
+    )
+    prompts: Prompts = Field(
+        1000, description="Prompts to sample a group for; one whose rewards are all equal gives no pair."
+    )
+    held_out_prompts: Prompts = Field(
+        300, description="The same from the task's held-out items, for pairs that are never trained on."
+    )
+    group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions of each prompt.")
+    decoding: Decoding = Field(default_factory=Decoding, description="How they are drawn.")
+
+    @model_validator(mode="after")
+    def _can_be_compared(self) -> "SampledPairs":
+        needs_answer = [f.name for f in self.rewards.functions if f.kind == "correctness"]
+        if self.task.kind == "dataset" and self.task.answer_column is None and needs_answer:
+            raise Misfit(
+                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
+                "task.answer_column",
+            )
+        return self
+
+
+class DatasetPairs(Prompted):
+    """Your own pairs: an uploaded JSONL file, or a data set that the `datasets` library loads."""
+
+    kind: Literal["dataset"] = "dataset"
+    source: DataSource = Field(
+        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the `datasets` library."
+    )
+    subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
+    split: HubWord = Field("train", description="The split of a Hub data set.")
+    prompt_column: Column = Field(
+        "prompt", description="The column with the prompt: a text, or a list of chat messages."
+    )
+    chosen_column: Column = Field(
+        "chosen", description="The column with the preferred answer: a text, or a chat that ends with it."
+    )
+    rejected_column: Column = Field("rejected", description="The column with the other answer, in the same form.")
+    held_out: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        0.1, description="Share of the prompts kept for evaluation."
+    )
+
+
+Pairs = Annotated[SampledPairs | DatasetPairs, Field(discriminator="kind")]
+
+
+class PairBudget(Frozen):
+    """How long, and when to look and to save."""
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(100, description="Each step is one update on some pairs.")
+    pairs_per_step: Annotated[int, Field(ge=1, le=8192)] = Field(
+        16, description="Pairs in one update; all of them are seen before any is seen again."
+    )
+    eval_every: Interval = Field(
+        25,
+        description="Evaluate on held-out pairs before the first step, every so many steps, and at the end; 0 is never.",
+    )
+    checkpoint_every: Interval = Field(
+        50,
+        description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
+    )
+    seed: Seed = Field(0, description="Same seed, same pairs, and the same next step from the same checkpoint on CPU.")
+
+
+class DpoBudget(PairBudget):
+    """How long, when to look and to save, and how the policy itself is examined."""
+
+    eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        500, description="Held-out items of the task that the policy answers in one evaluation; of sampled pairs only."
+    )
+    eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="Sampled completions of each: pass@1 is their mean."
+    )
+
+
+class RewardModelConfig(Frozen):
+    """A run that trains a Bradley-Terry reward model: the preferred completion of a pair should score higher."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["reward_model"] = "reward_model"
+    recipe: Recipe | None = Field(
+        None, description="The recipe that this configuration started from; a label, nothing more."
+    )
+    model: Model = Field(default_factory=Model, description="Its weights go under a new head with one output.")
+    pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    budget: PairBudget = Field(default_factory=PairBudget)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "RewardModelConfig":
+        if self.model.lora is not None:
+            raise Misfit(
+                f"a reward model trains all its weights under a new head; LoRA of rank {self.model.lora.rank} has no place",
+                "model.lora",
+                {"model.lora": None},
+            )
+        _check(self.pairs, self.optimizer, self.budget)
+        return self
+
+
+class DpoConfig(Frozen):
+    """A run that trains a policy on preference pairs directly (DPO), without a reward model between them."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["dpo"] = "dpo"
+    recipe: Recipe | None = Field(
+        None, description="The recipe that this configuration started from; a label, nothing more."
+    )
+    model: Model = Field(default_factory=Model)
+    pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
+    beta: Annotated[float, Field(gt=0, le=100)] = Field(
+        0.1, description="β: how strongly the policy is held to its initial weights; small moves far."
+    )
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    budget: DpoBudget = Field(default_factory=DpoBudget)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "DpoConfig":
+        _check(self.pairs, self.optimizer, self.budget)
+        return self
+
+
+def _check(pairs: SampledPairs | DatasetPairs, optimizer: Optimizer, budget: PairBudget) -> None:
+    """The rules that both kinds share. Raises Misfit."""
+    if optimizer.warmup_steps > budget.steps:
+        raise Misfit(
+            f"warm-up of {optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it",
+            "optimizer.warmup_steps",
+            {"optimizer.warmup_steps": budget.steps // 10},
+        )
+    if pairs.kind == "sampled" and optimizer.micro_batch_tokens <= 2 * pairs.decoding.max_new_tokens:
+        raise Misfit(
+            f"a micro-batch of {optimizer.micro_batch_tokens} tokens cannot hold both completions of a pair, of up to "
+            f"{pairs.decoding.max_new_tokens} tokens each, and the prompt; raise micro_batch_tokens",
+            "optimizer.micro_batch_tokens",
+            {"optimizer.micro_batch_tokens": 8 * pairs.decoding.max_new_tokens},
+        )
+    if budget.eval_every:
+        _check_held_out(pairs, budget)
+
+
+def _check_held_out(pairs: SampledPairs | DatasetPairs, budget: PairBudget) -> None:
+    never: dict[str, Json] = {"budget.eval_every": 0}
+    if pairs.kind == "sampled" and pairs.task.kind == "single_prompt":
+        raise Misfit(
+            f"evaluation every {budget.eval_every} steps needs pairs of other prompts, and single_prompt has one prompt; choose "
+            "another task or set eval_every to 0",
+            "pairs.task",
+            never,
+        )
+    source, path = (pairs.task, "pairs.task.held_out") if pairs.kind == "sampled" else (pairs, "pairs.held_out")
+    if source.kind == "dataset" and source.held_out == 0:
+        raise Misfit(
+            f"evaluation every {budget.eval_every} steps needs held-out items, and held_out is 0; raise held_out or set "
+            "eval_every to 0",
+            path,
+            {path: 0.1},
+        )

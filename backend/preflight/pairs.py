@@ -1,0 +1,41 @@
+"""Preflight of runs on preference pairs: how many pairs there will be, and how often each is seen."""
+
+from collections.abc import Iterator
+
+from backend.catalog.models import SHAPES
+from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.records import Message
+from backend.preflight.facts import Facts
+from backend.preflight.forecast import dead_share
+
+MANY_TIMES = 10  # a pair seen more often than this is learned by heart
+
+
+def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts, success_rate: float) -> int | None:
+    """About how many pairs there are to train on; None where nobody knows before they are read."""
+    pairs = config.pairs
+    if isinstance(pairs, SampledPairs):
+        return round(pairs.prompts * (1 - dead_share(success_rate, pairs.group_size)))
+    return facts.training_items
+
+
+def hints(config: RewardModelConfig | DpoConfig, facts: Facts, pairs: int | None) -> Iterator[Message]:
+    """Completions that do not fit, and pairs that are seen too often."""
+    shape = SHAPES.get(facts.origin or config.model.source)
+    if shape is not None and isinstance(config.pairs, SampledPairs):
+        asked = config.pairs.decoding.max_new_tokens
+        if asked >= shape.context:
+            text = f"{asked} new tokens and a prompt exceed the model's context of {shape.context} tokens"
+            fix = {"pairs.decoding.max_new_tokens": shape.context // 2}
+            yield Message(level="error", field="pairs.decoding.max_new_tokens", text=text, fix=dict(fix))
+    if not pairs:
+        return
+    budget = config.budget
+    times = budget.steps * budget.pairs_per_step / pairs
+    seen = f"{budget.steps} steps of {budget.pairs_per_step} pairs, and about {pairs:,} pairs: each is seen about {times:.2g} times"
+    if times > MANY_TIMES:
+        yield Message(
+            level="warning", field="budget.steps", text=f"{seen}, and may be learned by heart; watch eval/accuracy"
+        )
+    else:
+        yield Message(level="info", field="budget.steps", text=seen)
