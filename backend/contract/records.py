@@ -236,7 +236,9 @@ class TokenTrace(Record):
     ratio: list[float | None] | None = None
     clipped: list[bool] | None = None
     kl: list[float | None] | None = None
-    advantage: float | None = None
+    advantage: list[float | None] | None = None  # one number throughout, but for a critic's
+    value: list[float | None] | None = None  # what the critic expected before the token
+    returns: list[float | None] | None = None  # what it should have expected
 
 
 class Checkpoint(Record):

@@ -26,6 +26,9 @@ LISTS = (
     "ratio",
     "clipped",
     "kl",
+    "advantage",
+    "value",
+    "returns",
 )
 
 
@@ -52,13 +55,10 @@ def _row(data: bytes, group: int, completion: int) -> dict[str, Any]:
 
 def _trace(completion_id: int, row: dict[str, Any]) -> r.TokenTrace:
     lists = {name: [_finite(value) for value in row[name]] for name in LISTS if row.get(name) is not None}
-    advantage = _finite(row.get("advantage"))
     texts = _texts(row["text"], row["text_offsets"])
     if any(len(values) != len(texts) for values in lists.values()):
         raise ValueError("lists of different lengths")
-    return r.TokenTrace.model_validate(
-        {"completion_id": completion_id, "texts": texts, "advantage": advantage, **lists}
-    )
+    return r.TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
 
 
 def _texts(text: bytes, offsets: list[int]) -> list[str]:

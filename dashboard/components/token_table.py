@@ -18,7 +18,11 @@ COLUMNS = {
     "entropy": ("entropy", "Of the distribution that the token was drawn from, in nats."),
     "ratio": ("ratio", "New over old probability."),
     "clipped": ("clipped", "Whether the ratio was outside the clip range, against the advantage."),
+    "value": ("value", "The reward that the critic expected before the token."),
+    "returns": ("return", "What the critic should have expected, by GAE."),
+    "advantage": ("advantage", "Of this token, by GAE."),
 }
+FROM_A_CRITIC = "advantage"  # without one it is the completion's, and stands above
 
 
 @st.fragment
@@ -56,6 +60,6 @@ def token_table(trace: TokenTrace) -> pd.DataFrame:
     }
     for field, (title, _) in COLUMNS.items():
         values = getattr(trace, field)
-        if values is not None:
+        if values is not None and (field != FROM_A_CRITIC or trace.value is not None):
             columns[title] = list(values)
     return pd.DataFrame(columns)

@@ -122,7 +122,7 @@ ROW = {
     "text_offsets": [0, 2, 4],
     "sampling_logprob": [-0.5, float("nan")],
     "clipped": [False, True],
-    "advantage": -0.5,
+    "advantage": [-0.5, -0.5],
 }
 
 
@@ -133,7 +133,7 @@ def test_the_tokens_of_a_completion_come_back(backend: Backend) -> None:
     assert [one.has_trace for one in whole.completions] == [False, True]
     tokens = backend.client.tokens(whole.completions[1].id)
     assert (tokens.token_ids, tokens.texts) == ([5, 6], ["4\ufffd", "\ufffd\ufffd"])
-    assert (tokens.sampling_logprob, tokens.clipped, tokens.advantage) == ([-0.5, None], [False, True], -0.5)
+    assert (tokens.sampling_logprob, tokens.clipped, tokens.advantage) == ([-0.5, None], [False, True], [-0.5, -0.5])
     assert tokens.kl is None
     with pytest.raises(ApiError) as caught:
         backend.client.tokens(whole.completions[0].id)

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import torch
 
+from backend.contract.advantage import BestWorst, Gae
+from backend.contract.algorithm import Algorithm
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.protocol import Report
+from backend.contract.surrogate import Dpo
 from backend.contract.training import Budget, Sampling, Telemetry
 from worker.policy.policy import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -17,14 +20,23 @@ from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
-CONFIG = GrpoConfig(
-    sampling=Sampling(prompts_per_step=2, group_size=2),
-    budget=Budget(steps=2, eval_every=1, eval_items=2, eval_samples=2, checkpoint_every=0),
-    telemetry=Telemetry(token_traces="none"),
+# Between them they log everything: a critic, pairs, and dead groups that are sampled again.
+ALGORITHMS = (
+    Algorithm(advantage=Gae(), dead_groups="resample"),
+    Algorithm(advantage=BestWorst(), surrogate=Dpo(), aggregation="group_sum"),
 )
+CONFIGS = [
+    GrpoConfig(
+        sampling=Sampling(prompts_per_step=2, group_size=2),
+        algorithm=algorithm,
+        budget=Budget(steps=2, eval_every=1, eval_items=2, eval_samples=2, checkpoint_every=0),
+        telemetry=Telemetry(token_traces="none"),
+    )
+    for algorithm in ALGORITHMS
+]
 
 
-def logged(store: Path) -> set[str]:
+def logged(config: GrpoConfig, store: Path) -> set[str]:
     """The names of all metrics of a short run."""
     torch.set_num_threads(1)
     names: set[str] = set()
@@ -38,17 +50,17 @@ def logged(store: Path) -> set[str]:
     policy = load_policy(Model(), source, device, reference=True)
     place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
     channels = Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False)
-    with RewardScorer(CONFIG.rewards) as scorer:
-        Trainer(CONFIG, policy, load_items(CONFIG.task, fetch_upload=lambda _: b""), scorer, place, channels).run()
+    with RewardScorer(config.rewards) as scorer:
+        Trainer(config, policy, load_items(config.task, fetch_upload=lambda _: b""), scorer, place, channels).run()
     return names
 
 
 def general(name: str) -> str:
     """The name as the page writes it, with what a run chooses left open."""
-    rewards = "|".join(function.name for function in CONFIG.rewards.functions)
+    rewards = "|".join(function.name for function in CONFIGS[0].rewards.functions)
     return re.sub(r"^eval/pass@2$", "eval/pass@<n>", re.sub(rf"^rewards/({rewards})/", "rewards/<name>/", name))
 
 
 def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_path: Path) -> None:
     documented = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
-    assert sorted(documented) == sorted({general(name) for name in logged(tmp_path)})
+    assert sorted(documented) == sorted({general(name) for config in CONFIGS for name in logged(config, tmp_path)})
