@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from worker.algorithms.advantages import group_center, group_statistics, group_zscore
+from backend.contract.algorithm import Algorithm, Kl
+from worker.algorithms.advantages import group_statistics, group_zscore, softmax
+from worker.algorithms.aggregation import token_weights
 from worker.algorithms.kl import kl_per_token
+from worker.algorithms.objective import token_terms
 from worker.algorithms.ratios import importance_ratio
 from worker.algorithms.surrogates import clip
 
@@ -43,27 +46,46 @@ def test_the_ratios_of_the_worked_cases(new: float, old: float, ratio: float, cl
     assert clip(measured, np.array([[sign]]), epsilon_low=0.2, epsilon_high=0.2)[0, 0] == pytest.approx(-sign * clipped)
 
 
-def test_numpy_and_torch_agree() -> None:
-    rewards = np.array([[0.2, 0.9, np.nan, 0.4], [1.0, 0.0, 1.0, 1.0]])
-    for estimate in (lambda r: group_zscore(r, std="sample", eps=1e-4), group_center):
-        np.testing.assert_allclose(estimate(torch.tensor(rewards)).numpy(), estimate(rewards), rtol=1e-12)
+def test_the_same_rewards_under_softmax() -> None:
+    weights = softmax(FOUR_OF_EIGHT)
+    np.testing.assert_array_equal(np.round(weights, 5), [[0.18276] * 4 + [0.06724] * 4])
+    assert weights.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("value", [0.1, 0.3, 1 / 3, 1e12])
-def test_equal_rewards_give_exactly_zero(value: float) -> None:
-    assert not group_zscore(np.full((1, 7), value), std="population", eps=1e-8).any()
-    assert not group_center(np.full((1, 7), value)).any()
+def test_on_policy_the_loss_is_zero_and_its_gradient_is_not() -> None:
+    logprob = torch.log_softmax(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), -1).requires_grad_()
+    mask = (torch.arange(5) < torch.tensor([5, 3, 1, 4, 2, 5, 4, 1])[:, None]).float()
+    terms = token_terms(
+        Algorithm(kl=Kl(beta=0)),
+        logprob_R_T=logprob,
+        old_logprob_R_T=logprob.detach(),
+        advantages_R_T=group_zscore(torch.tensor(FOUR_OF_EIGHT), std="population", eps=1e-8).float().reshape(8, 1),
+        mask_R_T=mask,
+    )
+    assert (terms.ratio_R_T == 1).all()
+    assert not terms.low_R_T.any()
+    assert not terms.high_R_T.any()
+    loss = (token_weights(mask, aggregation="sequence_mean", max_new_tokens=5) * terms.loss_R_T).sum()
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-7)
+    assert logprob.grad is not None
+    assert (logprob.grad.norm(dim=1) > 0.05).all()
 
 
-def test_an_unscored_completion_moves_neither_baseline_nor_policy() -> None:
-    with_gap = group_zscore(np.array([[1.0, np.nan, 0.0, 1.0]]), std="population", eps=1e-8)
-    without = group_zscore(np.array([[1.0, 0.0, 1.0]]), std="population", eps=1e-8)
-    np.testing.assert_allclose(with_gap[0, [0, 2, 3]], without[0])
-    assert with_gap[0, 1] == 0
-
-
-def test_one_scored_completion_is_no_group() -> None:
-    assert not group_zscore(np.array([[np.nan, 1.0, np.nan]]), std="population", eps=1e-8).any()
+def test_with_beta_only_the_loss_is_flat_at_the_reference() -> None:
+    logprob = torch.tensor([[-1.0, -2.0], [-0.5, -3.0]], requires_grad=True)
+    terms = token_terms(
+        Algorithm(kl=Kl(beta=0.04, estimator="k3")),
+        logprob_R_T=logprob,
+        old_logprob_R_T=logprob.detach(),
+        advantages_R_T=torch.zeros(2, 1),
+        mask_R_T=torch.ones(2, 2),
+        reference_logprob_R_T=logprob.detach(),
+    )
+    terms.loss_R_T.sum().backward()
+    assert not terms.loss_R_T.detach().any()
+    assert logprob.grad is not None
+    assert not logprob.grad.any()
 
 
 def test_k3_is_zero_and_flat_where_the_policies_are_equal() -> None:

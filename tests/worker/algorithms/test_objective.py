@@ -1,0 +1,128 @@
+"""The loss of a batch: each axis of the algorithm adds exactly its own term."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from backend.contract.advantage import BestWorst, Gae
+from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.surrogate import Cispo, Clip, Dpo, PolicyGradient, Sapo, Surrogate, Vespo
+from worker.algorithms import surrogates
+from worker.algorithms.kl import kl_per_token
+from worker.algorithms.objective import TokenTerms, token_terms
+from worker.algorithms.ratios import importance_ratio
+
+Floats = NDArray[np.float64]
+GENERATOR = np.random.default_rng(0)
+OLD, REFERENCE, FULL = (-1 - GENERATOR.random((2, 3)) for _ in range(3))
+LOGPROB = OLD + 0.5 * GENERATOR.normal(size=(2, 3))
+ADVANTAGES = np.array([[1.5], [-0.5]])
+MASK = np.array([[1.0, 1, 1], [1, 1, 0]])
+ENTROPY, VALUES, RETURNS = GENERATOR.random((3, 2, 3))
+NO_KL = Kl(beta=0)
+
+
+def terms(algorithm: Algorithm, **extra: Floats) -> TokenTerms:
+    return token_terms(
+        algorithm,
+        logprob_R_T=LOGPROB,
+        old_logprob_R_T=OLD,
+        advantages_R_T=ADVANTAGES,
+        mask_R_T=MASK,
+        **extra,
+    )
+
+
+PLAIN = terms(Algorithm(kl=NO_KL)).loss_R_T
+RATIO = importance_ratio(LOGPROB, OLD, MASK, level="token")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (Clip(delta=3), surrogates.clip(RATIO, ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2, delta=3)),
+        (PolicyGradient(), surrogates.policy_gradient(LOGPROB, ADVANTAGES)),
+        (Cispo(cap=1.1), surrogates.cispo(RATIO, LOGPROB, ADVANTAGES, cap=1.1)),
+        (Sapo(), surrogates.sapo(RATIO, ADVANTAGES, tau_positive=1, tau_negative=1.05)),
+    ],
+    ids=lambda value: value.kind if not isinstance(value, np.ndarray) else "",
+)
+def test_each_surrogate_is_its_own_function(chosen: Surrogate, expected: Floats) -> None:
+    np.testing.assert_array_equal(terms(Algorithm(kl=NO_KL, surrogate=chosen)).loss_R_T, expected)
+
+
+def test_vespo_weighs_by_the_whole_completion() -> None:
+    measured = terms(Algorithm(kl=NO_KL, surrogate=Vespo(), ratio="sequence_product"))
+    np.testing.assert_array_equal(measured.ratio_R_T[0], np.full(3, measured.ratio_R_T[0, 0]))
+    settings = Vespo().model_dump(exclude={"kind"})
+    np.testing.assert_array_equal(measured.loss_R_T, surrogates.vespo(LOGPROB, OLD, MASK, ADVANTAGES, **settings))
+
+
+def test_the_penalty_is_of_the_full_distribution_where_that_is_given() -> None:
+    algorithm = Algorithm(kl=Kl(beta=0.5, estimator="k2"))
+    for compared, extra in ((LOGPROB, {}), (FULL, {"full_logprob_R_T": FULL})):
+        measured = terms(algorithm, reference_logprob_R_T=REFERENCE, **extra)
+        expected = kl_per_token(compared, REFERENCE, estimator="k2")
+        np.testing.assert_array_equal(measured.kl_R_T, expected)
+        np.testing.assert_allclose(measured.loss_R_T, PLAIN + 0.5 * expected)
+
+
+@pytest.mark.parametrize("kl", [NO_KL, Kl(beta=0.5, placement="reward")])
+def test_a_penalty_that_is_off_or_in_the_reward_is_not_in_the_loss(kl: Kl) -> None:
+    measured = terms(Algorithm(kl=kl), reference_logprob_R_T=REFERENCE)
+    assert measured.kl_R_T is None
+    np.testing.assert_array_equal(measured.loss_R_T, PLAIN)
+
+
+def test_the_entropy_bonus_lowers_the_loss() -> None:
+    measured = terms(Algorithm(kl=NO_KL, entropy_bonus=0.1), entropy_R_T=ENTROPY)
+    np.testing.assert_allclose(measured.loss_R_T, PLAIN - 0.1 * ENTROPY)
+
+
+def test_the_value_loss_joins_only_under_gae() -> None:
+    values = {"values_R_T": VALUES, "returns_R_T": RETURNS}
+    measured = terms(Algorithm(kl=NO_KL, advantage=Gae(value_coefficient=0.3)), **values)
+    np.testing.assert_allclose(measured.loss_R_T, PLAIN + 0.3 * (VALUES - RETURNS) ** 2)
+    np.testing.assert_array_equal(terms(Algorithm(kl=NO_KL), **values).loss_R_T, PLAIN)
+
+
+def test_dpo_leaves_the_tokens_to_the_pairs() -> None:
+    algorithm = Algorithm(kl=NO_KL, advantage=BestWorst(), surrogate=Dpo(), aggregation="group_sum")
+    assert not terms(algorithm).loss_R_T.any()
+    assert terms(algorithm).loss_R_T.shape == (2, 3)
+
+
+def test_each_token_may_have_an_advantage_of_its_own() -> None:
+    repeated = token_terms(
+        Algorithm(kl=NO_KL),
+        logprob_R_T=LOGPROB,
+        old_logprob_R_T=OLD,
+        advantages_R_T=np.repeat(ADVANTAGES, 3, axis=1),
+        mask_R_T=MASK,
+    )
+    np.testing.assert_array_equal(repeated.loss_R_T, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ratio", "advantage", "cut"),
+    [
+        (Clip(epsilon_high=0.28), 1.3, 1, "high"),
+        (Clip(epsilon_high=0.28), 1.25, 1, None),
+        (Clip(epsilon_high=0.28), 0.7, -1, "low"),
+        (Cispo(cap=2), 2.1, 1, "high"),
+        (Cispo(cap=2), 1.9, 1, None),
+        (Cispo(cap=2), 2.1, -1, None),
+        (Sapo(), 9.0, 1, None),
+        (PolicyGradient(), 9.0, 1, None),
+    ],
+)
+def test_where_the_surrogates_weight_is_cut(chosen: Surrogate, ratio: float, advantage: float, cut: str | None) -> None:
+    measured = token_terms(
+        Algorithm(kl=NO_KL, surrogate=chosen),
+        logprob_R_T=np.log([[ratio]]) - 1,
+        old_logprob_R_T=np.array([[-1.0]]),
+        advantages_R_T=np.array([[float(advantage)]]),
+        mask_R_T=np.ones((1, 1)),
+    )
+    assert bool(measured.low_R_T[0, 0]) == (cut == "low")
+    assert bool(measured.high_R_T[0, 0]) == (cut == "high")

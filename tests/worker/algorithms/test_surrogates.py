@@ -1,0 +1,102 @@
+"""The surrogate losses: their gradients, and where they stop."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from backend.contract.surrogate import Vespo
+from worker.algorithms import surrogates
+from worker.algorithms.ratios import bounded_log_ratio
+
+OLD = torch.tensor([[-1.0, -0.5, -2.0], [-0.3, -1.5, -0.7]], dtype=torch.float64)
+ADVANTAGES = torch.tensor([[1.3], [-0.4]], dtype=torch.float64)
+MASK = torch.tensor([[1.0, 1, 1], [1, 1, 0]], dtype=torch.float64)
+VESPO = Vespo().model_dump(exclude={"kind"})
+
+Loss = Callable[[Tensor], Tensor]
+SURROGATES: dict[str, Loss] = {
+    "clip": lambda lp: surrogates.clip(torch.exp(lp - OLD), ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2),
+    "policy_gradient": lambda lp: surrogates.policy_gradient(lp, ADVANTAGES),
+    "cispo": lambda lp: surrogates.cispo(torch.exp(lp - OLD), lp, ADVANTAGES, cap=5.0),
+    "sapo": lambda lp: surrogates.sapo(torch.exp(lp - OLD), ADVANTAGES, tau_positive=1.0, tau_negative=1.05),
+    "vespo": lambda lp: surrogates.vespo(lp, OLD, MASK, ADVANTAGES, **VESPO),
+}
+
+
+def gradient(loss: Loss, logprob: Tensor) -> Tensor:
+    leaf = logprob.clone().requires_grad_()
+    loss(leaf).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_on_policy_every_surrogate_has_the_policy_gradients_slope(name: str) -> None:
+    torch.testing.assert_close(gradient(SURROGATES[name], OLD), -ADVANTAGES.expand_as(OLD))
+
+
+def test_cispo_weighs_a_far_token_by_the_cap_and_never_silences_it() -> None:
+    logprob = OLD + math.log(8.0)
+    torch.testing.assert_close(gradient(SURROGATES["cispo"], logprob), (-5 * ADVANTAGES).expand_as(OLD))
+    assert not gradient(SURROGATES["clip"], logprob)[0].any()
+
+
+def test_sapo_lets_go_of_a_far_token_smoothly() -> None:
+    slopes = [
+        float(gradient(SURROGATES["sapo"], OLD + math.log(ratio))[0, 0] / ratio) for ratio in (1.0, 2.0, 4.0, 8.0)
+    ]
+    assert all(nearer < farther < 0 for nearer, farther in itertools.pairwise(slopes))
+
+
+def test_a_sharp_sapo_gate_keeps_a_finite_gradient() -> None:
+    ratio = torch.tensor([[0.0, 1.0, 1e30]], requires_grad=True)
+    surrogates.sapo(ratio, torch.ones(1, 1), tau_positive=100.0, tau_negative=100.0).sum().backward()
+    assert ratio.grad is not None
+    assert torch.isfinite(ratio.grad).all()
+    assert ratio.grad[0, 1] == -1
+
+
+def test_vespo_weighs_a_completion_by_phi_of_its_whole_ratio() -> None:
+    logprob = OLD + torch.tensor([[0.1, 0.2, -0.1], [0.3, 0.1, 9.0]])  # the last is padding
+    expected = []
+    for w, k, lam in ((math.exp(0.2), 2, 3), (math.exp(0.4), 3, 2)):
+        expected.append(math.exp(lam) * w**k * math.exp(-lam * w))
+    weights = gradient(SURROGATES["vespo"], logprob) / -ADVANTAGES
+    torch.testing.assert_close(weights, torch.tensor(expected).double()[:, None].expand(2, 3))
+
+
+@pytest.mark.parametrize(("difference", "bounded"), [(500.0, 20.0), (-500.0, math.log(1e-8)), (0.25, 0.5)])
+def test_the_log_ratio_of_a_completion_is_bounded(difference: float, bounded: float) -> None:
+    measured = bounded_log_ratio(np.full((1, 3), difference), np.zeros((1, 3)), np.array([[1.0, 1, 0]]))
+    np.testing.assert_allclose(measured, [[bounded]])
+
+
+@pytest.mark.parametrize("difference", [500.0, -500.0])
+def test_vespo_stays_finite_for_a_completion_that_became_impossible(difference: float) -> None:
+    assert torch.isfinite(gradient(SURROGATES["vespo"], OLD + difference)).all()
+
+
+def test_delta_bounds_the_loss_of_a_discouraged_token() -> None:
+    ratio, advantages = np.array([[1.5, 3.0, 50.0]]), np.array([[-1.0]])
+    loss = surrogates.clip(ratio, advantages, epsilon_low=0.2, epsilon_high=0.2, delta=4.0)
+    np.testing.assert_allclose(loss, [[1.5, 3.0, 4.0]])
+
+
+def test_a_token_counts_as_clipped_only_where_its_gradient_stops() -> None:
+    ratio = np.array([[0.5, 1.0, 1.5]])
+    for sign, low, high in ((1.0, [False] * 3, [False, False, True]), (-1.0, [True, False, False], [False] * 3)):
+        advantages = np.array([[sign]])
+        assert surrogates.clipped_low(ratio, advantages, epsilon_low=0.2).tolist() == [low]
+        assert surrogates.clipped_high(ratio, advantages, epsilon_high=0.2).tolist() == [high]
+        leaf = torch.tensor(ratio, requires_grad=True)
+        surrogates.clip(leaf, torch.tensor(advantages), epsilon_low=0.2, epsilon_high=0.2).sum().backward()
+        assert (leaf.grad == 0).tolist() == [[lo or hi for lo, hi in zip(low, high, strict=True)]]
+
+
+def test_the_value_loss_is_the_squared_error() -> None:
+    np.testing.assert_array_equal(surrogates.value_loss(np.array([[1.0, 2]]), np.array([[3.0, 2]])), [[4, 0]])
