@@ -4,7 +4,8 @@ import errno
 import logging
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
 from backend.contract.records import Progress, RunError
+from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
@@ -25,6 +27,7 @@ from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import resolve
 from worker.reporter import Channels, Ending, Place
+from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.sampling_job import sample_groups
 from worker.settings import Settings
@@ -142,7 +145,12 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
         _announce(worker, claim, spool)
         show(Progress(total_steps=1, phase="loading the model"))
         policy = _load(worker, claim, config, resume=None)
-        spool.append("report", sample_groups(config, policy, claim.attempt, show_or_leave))
+        if config.rewards is None:
+            report = sample_groups(config, policy, claim.attempt, show_or_leave)
+        else:
+            with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
+                report = sample_groups(config, policy, claim.attempt, show_or_leave, scorer)
+        spool.append("report", report)
         return "finished"
     return _train(worker, claim, config, lease, spool, show)
 
@@ -173,7 +181,7 @@ def _train(
         between_steps=lambda: _serve_samples(worker, lease),
         shutting_down=worker.shutting_down,
     )
-    with RewardScorer(config.rewards) as scorer:
+    with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
         return Trainer(config, policy, items, scorer, place, channels).run()
 
 
@@ -206,6 +214,18 @@ def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resum
         reference=wants_reference,
         seed=config.budget.seed if isinstance(config, GrpoConfig) else config.seed,
     )
+
+
+@contextmanager
+def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
+    """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision."""
+    store = worker.settings.checkpoints
+    checkpoints = {source: store / reference.path for source, reference in claim.reward_checkpoints.items()}
+    with (
+        reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
+        RewardScorer(rewards, resources) as scorer,
+    ):
+        yield scorer
 
 
 def _checkpoint_to_resume(store: Path, claim: Claim) -> Path | None:

@@ -50,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
             memory_bytes=memory_bytes(device),
             store=store,
             versions=versions(),
+            judges=sorted(settings.judges),
+            reward_functions=sorted(settings.reward_functions),
         )
         worker = Worker(settings, info, client, device, lambda: shutdown.asked)
         remove_partial(settings.checkpoints)

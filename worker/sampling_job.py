@@ -22,8 +22,14 @@ from worker.tasks.single_prompt import prompt_item
 from worker.trainer import samples_of
 
 
-def sample_groups(config: SampleConfig, policy: Policy, attempt: int, show: Callable[[Progress], None]) -> Report:
-    """The groups, as the one report of the run. Advantages are GRPO's, to show what training would make of them."""
+def sample_groups(
+    config: SampleConfig,
+    policy: Policy,
+    attempt: int,
+    show: Callable[[Progress], None],
+    scorer: RewardScorer | None = None,
+) -> Report:
+    """The groups, as the one report of the run, scored where there is a scorer. Advantages are GRPO's, to show what training would make of them."""
     items = [_item(config, prompt) for prompt in config.prompts]
     prompts = [policy.encode(item) for item in items]
     total = len(items) * config.group_size
@@ -38,13 +44,12 @@ def sample_groups(config: SampleConfig, policy: Policy, attempt: int, show: Call
     rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)
     scores = None
     rewards_P_G = torch.full((len(items), config.group_size), math.nan, dtype=torch.float64)
-    if config.rewards is not None:
-        with RewardScorer(config.rewards) as scorer:
-            scores = scorer.score(samples_of(rollout))
+    if scorer is not None:
+        scores = scorer.score(samples_of(rollout))
         rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
     advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
     groups = sampled_reports(rollout, scores, rewards_P_G, advantages_P_G)
-    metrics = {} if scores is None else {"reward": float(rewards_P_G.nanmean())}
+    metrics = {} if scorer is None else {"reward": float(rewards_P_G.nanmean())} | scorer.take_metrics()
     return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics)
 
 

@@ -5,17 +5,25 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from backend.contract.reward import Name, PythonFunction
+from worker.rewards.judge_endpoint import JudgeSettings
 
 
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GROUPSCOPE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_prefix="GROUPSCOPE_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,  # a judge's address may hold a password
     )
 
     home: Path = Field(Path(".groupscope"), description="Data directory: checkpoints, spool, converted models.")
@@ -25,6 +33,20 @@ class Settings(BaseSettings):
     spool_cap_bytes: int = Field(
         2 * 2**30, ge=2**20, description="The run fails when so much waits for an absent backend."
     )
+    reward_functions: Annotated[tuple[PythonFunction, ...], NoDecode, Field(max_length=256)] = Field(
+        (), description="Python functions that rewards may name, as module:function, separated by commas."
+    )
+    reward_path: Path | None = Field(None, description="A folder that their modules are imported from.")
+    judges: dict[Name, JudgeSettings] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Judges that rewards may name: JSON, from a name to its endpoint.",
+    )
+
+    @field_validator("reward_functions", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @property
     def checkpoints(self) -> Path:
@@ -35,6 +57,11 @@ class Settings(BaseSettings):
     def models(self) -> Path:
         """Where models that had to be converted are kept."""
         return self.home.resolve() / "models"
+
+    @property
+    def judge_cache(self) -> Path:
+        """What judges replied."""
+        return self.home.resolve() / "judge-cache.sqlite"
 
     def read_token(self) -> str:
         """The token, from the settings or the home directory. Raises FileNotFoundError where neither has one."""

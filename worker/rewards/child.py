@@ -29,12 +29,16 @@ class ChildLost(Exception):
     """The process hung and was killed, or died. The message begins with `reward_timeout` or `reward_crash`."""
 
 
+class ChildRefused(Exception):
+    """A function cannot be imported; the message says which and why, then the traceback."""
+
+
 class ChildNotReady(Exception):
     """The process did not start, or could not import what a batch needs, or had died since the last batch."""
 
 
 class Child:
-    """One process, started at once. After ChildLost or ChildNotReady it is gone."""
+    """One process, started at once. After ChildLost, ChildRefused or ChildNotReady it is gone."""
 
     def __init__(self, settings: Mapping[str, Json], functions_module: str) -> None:
         stdin, self._requests = os.pipe()
@@ -95,13 +99,16 @@ class Child:
             os.close(descriptor)
 
     def _send(self, message: Mapping[str, Json]) -> None:
-        """Send a line and wait until the process is ready for the calls that it asks for."""
+        """Send a line and wait until the process is ready for the calls that it asks for. Raises ChildRefused, ChildNotReady."""
         self._unsent = memoryview(json.dumps(message).encode() + b"\n")
         self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
         try:
-            self._receive(START_LIMIT)
+            answer = self._receive(START_LIMIT)
         except ChildLost as lost:
             raise ChildNotReady(str(lost)) from None
+        if isinstance(answer, dict) and "unavailable" in answer:
+            self.close()
+            raise ChildRefused(str(answer["unavailable"]))
 
     def _receive(self, limit: float) -> Json:
         deadline = time.monotonic() + limit

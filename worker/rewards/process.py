@@ -1,9 +1,10 @@
 """The child process that runs the reward functions; `RewardProcess` starts it and kills it.
 
-It speaks JSON lines. In: first `{"functions": [{"kind", "params"}, …], "time_limit"}`, then one batch after another:
-`{"samples": [{"text", "token_count", "answer", "verifier"}, …], "first": index of the first function to call}`.
-Out: `"ready"` for the configuration and for each batch, once its libraries are imported; then one line for each call, in
-order: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": …}` for a broken contract.
+It speaks JSON lines. In: first `{"functions": [{"kind", "params"}, …], "time_limit", "path"}`, then one batch after another:
+`{"samples": [the fields of a Completion, …], "first": index of the first function to call}`.
+Out: `"ready"` for the configuration and for each batch, once its libraries are imported, or `{"unavailable": why}` where a
+function cannot be; then one line for each call, in order: `{"value": 0.5}`, `{"error": …}` for a completion that was not
+scored, or `{"breach": {"expected", "got"}}` for a broken contract.
 """
 
 import faulthandler
@@ -21,7 +22,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import BinaryIO
 
-from worker.rewards.completion import Completion
+from worker.rewards.completion import BrokenContract, Completion, in_words
+from worker.rewards.python_function import FunctionUnavailable, load_function
 
 LARGEST_REWARD = 1e15
 """Beyond it, squares of weighted sums no longer fit in 32 bits."""
@@ -39,7 +41,13 @@ def main(functions_module: str) -> None:
     requests, replies = take_over_pipes()
     settings = json.loads(requests.readline())
     table = importlib.import_module(functions_module).FUNCTIONS
+    sys.path += settings["path"]
     calls: list[Call] = [partial(table[function["kind"]], **function["params"]) for function in settings["functions"]]
+    try:
+        import_python_functions(settings["functions"])
+    except FunctionUnavailable as error:
+        reply(replies, {"unavailable": f"{error}\n{''.join(traceback.format_exception(error)):.{LONGEST_TRACEBACK}}"})
+        return
     confine()
     reply(replies, "ready")
     owner = os.getpid()
@@ -86,6 +94,13 @@ def _limit(what: int, most: int) -> None:
         return  # macOS refuses some of them
 
 
+def import_python_functions(functions: Sequence[dict[str, dict[str, str]]]) -> None:
+    """Import what the operator allowed. Raises FunctionUnavailable."""
+    for function in functions:
+        if "function" in function["params"]:
+            load_function(function["params"]["function"])
+
+
 def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], completions: Sequence[Completion]) -> None:
     """Import what some matches need, so that its seconds are not counted against the first completion."""
     matches = {function["params"].get("match") for function in functions}
@@ -95,25 +110,26 @@ def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], comple
         importlib.import_module("worker.rewards.gym")
 
 
-def score(call: Call, completion: Completion, time_limit: float) -> dict[str, str | float]:
+def score(call: Call, completion: Completion, time_limit: float) -> dict[str, object]:
     """One call's outcome. The kernel ends the process a little after the time limit, even if the worker is gone."""
     _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + time_limit + GRACE_SECONDS))
     signal.setitimer(signal.ITIMER_REAL, time_limit + GRACE_SECONDS)
     try:
         return outcome_of(call(completion))
+    except BrokenContract as broken:
+        return breach(broken)
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
         return {"error": f"reward_error: {describe(error)}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def outcome_of(value: object) -> dict[str, str | float]:
+def outcome_of(value: object) -> dict[str, object]:
     """A number is a value; NaN, infinity, None and what no loss could hold leave unscored; all else is a breach."""
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
     if not isinstance(value, numbers.Real):
-        length = f" of length {len(value)}" if isinstance(value, str | list | tuple | dict) else ""
-        return {"breach": f"{type(value).__name__}{length}"}
+        return breach(BrokenContract("one number for each completion", f"a value of type {in_words(value)}"))
     try:
         number = float(value)
     except OverflowError:
@@ -121,6 +137,11 @@ def outcome_of(value: object) -> dict[str, str | float]:
     if not abs(number) <= LARGEST_REWARD:
         return {"error": f"reward_value: it returned {number}; a reward is a finite number up to {LARGEST_REWARD:g}"}
     return {"value": number}
+
+
+def breach(broken: BrokenContract) -> dict[str, object]:
+    """A broken contract as it is told."""
+    return {"breach": {"expected": broken.expected, "got": broken.got}}
 
 
 def describe(error: BaseException) -> str:

@@ -1,7 +1,8 @@
-"""Scoring: every completion by every reward function, in a process that can be killed."""
+"""Scoring: every completion by every reward: functions in a process that can be killed, judges, and reward models."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -9,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.contract.base import Json
-from backend.contract.reward import RewardFunction, Rewards
+from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
 from worker.errors import RunFailure
-from worker.rewards.child import Child, ChildLost, ChildNotReady
+from worker.rewards.child import Child, ChildLost, ChildNotReady, ChildRefused
 from worker.rewards.composite import total_reward
+from worker.rewards.judge import JudgeScorer
+from worker.rewards.judge_cache import JudgeCache
+from worker.rewards.learned import learned_outcomes
+from worker.rewards.resources import RewardResources, RewardUnavailable
 from worker.tasks.items import Item
 
 logger = logging.getLogger(__name__)
@@ -59,14 +64,29 @@ class Scores:
 
 
 class RewardScorer:
-    """Scores completions by a run's reward functions.
+    """Scores completions by a run's rewards; `resources` is what some of them need of the worker.
 
-    The process starts with the first call and lives until `close`; one that a completion hung or crashed is replaced,
-    and only that completion stays unscored.
+    The process of the functions starts with the first call and lives until `close`; one that a completion hung or crashed
+    is replaced, and only that completion stays unscored. Raises RewardUnavailable where the worker lacks what a reward names.
     """
 
-    def __init__(self, rewards: Rewards, *, functions_module: str = "worker.rewards.functions") -> None:
+    def __init__(
+        self,
+        rewards: Rewards,
+        resources: RewardResources | None = None,
+        *,
+        functions_module: str = "worker.rewards.functions",
+    ) -> None:
+        self._resources = resources or RewardResources()
+        self._resources.require(rewards)
         self._rewards = rewards
+        self._functions = [one for one in rewards.functions if not isinstance(one, Judge | LearnedReward)]
+        cache = JudgeCache(self._resources.judge_cache)
+        self._judges = {
+            judge.name: JudgeScorer(judge, self._resources.judges[judge.endpoint], cache)
+            for judge in rewards.functions
+            if isinstance(judge, Judge)
+        }
         self._functions_module = functions_module
         self._child: Child | None = None
 
@@ -84,22 +104,22 @@ class RewardScorer:
             self._child = None
 
     def score(self, samples: Sequence[Sample], on_progress: Callable[[int], None] | None = None) -> Scores:
-        """Every sample's components and total; `on_progress` hears how many samples are done.
+        """Every sample's components and total; `on_progress` hears how many samples are done, and may raise to end it.
 
         Raises RewardContractError where a function returns no number, RewardErrors as soon as more than the share
         `max_unscored` of the samples is sure to stay unscored, RewardProcessError where the process does not start.
         """
+        tell = on_progress or (lambda _: None)
         components: list[list[Score]] = []
         unscored: list[Score] = []
         finished = False
         try:
-            for scores in self._score_each(samples):
+            for scores in self._score_each(samples, waiting=lambda: tell(len(components))):
                 components.append(scores)
                 unscored += [score for score in scores if score.raw is None][:1]
                 if len(unscored) > self._rewards.max_unscored * len(samples):
                     raise _too_many(unscored, len(samples), self._rewards.max_unscored)
-                if on_progress is not None:
-                    on_progress(len(components))
+                tell(len(components))
             finished = True
         finally:
             if not finished:
@@ -109,15 +129,26 @@ class RewardScorer:
         totals = [total_reward({score.name: score.raw for score in scores}, self._rewards) for scores in components]
         return Scores(components, np.array(totals, dtype=np.float64))
 
-    def _score_each(self, samples: Sequence[Sample]) -> Iterator[list[Score]]:
-        outcomes = self._outcomes(samples)
-        for _ in samples:
-            yield [_score(function, next(outcomes)) for function in self._rewards.functions]
+    def take_metrics(self) -> dict[str, float]:
+        """What scoring cost since the last call: `judge/<name>/prompt_tokens`, `…/completion_tokens`, `…/cached`."""
+        return {name: value for judge in self._judges.values() for name, value in judge.take_metrics().items()}
 
-    def _outcomes(self, samples: Sequence[Sample]) -> Iterator[dict[str, Json]]:
-        """The outcome of every call, sample by sample; a process that is lost is replaced for the calls after."""
-        width = len(self._rewards.functions)
-        payload: list[Json] = [_payload(sample) for sample in samples]
+    def _score_each(self, samples: Sequence[Sample], waiting: Callable[[], None]) -> Iterator[list[Score]]:
+        with ExitStack() as stack:
+            # The judges are asked before the process and the reward models are busy: they answer meanwhile.
+            read = [(sample.item, sample.completion) for sample in samples]
+            by_name = {name: stack.enter_context(judge.asked(read, waiting)) for name, judge in self._judges.items()}
+            by_process = stack.enter_context(closing(self._outcomes(samples)))
+            for reward in self._rewards.functions:
+                if isinstance(reward, LearnedReward):
+                    by_name[reward.name] = learned_outcomes(self._resources.models[reward.name], read)
+            for _ in samples:
+                yield [_score(one, next(by_name.get(one.name, by_process))) for one in self._rewards.functions]
+
+    def _outcomes(self, samples: Sequence[Sample]) -> Generator[dict[str, Json]]:
+        """The outcome of every call to the process, sample by sample; one that is lost is replaced for the calls after."""
+        width = len(self._functions)
+        payload: list[Json] = [_payload(sample, self._reads_rows) for sample in samples]
         done, total = 0, len(samples) * width
         while done < total:
             is_new = self._child is None
@@ -131,6 +162,9 @@ class RewardScorer:
                 self.close()
                 done += 1
                 yield {"error": str(lost)}
+            except ChildRefused as refusal:
+                self.close()
+                raise _not_importable(str(refusal)) from None
             except ChildNotReady as reason:
                 self.close()
                 if is_new:
@@ -138,12 +172,18 @@ class RewardScorer:
                         "reward_process", "the process that runs the reward functions does not start", str(reason)
                     ) from None
 
+    @property
+    def _reads_rows(self) -> bool:
+        """Whether some function is given the prompt and the whole row, which may be long."""
+        return any(isinstance(function, Python) for function in self._functions)
+
     def _settings(self) -> dict[str, Json]:
         functions: list[Json] = [
             {"kind": function.kind, "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})}
-            for function in self._rewards.functions
+            for function in self._functions
         ]
-        return {"functions": functions, "time_limit": self._rewards.time_limit}
+        path: list[Json] = [str(self._resources.path.resolve())] if self._resources.path else []
+        return {"functions": functions, "time_limit": self._rewards.time_limit, "path": path}
 
 
 def _log_printed(child: Child) -> None:
@@ -152,25 +192,36 @@ def _log_printed(child: Child) -> None:
         logger.info("the reward functions printed: %r", printed)
 
 
-def _payload(sample: Sample) -> dict[str, Json]:
-    return {
+def _payload(sample: Sample, with_row: bool) -> dict[str, Json]:
+    item = sample.item
+    payload: dict[str, Json] = {
         "text": sample.completion,
         "token_count": sample.token_count,
-        "answer": sample.item.answer,
-        "verifier": dict(sample.item.verifier),
+        "answer": item.answer,
+        "verifier": dict(item.verifier),
     }
+    if with_row:
+        prompt: Json = item.question if item.messages is None else [dict(message) for message in item.messages]
+        payload |= {"prompt": prompt, "columns": dict(item.columns)}
+    return payload
 
 
 def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
-    if "breach" in outcome:
+    breach = outcome.get("breach")
+    if isinstance(breach, dict):
+        which = f"{function.name!r} ({function.function})" if isinstance(function, Python) else f"{function.name!r}"
         raise RewardContractError(
-            "reward_contract",
-            f"the reward {function.name!r} must return one number for each completion; "
-            f"it returned a value of type {outcome['breach']}",
+            "reward_contract", f"the reward {which} must return {breach['expected']}; it returned {breach['got']}"
         )
     value, error = outcome.get("value"), outcome.get("error")
     raw = float(value) if isinstance(value, int | float) else None
     return Score(function.name, raw, function.weight, None if error is None else str(error))
+
+
+def _not_importable(reason: str) -> RewardUnavailable:
+    summary, _, trace = reason.partition("\n")
+    hint = "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+    return RewardUnavailable("reward_unavailable", f"The reward function {summary}. {hint}.", trace)
 
 
 def _too_many(unscored: Sequence[Score], samples: int, allowed: float) -> RewardErrors:

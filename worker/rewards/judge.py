@@ -1,0 +1,128 @@
+"""The judge: a language model reads prompt and completion and says a number."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from backend.contract.base import Json
+from backend.contract.reward import Judge
+from worker.rewards.extraction import last_number
+from worker.rewards.judge_cache import JudgeCache, cache_key
+from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
+from worker.rewards.numeric import number
+from worker.tasks.items import Item
+
+LOOK_SECONDS = 0.5
+_PLACE = re.compile(r"\{(prompt|completion|answer)\}")
+_SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))')
+
+
+class NoVerdict(ValueError):
+    """The reply holds no number of the scale."""
+
+
+def question(judge: Judge, prompt: str, completion: str, answer: str | None) -> str:
+    """The instruction with its places filled, in one pass: what is filled in is text, whatever it holds."""
+    values = {"prompt": prompt, "completion": completion, "answer": answer or ""}
+    return _PLACE.sub(lambda place: values[place[1]], judge.instruction)
+
+
+def prompt_text(item: Item) -> str:
+    """What the model was asked, as a judge reads it: one message as it is, a conversation with its roles."""
+    if item.messages is None or len(item.messages) == 1:
+        return item.question if item.messages is None else item.messages[0]["content"]
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in item.messages)
+
+
+def verdict(reply: str, minimum: float, maximum: float) -> float:
+    """The score from 0 to 1 that a reply gives: the last {"score": number}, else its last number, on the scale.
+
+    "8/10", "8 of 10" and "8 out of 10" are an 8. Raises NoVerdict.
+    """
+    scores = _SCORE.findall(reply)
+    without_scale = re.sub(rf"(?:/|\b(?:out\s+)?of\b)\s*{re.escape(f'{maximum:g}')}(?![.,]?[0-9])", " ", reply)
+    found = scores[-1] if scores else last_number(without_scale)
+    value = None if found is None else number(found)
+    if value is None:
+        raise NoVerdict("holds no number")
+    if not minimum <= value <= maximum:
+        raise NoVerdict(f"says {found}, and the scale is from {minimum:g} to {maximum:g}")
+    return (float(value) - minimum) / (maximum - minimum)
+
+
+class JudgeScorer:
+    """Scores by one judge. Equal questions are asked once, and none that the cache knows."""
+
+    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
+        self._judge, self._endpoint, self._cache = judge, endpoint, cache
+        self._spent: Counter[str] = Counter()
+
+    def take_metrics(self) -> dict[str, float]:
+        """Tokens paid for and completions that needed no request, since the last call."""
+        names = ("prompt_tokens", "completion_tokens", "cached")
+        metrics = {f"judge/{self._judge.name}/{name}": float(self._spent[name]) for name in names}
+        self._spent.clear()
+        return metrics
+
+    @contextmanager
+    def asked(
+        self, read: Sequence[tuple[Item, str]], waiting: Callable[[], None] = lambda: None
+    ) -> Iterator[Iterator[dict[str, Json]]]:
+        """The outcome for each item and completion, in order. All are asked at once, as far as the endpoint allows.
+
+        `waiting` is called now and then while a reply is awaited. Whoever leaves early cancels what was not yet asked.
+        """
+        questions = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
+        pool = ThreadPoolExecutor(self._endpoint.settings.max_concurrent, thread_name_prefix="judge")
+        try:
+            replies = {text: pool.submit(self._reply, text) for text in dict.fromkeys(questions)}
+            yield self._outcomes(questions, replies, waiting)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _outcomes(
+        self, questions: Sequence[str], replies: Mapping[str, Future[tuple[Reply, bool]]], waiting: Callable[[], None]
+    ) -> Iterator[dict[str, Json]]:
+        seen: set[str] = set()
+        for text in questions:
+            yield self._outcome(replies[text], waiting, repeated=text in seen)
+            seen.add(text)
+
+    def _reply(self, text: str) -> tuple[Reply, bool]:
+        """The reply, and whether it was known."""
+        key = cache_key(self._endpoint.identity, text, self._judge.max_tokens)
+        known = self._cache.find(key)
+        if known is not None:
+            return known, True
+        reply = self._endpoint.ask(text, max_tokens=self._judge.max_tokens)
+        self._cache.keep(key, reply)
+        return reply, False
+
+    def _outcome(
+        self, future: Future[tuple[Reply, bool]], waiting: Callable[[], None], *, repeated: bool
+    ) -> dict[str, Json]:
+        name = self._endpoint.name
+        try:
+            reply, known = _awaited(future, waiting)
+        except JudgeFailed as failure:
+            return {"error": f"reward_error: the judge {name!r}: {failure}"}
+        if known or repeated:
+            self._spent["cached"] += 1
+        else:
+            self._spent["prompt_tokens"] += reply.prompt_tokens
+            self._spent["completion_tokens"] += reply.completion_tokens
+        said = f"it replied: {reply.text[:EXCERPT]}"
+        if reply.cut:
+            return {"error": f"reward_value: the reply of the judge {name!r} was cut at max_tokens; {said}"}
+        try:
+            return {"value": verdict(reply.text, self._judge.minimum, self._judge.maximum)}
+        except NoVerdict as reason:
+            return {"error": f"reward_value: the reply of the judge {name!r} {reason}; {said}"}
+
+
+def _awaited(future: Future[tuple[Reply, bool]], waiting: Callable[[], None]) -> tuple[Reply, bool]:
+    while not wait([future], timeout=LOOK_SECONDS).done:
+        waiting()
+    return future.result()

@@ -1,0 +1,53 @@
+"""What a worker has for rewards: functions that its operator allowed, judges that it named, and loaded reward models."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.contract.reward import Judge, LearnedReward, Python, Rewards
+from worker.errors import RunFailure
+from worker.policy.classifier import RewardModel
+from worker.rewards.judge_endpoint import JudgeEndpoint
+
+
+class RewardUnavailable(RunFailure):
+    """This worker does not have what a reward names."""
+
+
+@dataclass(frozen=True)
+class RewardResources:
+    """Nothing by default: the built-in rewards need none of it.
+
+    `functions` are the allowed names, `path` the folder that their modules lie in; `models` are by the reward's name.
+    """
+
+    functions: frozenset[str] = frozenset()
+    path: Path | None = None
+    judges: Mapping[str, JudgeEndpoint] = field(default_factory=dict)
+    judge_cache: Path | None = None
+    models: Mapping[str, RewardModel] = field(default_factory=dict)
+
+    def require(self, rewards: Rewards) -> None:
+        """Raises RewardUnavailable for the first reward that names what is not here."""
+        for reason in self._lacking(rewards):
+            raise RewardUnavailable("reward_unavailable", reason)
+
+    def _lacking(self, rewards: Rewards) -> Iterator[str]:
+        for function in rewards.functions:
+            match function:
+                case Python() if function.function not in self.functions:
+                    yield (
+                        f"The reward {function.name!r} names the function {function.function}, which this worker's operator has "
+                        f"not allowed; add it to GROUPSCOPE_REWARD_FUNCTIONS (it has {_listed(self.functions)})."
+                    )
+                case Judge() if function.endpoint not in self.judges:
+                    yield (
+                        f"The reward {function.name!r} names the judge {function.endpoint!r}, which this worker's operator has "
+                        f"not named; add it to GROUPSCOPE_JUDGES (it has {_listed(self.judges)})."
+                    )
+                case LearnedReward() if function.name not in self.models:
+                    yield f"The reward model of the reward {function.name!r} was not loaded."
+
+
+def _listed(names: Mapping[str, object] | frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
