@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from worker.errors import RunFailure
 
 LONGEST_ID = 200
 ChatMessage = dict[str, str]
+T = TypeVar("T")
 
 
 class TaskError(RunFailure):
@@ -78,12 +79,12 @@ def system_message(prompted: Prompted) -> tuple[ChatMessage, ...]:
     return ({"role": "system", "content": prompted.system_prompt},) if prompted.system_prompt else ()
 
 
-def draw(items: Sequence[Item], *, cursor: int, count: int, seed: int) -> list[Item]:
+def draw(items: Sequence[T], *, cursor: int, count: int, seed: int) -> list[T]:
     """The items at positions cursor … cursor + count of an endless sequence: one permutation after another.
 
     The permutation of an epoch depends on (seed, epoch) alone, so nothing but the cursor needs to be saved.
     """
-    drawn: list[Item] = []
+    drawn: list[T] = []
     while len(drawn) < count:
         epoch, start = divmod(cursor + len(drawn), len(items))
         order = np.random.default_rng([seed, epoch]).permutation(len(items))

@@ -1,0 +1,114 @@
+"""Rows of a person's own data: read from an upload or the Hub, checked for their columns, split by their prompts."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from backend.contract.base import Json, clean
+from backend.contract.client import ApiError
+from worker.tasks.hub import read_hub
+from worker.tasks.items import ChatMessage, Prompted, TaskError, chat, digest, system_message
+from worker.tasks.jsonl import Row, read_jsonl
+
+_ROLES = ("system", "user", "assistant")
+_ROWS_NAMED = 5
+
+
+class Source(Protocol):
+    """Where rows are; every configuration of a data set says it."""
+
+    @property
+    def source(self) -> str:
+        """`upload:<id>` or `hub:<name>`."""
+
+    @property
+    def subset(self) -> str | None:
+        """The Hub data set's configuration."""
+
+    @property
+    def split(self) -> str:
+        """The Hub data set's split."""
+
+
+def read_rows(data: Source, fetch_upload: Callable[[int], bytes]) -> list[tuple[int, Row]]:
+    """The rows with their numbers, from 1; one at least. Raises TaskError where they cannot be read."""
+    kind, _, name = data.source.partition(":")
+    if kind == "hub":
+        rows = read_hub(name, data.subset, data.split)
+    else:
+        try:
+            rows = read_jsonl(fetch_upload(int(name)))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise TaskError("dataset_unknown", f"the uploaded file {name} is gone; upload it again") from error
+    if not rows:
+        raise TaskError("too_few_items", f"the data set {data.source} has no rows")
+    return rows
+
+
+def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
+    """Raises TaskError where some rows lack a value in the column."""
+    if not any(column in row for _, row in rows):
+        columns = ", ".join(dict.fromkeys(name for _, row in rows for name in row))
+        raise TaskError("dataset_columns", f"the data set has no column {column}; its columns are {columns:.500}")
+    missing = [number for number, row in rows if row.get(column) in (None, "", [])]
+    if missing:
+        named = ", ".join(map(str, missing[:_ROWS_NAMED]))
+        more = f" and {len(missing) - _ROWS_NAMED} more" if len(missing) > _ROWS_NAMED else ""
+        plural = "s" if len(missing) > 1 else ""
+        raise TaskError("dataset_columns", f"column {column} is missing in row{plural} {named}{more}")
+
+
+def prompt_keys(column: str, rows: Sequence[tuple[int, Row]]) -> list[str]:
+    """For each row a hash of its prompt: equal exactly if the prompts are."""
+    return [digest(written(row[column])) for _, row in rows]
+
+
+def held_out_keys(keys: Sequence[str], share: float) -> set[str]:
+    """The lowest hashes, one at least where any are asked for: rows added later hardly change who is held out."""
+    distinct = sorted(set(keys))
+    return set(distinct[: max(1, round(share * len(distinct)))]) if share else set()
+
+
+def prompt_of(
+    prompted: Prompted, number: int, prompt: Json, *, template: str = "{prompt}"
+) -> tuple[str, tuple[ChatMessage, ...] | None]:
+    """The question of row `number`, and its chat (None for a raw prompt). Raises TaskError.
+
+    A prompt that is a chat already ends with the user's turn, which the template is put around.
+    """
+    if not isinstance(prompt, list):
+        question = template.replace("{prompt}", written(prompt))
+        return question, chat(prompted, question)
+    if prompted.prompt_format == "raw":
+        raise TaskError("dataset_prompts", f"the prompt of row {number} is a chat; choose the prompt format chat")
+    turns = turns_of(number, prompt)
+    if turns[-1]["role"] != "user":
+        raise TaskError(
+            "dataset_prompts",
+            f"the chat of row {number} ends with {turns[-1]['role']}; its last turn must be the user's",
+        )
+    turns[-1]["content"] = template.replace("{prompt}", turns[-1]["content"])
+    return turns[-1]["content"], (*(() if turns[0]["role"] == "system" else system_message(prompted)), *turns)
+
+
+def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
+    """The messages of a chat in row `number`. Raises TaskError where one is not a text by a known role."""
+    return [_turn(number, message) for message in messages]
+
+
+def _turn(number: int, message: Json) -> ChatMessage:
+    if isinstance(message, dict):
+        role, content = message.get("role"), message.get("content")
+        if role in _ROLES and isinstance(content, str):
+            return {"role": str(role), "content": written(content)}
+    raise TaskError(
+        "dataset_prompts",
+        f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}",
+    )
+
+
+def written(value: Json) -> str:
+    """The value as it would be written; what cannot be encoded is replaced."""
+    return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
