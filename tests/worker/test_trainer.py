@@ -98,6 +98,21 @@ def history(report: Report) -> object:
         pytest.param({}, id="all weights"),
         pytest.param({"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
         pytest.param({"algorithm": {"updates_per_batch": 2}}, id="two updates a batch", marks=pytest.mark.slow),
+        pytest.param(
+            {"algorithm": {"advantage": {"kind": "gae"}, "kl": {"placement": "reward", "estimator": "k1"}}},
+            id="a critic, and the KL in the reward",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"algorithm": {"kl": {"reference": "synced", "sync_every": 2}}},
+            id="a reference that follows",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"algorithm": {"dead_groups": "resample"}, "sampling": {"prompts_per_step": 3, "group_size": 2}},
+            id="dynamic sampling",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:

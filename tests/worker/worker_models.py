@@ -67,6 +67,7 @@ def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequen
         group_size=config.sampling.group_size,
         decoding=decoding,
         draws=Draws(config.budget.seed, "train", step),
+        logprobs=config.algorithm.logprobs,
     )
     return Rollout(
         asked, [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size, completions

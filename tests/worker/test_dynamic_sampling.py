@@ -1,0 +1,66 @@
+"""Dead groups are sampled again until the batch is full of live ones."""
+
+import numpy as np
+
+from worker.dynamic_sampling import Scored, fill_with_live
+from worker.rewards.scoring import Score, Scores
+from worker.rollout.rollout import Rollout
+from worker.rollout.sampler import Completion
+from worker.tasks.items import Item
+
+
+def scored(*groups: tuple[str, list[float]]) -> Scored:
+    """Groups of two, each with the name of its prompt and its rewards."""
+    items = [Item(name, name, None, None, {}) for name, _ in groups]
+    rewards = [reward for _, pair in groups for reward in pair]
+    completions = [Completion([1, 2], [-1.0, -1.0], "stop", f"{name}{g}") for name, _ in groups for g in range(2)]
+    rollout = Rollout(items, [item.id for item in items], [[7]] * len(items), 2, completions)
+    return Scored(rollout, Scores([[Score("r", reward, 1.0, None)] for reward in rewards], np.array(rewards, dtype=np.float64)))
+
+
+def names(of: Scored | None) -> list[str]:
+    return [] if of is None else [item.id for item in of.rollout.items_P]
+
+
+class Prompts:
+    """Gives what it was made of, group by group, and keeps what it was asked for."""
+
+    def __init__(self, *groups: tuple[str, list[float]]) -> None:
+        self.left, self.asked = list(groups), list[tuple[int, int]]()
+
+    def more(self, count: int, first_group: int) -> Scored:
+        self.asked.append((count, first_group))
+        given, self.left = self.left[:count], self.left[count:]
+        return scored(*given)
+
+
+def test_a_batch_of_live_groups_is_left_as_it_is() -> None:
+    prompts = Prompts()
+    batch, filtered = fill_with_live(scored(("a", [1, 0]), ("b", [0, 1])), prompts.more, rounds=3)
+    assert names(batch) == ["a", "b"]
+    assert (filtered, prompts.asked) == (None, [])
+
+
+def test_dead_groups_are_replaced_in_their_places_until_none_is_left() -> None:
+    first = scored(("a", [1, 1]), ("b", [0, 1]), ("c", [0, 0]))
+    prompts = Prompts(("d", [1, 1]), ("e", [1, 0]), ("f", [0, 1]))
+    batch, filtered = fill_with_live(first, prompts.more, rounds=5)
+    assert prompts.asked == [(2, 3), (1, 5)]  # group numbers go on, so that every group draws its own random numbers
+    assert sorted(names(batch)) == ["b", "e", "f"]
+    assert names(batch)[1] == "b"
+    assert sorted(names(filtered)) == ["a", "c", "d"]
+    assert batch.rewards_P_G.tolist() == [[1, 0], [0, 1], [0, 1]]
+    assert [completion.text for completion in batch.rollout.completions_R] == ["e0", "e1", "b0", "b1", "f0", "f1"]
+
+
+def test_after_the_last_round_dead_groups_stay_and_the_batch_keeps_its_size() -> None:
+    prompts = Prompts(("c", [1, 1]), ("d", [0, 0]))
+    batch, filtered = fill_with_live(scored(("a", [1, 1]), ("b", [0, 1])), prompts.more, rounds=2)
+    assert names(batch) == ["a", "b"]
+    assert names(filtered) == ["c", "d"]
+
+
+def test_a_group_that_cannot_be_judged_is_replaced_too() -> None:
+    prompts = Prompts(("b", [0, 1]))
+    batch, filtered = fill_with_live(scored(("a", [float("nan"), 1.0])), prompts.more, rounds=1)
+    assert (names(batch), names(filtered)) == (["b"], ["a"])

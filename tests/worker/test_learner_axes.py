@@ -1,0 +1,203 @@
+"""What the learner does beyond the plain clipped loss: a critic, pairs, penalties in the reward, other references."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from worker_models import random_policy, roll_out, tiny_policy
+
+from backend.contract.grpo import GrpoConfig
+from worker.credit import Credit, assign_credit
+from worker.group_records import group_reports
+from worker.learner import Batch, Learner, Update
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+from worker.rewards.scoring import Score, Scores
+from worker.rollout.rollout import Rollout
+
+
+def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: object) -> GrpoConfig:
+    return GrpoConfig.model_validate(
+        {
+            "algorithm": algorithm,
+            "sampling": {"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 12} | sampling,
+            "optimizer": {"learning_rate": 1e-3, "micro_batch_tokens": tokens, "max_grad_norm": 1e6},
+        }
+    )
+
+
+def scored(rewards_R: Sequence[float]) -> Scores:
+    return Scores([[Score("r", reward, 1.0, None)] for reward in rewards_R], np.array(rewards_R, dtype=np.float64))
+
+
+def step(
+    learner: Learner, config: GrpoConfig, rollout: Rollout, rewards_R: Sequence[float]
+) -> tuple[Batch, Credit, Update]:
+    batch = learner.split(rollout)
+    learner.look(batch)
+    credit = assign_credit(config, scored(rewards_R), batch.tokens)
+    return batch, credit, learner.update(0, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+
+
+def gradients(policy: Policy) -> torch.Tensor:
+    found = [parameter.grad.flatten() for _, parameter in policy.named_parameters() if parameter.grad is not None]
+    return torch.cat(found)
+
+
+REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.25, 0.0, 1.0]
+PPO = {
+    "advantage": {"kind": "gae", "lam": 0.9},
+    "kl": {"placement": "reward", "estimator": "k1"},
+    "entropy_bonus": 0.01,
+}
+DPO = {
+    "advantage": {"kind": "best_worst"},
+    "surrogate": {"kind": "dpo", "beta": 0.5},
+    "kl": {"beta": 0.0},
+    "aggregation": "group_sum",
+}
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_a_value_is_of_the_state_before_its_token(share_prompts: bool) -> None:
+    policy = random_policy(dtype=torch.float32)
+    policy.add_value_head()
+    assert policy.value_head is not None
+    torch.nn.init.normal_(policy.value_head.weight)
+    prompts, completions = [[5, 6, 7], [5, 6, 7], [9]], [[1, 2, 3], [4], [8, 8]]
+    batch = TokenBatch.of(prompts, completions, policy.device)
+    policy._share_prompts = share_prompts
+    values = policy.logprobs(batch, temperature=1.0).value_R_T
+    assert values is not None
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        output = policy.model(torch.tensor([prompt + completion]), output_hidden_states=True)
+        states = output.hidden_states[-1][0, len(prompt) - 1 : -1]
+        expected = states @ policy.value_head.weight + policy.value_head.bias
+        assert torch.allclose(values[row, : len(completion)], expected, atol=1e-5)
+        assert (values[row, len(completion) :] == 0).all()
+
+
+@pytest.mark.parametrize("algorithm", [PPO | {"updates_per_batch": 2}, DPO], ids=["ppo", "dpo"])
+def test_no_split_changes_the_loss_of_a_critic_or_of_pairs(algorithm: dict[str, object]) -> None:
+    results = []
+    for tokens in (16, 90, 8192):
+        policy = random_policy(vocabulary=300)
+        config = configured(algorithm, tokens)
+        _, _, update = step(Learner(policy, config), config, roll_out(policy, config), REWARDS)
+        results.append((update.metrics, gradients(policy)))
+    for metrics, gradient in results[1:]:
+        assert torch.allclose(gradient, results[0][1], rtol=0, atol=1e-6)
+        for name, value in metrics.items():
+            assert value == pytest.approx(results[0][0][name], abs=1e-6), name
+
+
+def test_a_critic_learns_what_to_expect() -> None:
+    policy = tiny_policy()
+    config = configured({"advantage": {"kind": "gae", "lam": 1.0, "value_learning_rate": 0.02}, "kl": {"beta": 0.0}})
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    rewards = [1.0] * 6 + [0.0] * 6
+    errors = [step(learner, config, rollout, rewards)[2].metrics["loss/value_avg"] for _ in range(15)]
+    lengths = [len(completion.ids) for completion in rollout.completions_R]
+    assert errors[0] == pytest.approx(sum(lengths[:6]) / sum(lengths))  # it begins at 0, and these returns are 1
+    assert errors[-1] < 0.5 * errors[0]
+
+
+def test_dpos_loss_is_of_the_best_and_the_worst_and_a_dead_group_has_none() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured(DPO)
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    batch, _, update = step(learner, config, rollout, REWARDS)
+    log_ratio = (batch.tokens["logprob"] - batch.tokens["reference_logprob"]).nan_to_num(nan=0.0).double().sum(-1)
+    margins = [0.5 * float(log_ratio[best] - log_ratio[worst]) for best, worst in ((0, 1), (11, 8))]
+    # three prompts, of which the second is dead
+    assert update.metrics["loss"] == pytest.approx(sum(math.log1p(math.exp(-m)) for m in margins) / 3, rel=1e-5)
+    assert update.metrics["rewards/margins"] == pytest.approx(sum(margins) / 2, rel=1e-4)
+
+
+def test_a_penalty_in_the_reward_is_beta_times_the_completions_kl_and_a_component_of_its_record() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured(
+        {
+            "advantage": {"kind": "leave_one_out"},
+            "surrogate": {"kind": "policy_gradient"},
+            "kl": {"beta": 0.5, "placement": "reward", "estimator": "k1"},
+        }
+    )
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    batch, credit, update = step(learner, config, rollout, REWARDS)
+    tokens = batch.tokens
+    kl_R = (tokens["old_logprob"] - tokens["reference_logprob"]).nan_to_num(nan=0.0).double().sum(-1)
+    assert torch.allclose(credit.rewards_P_G.flatten(), torch.tensor(REWARDS).double() - 0.5 * kl_R, atol=1e-4)
+    assert "kl" not in update.metrics  # the loss has no penalty
+    for group in group_reports(rollout, scored(REWARDS), credit, tokens, beta=0.5):
+        for completion in group.completions:
+            assert [one.name for one in completion.rewards] == ["r", "kl_penalty"]
+            assert completion.reward == pytest.approx(
+                sum(one.raw * one.weight for one in completion.rewards if one.raw is not None)
+            )
+
+
+def test_a_synced_reference_stays_until_it_is_copied_again() -> None:
+    policy = tiny_policy(reference=False)
+    config = configured({"kl": {"reference": "synced", "beta": 0.1}})
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    policy.copy_reference()
+    assert step(learner, config, rollout, REWARDS)[2].metrics["kl"] == pytest.approx(0, abs=1e-7)
+    moved = step(learner, config, rollout, REWARDS)[2].metrics["kl"]
+    assert moved > 1e-6
+    policy.copy_reference()
+    assert step(learner, config, rollout, REWARDS)[2].metrics["kl"] == pytest.approx(0, abs=1e-7)
+
+
+def test_looking_through_the_reference_leaves_the_policy_as_it_was() -> None:
+    policy = random_policy(vocabulary=300)
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    batch = TokenBatch.of([[3, 4]], [[5, 6]], policy.device)
+    own = policy.logprobs(batch, temperature=1.0).logprob_R_T
+    other = policy.reference_logprobs(batch, temperature=1.0).logprob_R_T
+    assert not torch.allclose(own, other)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    assert torch.equal(policy.logprobs(batch, temperature=1.0).logprob_R_T, own)
+
+
+def test_renormalized_logprobs_are_over_what_the_sampler_could_draw_however_the_weights_move() -> None:
+    policy = tiny_policy()
+    config = configured({"logprobs": "renormalized", "updates_per_batch": 2}, top_k=3, temperature=0.7)
+    rollout = roll_out(policy, config)
+    completion = rollout.completions_R[0]
+    assert all(len(support) >= 3 for support in completion.supports)
+    batch = TokenBatch.of([rollout.prompt_of(0)], [completion.ids], policy.device, [completion.supports])
+    values = policy.logprobs(batch, temperature=0.7)
+    logits = (
+        policy.model(torch.tensor([rollout.prompt_of(0) + completion.ids])).logits[
+            0, len(rollout.prompt_of(0)) - 1 : -1
+        ]
+        / 0.7
+    )
+    for position, (token, support) in enumerate(zip(completion.ids, completion.supports, strict=True)):
+        among = logits[position, support].log_softmax(-1)[support.index(token)]
+        assert float(values.logprob_R_T[0, position]) == pytest.approx(float(among), abs=1e-4)
+        assert float(values.logprob_R_T[0, position]) == pytest.approx(completion.logprobs[position], abs=1e-3)
+    assert (values.full_logprob_R_T <= values.logprob_R_T + 1e-6).all()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))  # now other tokens are likeliest
+    moved = policy.logprobs(batch, temperature=0.7).logprob_R_T
+    assert moved.isfinite().all()
+    _, _, update = step(Learner(policy, config), config, rollout, REWARDS)
+    assert math.isfinite(update.metrics["loss"])
+
+
+def test_where_no_group_has_anything_to_teach_the_weights_stay_exactly() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured({"kl": {"beta": 0.0}}).model_copy(
+        update={"optimizer": configured({}).optimizer.model_copy(update={"weight_decay": 0.1})}
+    )
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    step(learner, config, rollout, REWARDS)  # so that the optimizer has momentum
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    _, _, update = step(learner, config, rollout, [1.0] * 12)
+    assert (update.applied, update.moved) == (True, False)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
