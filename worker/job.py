@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.config import RUN_CONFIG
+from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
 from backend.contract.records import Progress, RunError
@@ -25,7 +25,8 @@ from worker.errors import Interrupted, RunFailure
 from worker.learner import needs_reference
 from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
-from worker.policy.sources import resolve
+from worker.policy.sources import Pretrained, resolve
+from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
@@ -156,15 +157,9 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
 
 
 def _train(
-    worker: Worker, claim: Claim, config: GrpoConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
+    worker: Worker, claim: Claim, config: TrainingConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
 ) -> Ending:
-    steps = config.budget.steps
-    show(Progress(total_steps=steps, phase="loading the task"))
-    items = load_items(config.task, fetch_upload=worker.client.upload_content)
-    _leave_on_shutdown(worker)
-    show(Progress(total_steps=steps, phase="loading the model"))
     resume = _checkpoint_to_resume(worker.settings.checkpoints, claim)
-    policy = _load(worker, claim, config, resume)
     place = Place(
         run_id=claim.run_id,
         attempt=claim.attempt,
@@ -181,6 +176,24 @@ def _train(
         between_steps=lambda: _serve_samples(worker, lease),
         shutting_down=worker.shutting_down,
     )
+    if isinstance(config, GrpoConfig):
+        return _train_policy(worker, claim, config, place, channels)
+    means = Means(
+        source=_source(worker, claim, config),
+        device=worker.device,
+        fetch_upload=worker.client.upload_content,
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+    )
+    return train_on_pairs(config, means, place, channels)
+
+
+def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels) -> Ending:
+    steps = config.budget.steps
+    channels.show(Progress(total_steps=steps, phase="loading the task"))
+    items = load_items(config.task, fetch_upload=worker.client.upload_content)
+    _leave_on_shutdown(worker)
+    channels.show(Progress(total_steps=steps, phase="loading the model"))
+    policy = _load(worker, claim, config, place.resume)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
         return Trainer(config, policy, items, scorer, place, channels).run()
 
@@ -195,20 +208,23 @@ def _announce(worker: Worker, claim: Claim, spool: Spool) -> None:
     spool.append("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
 
 
-def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
+def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:
     settings, origin = worker.settings, claim.source_checkpoint
-    source = resolve(
+    return resolve(
         config.model.source,
         converted=settings.models,
         root=settings.model_root,
         checkpoint=None if origin is None else settings.checkpoints / origin.path,
     )
+
+
+def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
     wants_reference = (
         isinstance(config, GrpoConfig) and needs_reference(config) and config.algorithm.kl.reference == "initial"
     )
     return load_policy(
         config.model,
-        source,
+        _source(worker, claim, config),
         worker.device,
         resume=None if resume is None else resume / "model",
         reference=wants_reference,

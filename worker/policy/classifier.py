@@ -50,6 +50,10 @@ class RewardModel:
         limit = getattr(self.model.config, "max_position_embeddings", None)
         return limit if isinstance(limit, int) else None
 
+    def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """All its parameters by name; every one is trained."""
+        return list(cast(torch.nn.Module, self.model).named_parameters())
+
     def token_ids(self, prompt: Prompt, completion: str) -> list[int]:
         """The prompt as this model's tokenizer renders it, the completion right behind it, and the end of the text.
 

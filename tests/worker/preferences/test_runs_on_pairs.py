@@ -1,0 +1,247 @@
+"""Runs on preference pairs, end to end without a backend: what they tell, what they leave, and that a resume changes nothing."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import BaseModel, TypeAdapter
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from backend.contract.preference import DpoConfig, RewardModelConfig
+from backend.contract.protocol import CheckpointReport, Report
+from backend.contract.records import Progress
+from worker.checkpoint import is_whole
+from worker.errors import Interrupted, RunFailure
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.preferences.pairs import stored_pairs
+from worker.preferences.run import PAIRS_FILE, Means, train_on_pairs
+from worker.reporter import Channels, Ending, Place
+from worker.rewards.scoring import RewardScorer
+
+Config = RewardModelConfig | DpoConfig
+READ: TypeAdapter[Config] = TypeAdapter(Config)
+PAIRS = {"kind": "sampled", "prompts": 24, "held_out_prompts": 8, "group_size": 4}
+BUDGET = {"steps": 6, "pairs_per_step": 4, "eval_every": 3, "checkpoint_every": 3}
+KINDS = pytest.mark.parametrize("kind", ["reward_model", "dpo"])
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Witness:
+    """Keeps what a run sends; ends it like a kill at the report of a training step."""
+
+    def __init__(self, kill_at_step: int | None = None) -> None:
+        self.messages: list[BaseModel] = []
+        self.shown: list[Progress] = []
+        self.requested = "nothing"
+        self._kill_at = kill_at_step
+
+    def send(self, kind: str, message: BaseModel) -> None:
+        if isinstance(message, Report) and "grad_norm" in message.metrics and message.step == self._kill_at:
+            raise Killed
+        self.messages.append(message)
+
+    def _reports(self, metric: str) -> dict[int, dict[str, float | None]]:
+        reports = [m for m in self.messages if isinstance(m, Report) and m.step is not None and metric in m.metrics]
+        return {m.step: m.metrics for m in reports if m.step is not None}
+
+    @property
+    def steps(self) -> dict[int, dict[str, float | None]]:
+        return self._reports("grad_norm")
+
+    @property
+    def evaluations(self) -> dict[int, dict[str, float | None]]:
+        return self._reports("eval/accuracy")
+
+    @property
+    def checkpoints(self) -> list[CheckpointReport]:
+        return [m for m in self.messages if isinstance(m, CheckpointReport)]
+
+
+def configured(kind: str, **changes: object) -> Config:
+    config: dict[str, object] = {
+        "kind": kind,
+        "pairs": PAIRS,
+        "optimizer": {"learning_rate": 3e-4, "warmup_steps": 1},
+        "budget": BUDGET | ({"eval_items": 4} if kind == "dpo" else {}),
+    }
+    return READ.validate_python(config | changes)
+
+
+def train(
+    config: Config,
+    store: Path,
+    witness: Witness,
+    *,
+    attempt: int = 1,
+    resume: Path | None = None,
+    rows: bytes = b"",
+    shutting_down: Callable[[], bool] = lambda: False,
+) -> Ending:
+    torch.set_num_threads(1)
+    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
+    means = Means(source, torch.device("cpu"), lambda _: rows, RewardScorer)
+    place = Place(1, attempt, store, "store", resume, "CPU", {})
+    channels = Channels(
+        send=witness.send,
+        show=witness.shown.append,
+        requested=lambda: witness.requested,  # type: ignore[return-value,arg-type]
+        between_steps=lambda: None,
+        shutting_down=shutting_down,
+    )
+    return train_on_pairs(config, means, place, channels)
+
+
+def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    return {name: value for name, value in metrics.items() if name != "step_time"}
+
+
+@pytest.mark.parametrize("kind", ["reward_model", pytest.param("dpo", marks=pytest.mark.slow)])
+def test_six_straight_steps_equal_three_and_a_kill_and_three(kind: str, tmp_path: Path) -> None:
+    config = configured(kind)
+    straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
+    assert train(config, tmp_path / "straight", straight) == "finished"
+    with pytest.raises(Killed):
+        train(config, tmp_path / "killed", first)
+    saved = tmp_path / "killed" / first.checkpoints[-1].path
+    assert is_whole(saved, first.checkpoints[-1].sha256)
+    train(config, tmp_path / "killed", second, attempt=2, resume=saved)
+    assert sorted(second.steps) == [3, 4, 5]
+    for step in (3, 4, 5):
+        assert untimed(second.steps[step]) == untimed(straight.steps[step])
+    assert second.evaluations[6] == straight.evaluations[6]
+    assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
+    tensors = "model/model.safetensors"
+    left = [
+        tmp_path / name / witness.checkpoints[-1].path / tensors
+        for name, witness in (("straight", straight), ("killed", second))
+    ]
+    assert left[0].read_bytes() == left[1].read_bytes()
+
+
+@KINDS
+def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(kind: str, tmp_path: Path) -> None:
+    witness = Witness()
+    train(configured(kind), tmp_path, witness)
+    metrics = {
+        "reward_model": {"loss", "accuracy", "margin", "mean_reward"},
+        "dpo": {"loss"}
+        | {f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins")}
+        | {"logps/chosen", "logps/rejected"},
+    }[kind]
+    shared = {"grad_norm", "learning_rate", "step_time", "num_tokens"}
+    assert set(witness.steps[0]) == metrics | shared
+    assert {"eval/loss", "eval/accuracy", "eval/margin"} <= set(witness.evaluations[0])
+    assert ("eval/pass@1" in witness.evaluations[0]) == (kind == "dpo")
+    assert sorted(witness.evaluations) == [0, 3, 6]
+    folder = tmp_path / witness.checkpoints[-1].path / "model"
+    if kind == "dpo":
+        AutoModelForCausalLM.from_pretrained(folder)
+    else:
+        assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 1
+
+
+def test_a_dpo_run_begins_at_log_2_with_margins_of_0(tmp_path: Path) -> None:
+    witness = Witness()
+    train(configured("dpo"), tmp_path, witness)
+    first = witness.evaluations[0]
+    assert first["eval/loss"] == pytest.approx(0.6931472, abs=1e-5)
+    assert first["eval/margin"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
+def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
+    witness = Witness()
+    send = witness.send
+
+    def ask_after_the_first_step(kind: str, message: BaseModel) -> None:
+        send(kind, message)
+        if witness.steps:
+            witness.requested = asked
+
+    witness.send = ask_after_the_first_step  # type: ignore[method-assign]
+    assert train(configured("reward_model"), tmp_path, witness) == ending
+    assert sorted(witness.steps) == [0]
+    assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
+
+
+def test_held_out_pairs_are_of_other_prompts_and_sampled_again_only_for_another_configuration(tmp_path: Path) -> None:
+    config = configured("reward_model", budget={"steps": 1, "eval_every": 0, "pairs_per_step": 2})
+    train(config, tmp_path, Witness())
+    path = tmp_path / "run-1" / PAIRS_FILE
+    pairs = stored_pairs(path, origin=config.model_dump_json(include={"model", "pairs", "budget"}))
+    assert pairs is not None
+    assert len(pairs.train) + len(pairs.held_out) + pairs.undecided == 24 + 8
+    assert not {pair.prompt_id for pair in pairs.train} & {pair.prompt_id for pair in pairs.held_out}
+    assert all(pair.chosen.text != pair.rejected.text for pair in pairs.train)
+    assert stored_pairs(path, origin="another") is None
+    path.write_text(path.read_text()[:-40])
+    assert stored_pairs(path, origin=config.model_dump_json(include={"model", "pairs", "budget"})) is None
+
+
+def test_a_shutdown_while_pairs_are_sampled_ends_there(tmp_path: Path) -> None:
+    witness = Witness()
+    with pytest.raises(Interrupted):
+        train(configured("reward_model"), tmp_path, witness, shutting_down=lambda: len(witness.shown) > 6)
+    assert witness.shown[-1].phase == "pairs"
+
+
+def test_prompts_whose_completions_are_all_alike_give_no_pairs_and_the_run_says_so(tmp_path: Path) -> None:
+    rewards = {"functions": [{"kind": "format", "name": "format", "tags": ["poem"]}]}
+    with pytest.raises(RunFailure, match="32 gave none"):
+        train(configured("reward_model", pairs=PAIRS | {"rewards": rewards}), tmp_path, Witness())
+
+
+ROWS = [
+    {
+        "prompt": f"Calculate {a} + 2 x 6",
+        "chosen": f"<answer>{a + 12}</answer>",
+        "rejected": f"<answer>{6 * (a + 2)}</answer>",
+    }
+    for a in range(1, 9)
+]
+
+
+def jsonl(rows: Sequence[Mapping[str, object]]) -> bytes:
+    return b"\n".join(json.dumps(row).encode() for row in rows)
+
+
+@KINDS
+def test_a_run_trains_on_a_persons_own_pairs(kind: str, tmp_path: Path) -> None:
+    witness = Witness()
+    config = configured(kind, pairs={"kind": "dataset", "source": "upload:1", "held_out": 0.25})
+    same = {"prompt": "Calculate 9 + 2 x 6", "chosen": "21", "rejected": "21"}
+    train(config, tmp_path, witness, rows=jsonl([*ROWS, same]))
+    [started] = [
+        m for m in witness.messages if isinstance(m, Report) and m.logs and "pairs to train on" in m.logs[0].message
+    ]
+    assert "1 without a difference left out" in started.logs[0].message
+    assert sorted(witness.steps) == list(range(6))
+    assert "eval/pass@1" not in witness.evaluations[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a", "chosen": "b"}, "no column rejected"),
+        (
+            {"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c"},
+            "must end with the assistant's",
+        ),
+        ({"prompt": "a" * 4000, "chosen": "b", "rejected": "c"}, "was made for 512"),
+    ],
+)
+def test_pairs_that_cannot_be_trained_on_are_refused_by_name(
+    tmp_path: Path, row: dict[str, object], message: str
+) -> None:
+    config = configured(
+        "reward_model",
+        pairs={"kind": "dataset", "source": "upload:1", "held_out": 0},
+        budget={"steps": 1, "eval_every": 0},
+    )
+    with pytest.raises(RunFailure, match=message):
+        train(config, tmp_path, Witness(), rows=jsonl([row]))

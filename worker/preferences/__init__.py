@@ -1,0 +1,1 @@
+"""Training on preference pairs: where the pairs come from, what is learned from them, and the loop."""

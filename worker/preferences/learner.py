@@ -1,0 +1,126 @@
+"""One update on some pairs, in micro-batches whose split cannot change the result, and the same look without an update."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from backend.contract.training import Optimizer
+from worker.errors import RunFailure
+from worker.policy.policy import recomputing
+from worker.preferences.objective import Objective, Verdict
+from worker.preferences.pairs import Pair
+from worker.schedule import learning_rate
+
+_MAX_SKIPPED_IN_A_ROW = 3
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PairUpdate:
+    """What an update did: metrics under their field names, and the tokens that went through the model."""
+
+    metrics: dict[str, float]
+    tokens: int
+    applied: bool  # False where the gradient was not finite: the weights are as they were
+
+
+@dataclass
+class _Sums:
+    """Sums over pairs, by metric."""
+
+    totals: dict[str, float] = field(default_factory=dict)
+
+    def add(self, verdict: Verdict, accuracy: str, margin: str) -> None:
+        right_N = (verdict.margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
+        values = {"loss": verdict.loss_N, accuracy: right_N, margin: verdict.margin_N, **verdict.measured}
+        for name, value_N in values.items():
+            # On the CPU: Apple's GPUs have no float64.
+            total = float(value_N.detach().cpu().double().sum())
+            self.totals[name] = self.totals.get(name, 0.0) + total
+
+    def means(self, pairs: int) -> dict[str, float]:
+        return {name: total / pairs for name, total in self.totals.items()}
+
+
+class PairLearner:
+    """Holds the optimizer. One call of `update` is one step of the run."""
+
+    def __init__(self, objective: Objective, settings: Optimizer, *, steps: int) -> None:
+        self._objective, self._settings, self._steps = objective, settings, steps
+        self._parameters = [parameter for _, parameter in objective.trained.named_parameters()]
+        self.optimizer = torch.optim.AdamW(
+            self._parameters,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=objective.trained.device.type in ("cpu", "cuda"),
+        )
+        self._skipped = 0
+
+    def update(
+        self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None
+    ) -> PairUpdate:
+        """Train on the pairs. `on_progress` gets the pairs done and their total.
+
+        Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
+        """
+        sums, tokens, done = _Sums(), 0, 0
+        self.optimizer.zero_grad(set_to_none=True)
+        with recomputing(self._objective.module):
+            for part, size in self._parts(pairs):
+                verdict = self._objective.judge(part)
+                sums.add(verdict, *self._objective.metrics)
+                share: Tensor = verdict.loss_N.sum() / len(pairs)
+                share.backward()  # type: ignore[no-untyped-call]
+                tokens, done = tokens + size, done + len(part)
+                on_progress(done, len(pairs))
+        metrics = sums.means(len(pairs))
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
+        applied = math.isfinite(norm) and math.isfinite(metrics["loss"])
+        rate = learning_rate(self._settings, step, steps=self._steps)
+        if applied:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+        self._count_skipped(step, applied, metrics["loss"])
+        return PairUpdate(
+            metrics | {"grad_norm": norm if applied else math.nan, "learning_rate": rate}, tokens, applied
+        )
+
+    @torch.no_grad()
+    def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
+        """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
+        sums, done = _Sums(), 0
+        for part, _ in self._parts(pairs):
+            sums.add(self._objective.judge(part), "accuracy", "margin")
+            done += len(part)
+            on_progress(done, len(pairs))
+        means = sums.means(len(pairs))
+        return {f"eval/{name}": means[name] for name in ("loss", "accuracy", "margin")}
+
+    def _parts(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], int]]:
+        """The pairs, in their order, in parts within the token budget with padding, and each part's tokens; one always fits."""
+        part: list[Pair] = []
+        longest = size = 0
+        for pair in pairs:
+            lengths = self._objective.lengths(pair)
+            if part and 2 * (len(part) + 1) * max(longest, *lengths) > self._settings.micro_batch_tokens:
+                yield part, size
+                part, longest, size = [], 0, 0
+            part.append(pair)
+            longest, size = max(longest, *lengths), size + sum(lengths)
+        if part:
+            yield part, size
+
+    def _count_skipped(self, step: int, applied: bool, loss: float) -> None:
+        self._skipped = 0 if applied else self._skipped + 1
+        if self._skipped >= _MAX_SKIPPED_IN_A_ROW:
+            raise RunFailure(
+                "diverged",
+                f"The gradient was not finite in {self._skipped} steps in a row, the last being step {step} (loss {loss}). "
+                "Nothing of it was applied: start again from the last checkpoint with a lower learning rate than "
+                f"{self._settings.learning_rate:g}.",
+            )

@@ -1,0 +1,132 @@
+"""What is learned from pairs: by which margin a model prefers the chosen completion, and the loss of that margin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from worker.algorithms.preference import bradley_terry_loss, dpo_loss, preference_margin
+from worker.checkpoint import Trained
+from worker.policy.classifier import RewardModel
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+from worker.preferences.pairs import Pair, Response
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of N pairs: loss and margin, each (N,), and what else is worth a metric, by its name, each (N,)."""
+
+    loss_N: Tensor
+    margin_N: Tensor
+    measured: dict[str, Tensor]
+
+
+class Objective(Protocol):
+    """A model, and how it is to prefer."""
+
+    @property
+    def trained(self) -> Trained:
+        """The reward model or the policy."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """What passes forward and backward."""
+
+    @property
+    def metrics(self) -> tuple[str, str]:
+        """The names of the share of pairs preferred rightly, and of the margin."""
+
+    @property
+    def context(self) -> int | None:
+        """The longest sequence in tokens that the model was made for."""
+
+    def lengths(self, pair: Pair) -> tuple[int, int]:
+        """Tokens of the prompt with the chosen completion, and with the rejected one."""
+
+    def judge(self, pairs: Sequence[Pair]) -> Verdict:
+        """One forward pass; with gradient where it is enabled."""
+
+
+class BradleyTerry:
+    """A reward model: the margin is the difference of two rewards (Bradley and Terry, 1952)."""
+
+    metrics = ("accuracy", "margin")
+
+    def __init__(self, model: RewardModel) -> None:
+        self.trained = model
+        self.module: torch.nn.Module = model.model
+
+    @property
+    def context(self) -> int | None:
+        """The model's."""
+        return self.trained.context
+
+    def lengths(self, pair: Pair) -> tuple[int, int]:
+        """As the model reads them: prompt, completion, end."""
+        return len(self._ids(pair, pair.chosen)), len(self._ids(pair, pair.rejected))
+
+    def judge(self, pairs: Sequence[Pair]) -> Verdict:
+        """Both completions of every pair in one pass, the chosen ones first."""
+        chosen, rejected = ([self._ids(p, r) for p, r in side] for side in _sides(pairs))
+        reward_2N = self.trained.rewards_N([*chosen, *rejected])
+        chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
+        measured = {"mean_reward": (chosen_N + rejected_N) / 2}
+        return Verdict(bradley_terry_loss(chosen_N, rejected_N), chosen_N - rejected_N, measured)
+
+    def _ids(self, pair: Pair, response: Response) -> list[int]:
+        return self.trained.token_ids(pair.question if pair.messages is None else pair.messages, response.text)
+
+
+class DirectPreference:
+    """A policy: the margin is that of its log-ratios to the reference, times β (DPO, arXiv:2305.18290)."""
+
+    metrics = ("rewards/accuracies", "rewards/margins")
+
+    def __init__(self, policy: Policy, *, beta: float) -> None:
+        self.trained = policy
+        self.module: torch.nn.Module = policy.model
+        self._beta = beta
+
+    @property
+    def context(self) -> int | None:
+        """The model's."""
+        return self.trained.context
+
+    def lengths(self, pair: Pair) -> tuple[int, int]:
+        """The prompt's tokens and each completion's."""
+        prompt = len(self.trained.encode(pair)[1])
+        return prompt + len(self._ids(pair.chosen)), prompt + len(self._ids(pair.rejected))
+
+    def judge(self, pairs: Sequence[Pair]) -> Verdict:
+        """Sums of log-probs over completion tokens, at temperature 1."""
+        prompts = [self.trained.encode(pair)[1] for pair in pairs]
+        completions = [self._ids(response) for side in _sides(pairs) for _, response in side]
+        batch = TokenBatch.of([*prompts, *prompts], completions, self.trained.device)
+        logprob_2N = self.trained.logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
+        reference_2N = self.trained.reference_logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
+        n = len(pairs)
+        margin_N = preference_margin(
+            logprob_2N[:n], logprob_2N[n:], reference_2N[:n], reference_2N[n:], beta=self._beta
+        )
+        reward_2N = self._beta * (logprob_2N - reference_2N)
+        measured = {
+            "rewards/chosen": reward_2N[:n],
+            "rewards/rejected": reward_2N[n:],
+            "logps/chosen": logprob_2N[:n],
+            "logps/rejected": logprob_2N[n:],
+        }
+        return Verdict(dpo_loss(margin_N), margin_N, measured)
+
+    def _ids(self, response: Response) -> list[int]:
+        if response.ids is not None:
+            return list(response.ids)
+        end = self.trained.tokenizer.eos_token_id
+        ids = list(self.trained.tokenizer(response.text, add_special_tokens=False)["input_ids"])
+        return ids if end is None else [*ids, int(end)]
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[tuple[Pair, Response]], list[tuple[Pair, Response]]]:
+    return [(pair, pair.chosen) for pair in pairs], [(pair, pair.rejected) for pair in pairs]

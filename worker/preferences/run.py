@@ -1,0 +1,147 @@
+"""A run on preference pairs, put together: its pairs, its model, and the loop over them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from backend.contract.grpo import GrpoConfig
+from backend.contract.model import Model
+from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.records import Progress
+from backend.contract.reward import Rewards
+from backend.contract.training import Budget, Sampling
+from worker.errors import Interrupted, RunFailure
+from worker.evaluation import evaluate
+from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
+from worker.policy.policy import load_policy
+from worker.policy.sources import Pretrained
+from worker.preferences.dataset import load_pairs
+from worker.preferences.objective import BradleyTerry, DirectPreference
+from worker.preferences.pairs import Pairs, save_pairs, stored_pairs
+from worker.preferences.sampled import sample_pairs
+from worker.preferences.trainer import PairTrainer
+from worker.reporter import Channels, Ending, Place
+from worker.rewards.scoring import RewardScorer
+from worker.tasks.items import held_out
+from worker.tasks.loading import load_items
+
+PAIRS_FILE = "pairs.jsonl"
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a worker gives such a run."""
+
+    source: Pretrained  # the weights at step 0
+    device: torch.device
+    fetch_upload: Callable[[int], bytes]
+    scorer: Callable[[Rewards], AbstractContextManager[RewardScorer]]
+
+
+def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Ending:
+    """Make or find the pairs, load the model, train."""
+    pairs = _pairs(config, means, place, channels)
+    _show(channels, config, "loading the model")
+    if isinstance(config, RewardModelConfig):
+        return PairTrainer(config, BradleyTerry(_reward_model(config, means, place)), pairs, place, channels).run()
+    resume = None if place.resume is None else place.resume / "model"
+    policy = load_policy(
+        config.model, means.source, means.device, resume=resume, reference=True, seed=config.budget.seed
+    )
+    objective = DirectPreference(policy, beta=config.beta)
+    if isinstance(config.pairs, DatasetPairs) or not config.budget.eval_every:
+        return PairTrainer(config, objective, pairs, place, channels).run()
+    examined = _as_policy_run(config, config.pairs)
+    items = held_out(load_items(config.pairs.task, fetch_upload=means.fetch_upload), config.budget.eval_items)
+    total = len(items) * (config.budget.eval_samples + 1)
+    with means.scorer(config.pairs.rewards) as scorer:
+        return PairTrainer(
+            config,
+            objective,
+            pairs,
+            place,
+            channels,
+            lambda show: evaluate(policy, items, scorer, examined, lambda done: show(done, total)),
+        ).run()
+
+
+def _pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Pairs:
+    """Raises RunFailure where there are too few."""
+    if isinstance(config.pairs, SampledPairs):
+        pairs = _sampled(config, config.pairs, means, place, channels)
+    else:
+        _show(channels, config, "loading the pairs")
+        pairs = load_pairs(config.pairs, fetch_upload=means.fetch_upload)
+    if not pairs.train or (config.budget.eval_every and not pairs.held_out):
+        raise RunFailure(
+            "too_few_pairs",
+            f"There are {len(pairs.train)} pairs to train on and {len(pairs.held_out)} held out, and both are needed; "
+            f"{pairs.undecided:,} gave none, since nothing in them was better than anything else. Use more or other prompts, "
+            "larger groups, or rewards that tell completions apart.",
+        )
+    return pairs
+
+
+def _sampled(
+    config: RewardModelConfig | DpoConfig, wanted: SampledPairs, means: Means, place: Place, channels: Channels
+) -> Pairs:
+    """Sampled once, by the weights at step 0: a later attempt finds them in the run's folder."""
+    path, origin = place.folder / PAIRS_FILE, config.model_dump_json(include={"model", "pairs", "budget"})
+    stored = stored_pairs(path, origin=origin) if place.attempt > 1 else None
+    if stored is not None:
+        return stored
+    _show(channels, config, "loading the task")
+    items = load_items(wanted.task, fetch_upload=means.fetch_upload)
+    _show(channels, config, "loading the model")
+    policy = load_policy(Model(source=config.model.source, dtype=config.model.dtype), means.source, means.device)
+    with means.scorer(wanted.rewards) as scorer:
+        pairs = sample_pairs(
+            wanted,
+            policy,
+            items,
+            scorer,
+            seed=config.budget.seed,
+            on_progress=lambda done, total: _show(channels, config, "pairs", done, total),
+        )
+    save_pairs(path, pairs, origin=origin)
+    return pairs
+
+
+def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> RewardModel:
+    if place.resume is None:
+        model = new_reward_model(means.source, means.device, config.model.dtype, seed=config.budget.seed)
+    else:
+        model = load_reward_model(Pretrained(str(place.resume / "model")), means.device, config.model.dtype)
+    if config.model.gradient_checkpointing:
+        model.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
+    return model
+
+
+def _as_policy_run(config: DpoConfig, pairs: SampledPairs) -> GrpoConfig:
+    """The GRPO run on the same task: its evaluations are what this run's are compared with, draw for draw."""
+    budget = config.budget
+    return GrpoConfig(
+        model=config.model,
+        task=pairs.task,
+        rewards=pairs.rewards,
+        sampling=Sampling(**pairs.decoding.model_dump()),
+        optimizer=config.optimizer,
+        budget=Budget(
+            steps=budget.steps, eval_items=budget.eval_items, eval_samples=budget.eval_samples, seed=budget.seed
+        ),
+    )
+
+
+def _show(
+    channels: Channels,
+    config: RewardModelConfig | DpoConfig,
+    phase: str,
+    done: int | None = None,
+    total: int | None = None,
+) -> None:
+    """Before the first step. Raises Interrupted when the worker shuts down."""
+    if channels.shutting_down():
+        raise Interrupted
+    channels.show(Progress(total_steps=config.budget.steps, phase=phase, done=done, total=total))

@@ -1,0 +1,132 @@
+"""The loop over preference pairs: draw some, judge them, push the chosen above the rejected, report. Then again."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from backend.contract.preference import DpoConfig, RewardModelConfig
+from worker.checkpoint import TrainingState, load_optimizer, load_state, save_checkpoint
+from worker.errors import Interrupted, RunFailure
+from worker.preferences.learner import PairLearner
+from worker.preferences.objective import Objective
+from worker.preferences.pairs import Pairs
+from worker.reporter import Channels, Ending, Place, Reporter
+from worker.tasks.items import draw
+
+Examination = Callable[[Callable[[int, int], None]], dict[str, float]]
+"""Further metrics of an evaluation; it is given where to tell what is done, of how much."""
+
+
+class PairTrainer:
+    """Trains one model on pairs for one attempt of one run."""
+
+    def __init__(
+        self,
+        config: RewardModelConfig | DpoConfig,
+        objective: Objective,
+        pairs: Pairs,
+        place: Place,
+        channels: Channels,
+        examination: Examination = lambda on_progress: {},
+    ) -> None:
+        self._config, self._objective, self._pairs = config, objective, pairs
+        self._place, self._channels, self._examination = place, channels, examination
+        self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps)
+        self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+        if place.resume is not None:
+            self._state = load_state(place.resume)
+            load_optimizer(place.resume, objective.trained, self._learner.optimizer)
+        self._saved_step = self._state.step
+        self._reporter = Reporter(place, channels, total_steps=config.budget.steps, elapsed=self._state.elapsed_seconds)
+
+    def run(self) -> Ending:
+        """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
+        try:
+            return self._run()
+        except Interrupted:
+            self._save_if_new()
+            return "released"
+
+    def _run(self) -> Ending:
+        self._announce()
+        self._check_lengths()
+        for step in range(self._state.step, self._config.budget.steps):
+            ending = self._reporter.asked_to_end()
+            if ending is not None:
+                self._save_if_new()
+                return ending
+            self._evaluate_if_due(step)
+            self._train(step)
+            self._save_if_due()
+            self._channels.between_steps()
+        self._evaluate_if_due(self._config.budget.steps)
+        self._save_if_new()
+        return "finished"
+
+    def _train(self, step: int) -> None:
+        """One step: some pairs, one update, one report."""
+        began, budget = time.monotonic(), self._config.budget
+        pairs = draw(self._pairs.train, cursor=self._state.cursor, count=budget.pairs_per_step, seed=budget.seed)
+        update = self._learner.update(step, pairs, lambda done, total: self._show("update", done, total))
+        if not update.applied:
+            self._reporter.log("warning", f"step {step}: the gradient was not finite, so the update was not applied")
+        self._state = replace(
+            self._state,
+            step=step + 1,
+            cursor=self._state.cursor + len(pairs),
+            num_tokens=self._state.num_tokens + update.tokens,
+            samples=self._state.samples + 2 * len(pairs),
+        )
+        metrics = {"num_tokens": float(self._state.num_tokens), "step_time": time.monotonic() - began}
+        self._reporter.step(step, update.metrics | metrics)
+
+    def _announce(self) -> None:
+        trained = sum(parameter.numel() for _, parameter in self._objective.trained.named_parameters())
+        left_out = f"; {self._pairs.undecided:,} without a difference left out" if self._pairs.undecided else ""
+        self._reporter.start(
+            self._state.step,
+            f"{trained:,} trained parameters, {len(self._pairs.train):,} pairs to train on, "
+            f"{len(self._pairs.held_out):,} of other prompts held out{left_out}",
+        )
+
+    def _check_lengths(self) -> None:
+        """Raises RunFailure where a pair is longer than what the model was made for."""
+        context = self._objective.context
+        for pair in (*self._pairs.train, *self._pairs.held_out):
+            longest = max(self._objective.lengths(pair))
+            if context is not None and longest > context:
+                raise RunFailure(
+                    "pair_too_long",
+                    f"A prompt with its completion has {longest:,} tokens, and the model was made for {context:,}: "
+                    f"“{pair.question[:80]}”. Leave such rows out, or choose another model.",
+                )
+
+    def _evaluate_if_due(self, step: int) -> None:
+        budget = self._config.budget
+        if not budget.eval_every or (step % budget.eval_every and step != budget.steps):
+            return
+        metrics = self._learner.examine(self._pairs.held_out, lambda done, total: self._show("evaluation", done, total))
+        metrics |= self._examination(lambda done, total: self._show("evaluation", done, total))
+        self._reporter.step(step, metrics)
+        right = f", pass@1 {metrics['eval/pass@1']:.3f}" if "eval/pass@1" in metrics else ""
+        pairs = f"{metrics['eval/accuracy']:.3f} of {len(self._pairs.held_out):,} held-out pairs ranked rightly"
+        self._reporter.log("info", f"after {step} steps: {pairs}{right}")
+
+    def _show(self, phase: str, done: int, total: int) -> None:
+        self._reporter.show(self._state.step, phase, done, total)
+
+    def _save_if_due(self) -> None:
+        every = self._config.budget.checkpoint_every
+        if every and self._state.step % every == 0 and self._state.step < self._config.budget.steps:
+            self._save_if_new()
+
+    def _save_if_new(self) -> None:
+        """Save the state, unless no step was done since the newest checkpoint."""
+        if self._state.step == self._saved_step:
+            return
+        self._show("checkpoint", 0, 1)
+        state = replace(self._state, elapsed_seconds=self._reporter.elapsed_seconds)
+        folder = self._place.checkpoint(state.step)
+        saved = save_checkpoint(folder, self._objective.trained, self._learner.optimizer, state)
+        self._saved_step = state.step
+        self._reporter.checkpoint(state.step, saved)
