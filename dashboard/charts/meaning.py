@@ -40,6 +40,13 @@ _MEANINGS: dict[str, Meaning] = {
         "lower",
         _SHARE,
     ),
+    "frac_filtered": Meaning(
+        "Groups sampled again",
+        "Share of all sampled groups that were dead, and so replaced by groups of further prompts. It rises as the task is "
+        "solved; near 1, nearly all sampling is for nothing: harder prompts would teach more.",
+        "lower",
+        _SHARE,
+    ),
     "frac_unscored": Meaning(
         "Unscored completions",
         "Share of completions that a reward function could not score. Healthy: 0.",
@@ -87,6 +94,26 @@ _MEANINGS: dict[str, Meaning] = {
     "loss": Meaning(
         "Loss",
         "The objective that the optimizer minimises. Its value says little: judge a run by its reward.",
+    ),
+    "loss/value_avg": Meaning(
+        "Critic's error",
+        "Mean squared difference between what the critic expects and what came. Healthy: it falls, then follows the reward.",
+        "lower",
+    ),
+    "explained_variance": Meaning(
+        "Critic's explained variance",
+        "How much of the differences between returns the critic foresaw: 1 is all, 0 none, below 0 worse than a constant. "
+        "Healthy: it rises from 0; when nearly every answer is right there is little left to foresee.",
+        "higher",
+    ),
+    "rewards/margins": Meaning(
+        "Preference margin",
+        "How much further the policy moved from the reference towards the chosen completions than towards the rejected ones, "
+        "times β. Healthy: above 0 and growing.",
+        "higher",
+    ),
+    "rewards/accuracies": Meaning(
+        "Pairs in the right order", "Share of pairs with a margin above 0. Healthy: above a half.", "higher", _SHARE
     ),
     "grad_norm": Meaning(
         "Gradient norm",

@@ -11,6 +11,9 @@ from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
 
 
+OF_SOME_ALGORITHMS = ("loss/value_avg", "explained_variance", "rewards/margins", "rewards/accuracies")
+
+
 @dataclass(frozen=True)
 class Panel:
     """One chart of the page: a title and a help in words, and the metrics it draws, each with its legend label."""
@@ -34,13 +37,14 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
         _components(rewards),
         _held_out(sorted(passes, key=_evaluation_order)),
         _single("group_reward_std", from_zero=True),
-        _together("dead", ("frac_reward_zero_std", "frac_unscored"), ("dead groups", "unscored")),
+        _dead(names),
         _single("kl", from_zero=True),
         _single("entropy", from_zero=True),
         _single("completions/mean_length"),
         _single("completions/clipped_ratio", from_zero=True),
         _together("clip", ("clip_ratio/low_mean", "clip_ratio/high_mean"), ("below 1 − ε", "above 1 + ε")),
         _single("loss"),
+        *(_single(name) for name in OF_SOME_ALGORITHMS if name in names),
         _single("grad_norm", from_zero=True),
         _single("learning_rate", from_zero=True),
         _phases(names),
@@ -82,10 +86,17 @@ def _single(name: str, *, from_zero: bool = False) -> Panel:
     )
 
 
+def _dead(names: Sequence[str]) -> Panel:
+    drawn = {"frac_reward_zero_std": "dead groups", "frac_unscored": "unscored", "frac_filtered": "sampled again"}
+    if "frac_filtered" not in names:
+        del drawn["frac_filtered"]
+    return _together("dead", list(drawn), list(drawn.values()))
+
+
 def _together(key: str, names: Sequence[str], labels: Sequence[str]) -> Panel:
     titles = {"dead": "Dead groups, unscored", "clip": "Clipped tokens"}
     help = " ".join(f"{label.capitalize()}: {meaning(name).help}" for name, label in zip(names, labels, strict=True))
-    colours = dict(zip(labels, (CATEGORICAL[0], CATEGORICAL[1]), strict=True))
+    colours = dict(zip(labels, CATEGORICAL, strict=False))
     return Panel(key, titles[key], help, dict(zip(names, labels, strict=True)), colours, "~%", from_zero=True)
 
 
