@@ -11,12 +11,13 @@ from backend.contract.client import ApiError, Client, Unreachable
 from dashboard.format import plain
 from dashboard.settings import Settings
 
-PageName = Literal["runs", "new-run", "compare", "workers", "run", "group"]
+PageName = Literal["runs", "new-run", "sweep", "compare", "workers", "run", "group"]
 Query = str | int | None
 
 SCRIPTS: dict[PageName, str] = {
     "runs": "screens/runs.py",
     "new-run": "screens/new_run.py",
+    "sweep": "screens/sweep.py",
     "compare": "screens/compare.py",
     "workers": "screens/workers.py",
     "run": "screens/run.py",

@@ -1,5 +1,6 @@
 """Recipes on one task, model and budget, so that what differs between their runs is the algorithm."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
@@ -12,6 +13,15 @@ POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, w
 def comparable(recipes: Sequence[RecipeCard]) -> list[RecipeCard]:
     """The recipes that train a policy."""
     return [card for card in recipes if card.config.get("kind") in POLICY_KINDS]
+
+
+def distinct(recipes: Sequence[RecipeCard], base: Mapping[str, Json]) -> list[RecipeCard]:
+    """The recipes that differ on this ground; of those that only name another task or model, the first."""
+    first: dict[str, RecipeCard] = {}
+    for card in recipes:
+        what = {**on_common_ground(card.config, base), "recipe": None}
+        first.setdefault(json.dumps(what, sort_keys=True), card)
+    return list(first.values())
 
 
 def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> dict[str, Json]:

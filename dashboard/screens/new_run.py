@@ -141,6 +141,8 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         start(draft)
     if preflight is not None and not ready:
         st.caption(f":red[{'One error is' if errors == 1 else f'{errors} errors are'} to be mended first]")
+    recipe = draft.get("recipe")
+    link("sweep", "Add to a sweep…", icon=":material/stacked_line_chart:", base="form", recipes=str(recipe or ""))
 
 
 def start(draft: Draft) -> None:

@@ -17,6 +17,12 @@ def show_page() -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="tools"):
             if st.button("New run", type="primary", icon=":material/add:"):
                 go("new-run")
+            link(
+                "sweep",
+                "Compare algorithms",
+                icon=":material/science:",
+                help="Queue several recipes with several seeds",
+            )
             compare = st.container(width="content", key="compare")
             st.space("stretch")
             filters = show_filters()

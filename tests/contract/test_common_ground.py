@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.contract.common_ground import comparable, on_common_ground, seeded, sweep_of
+from backend.contract.common_ground import comparable, distinct, on_common_ground, seeded, sweep_of
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
@@ -41,6 +41,13 @@ def test_the_quickstart_on_its_own_ground_is_the_quickstart() -> None:
 def test_what_is_compared_are_policies() -> None:
     assert {card.config["kind"] for card in COMPARED} <= {"grpo", "dpo"}
     assert "grpo" in {card.id for card in COMPARED}
+
+
+def test_a_recipe_that_only_names_another_model_and_task_is_not_compared_with_itself() -> None:
+    left = [card.id for card in distinct(COMPARED, QUICKSTART)]
+    assert left[0] == "grpo"
+    assert "grpo-notebook" in left
+    assert "smollm2-arithmetic" not in left
 
 
 def test_the_notebooks_recipe_takes_the_quickstarts_sampling_and_rewards() -> None:

@@ -1,0 +1,128 @@
+"""Which runs are compared: those picked one by one, or a whole sweep. The address says which."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import TERMINAL, Run, Sweep
+from dashboard.comparison.progress import how_far
+from dashboard.components.model_text import one_line
+from dashboard.format import counted, plain
+from dashboard.session import client, explain, guard, link
+
+MOST = 20
+SWEEPS = 20
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The runs, oldest first, and the sweep that they are of, if one was chosen."""
+
+    runs: list[Run]
+    sweep: Sweep | None = None
+
+    @property
+    def moving(self) -> bool:
+        """Whether a run may still change."""
+        return any(run.status not in TERMINAL for run in self.runs)
+
+
+def choose() -> Chosen:
+    """The sweep in the address, else runs by name or number."""
+    asked = st.query_params.get("sweep", "")
+    if asked.isascii() and asked.isdigit() and len(asked) < 19:
+        with guard():
+            sweep = client().sweep(int(asked))
+            return Chosen(runs_of(sweep.id), sweep)
+    return Chosen(_choose_runs())
+
+
+def runs_of(sweep_id: int) -> list[Run]:
+    """The runs of a sweep as they are now, oldest first."""
+    return client().runs(sweep=sweep_id, kind=None, limit=200).items[::-1]
+
+
+def label(run: Run) -> str:
+    """A run's name and number: unique, on one line."""
+    return f"{one_line(run.name)} #{run.id}"
+
+
+def show_sweep(sweep: Sweep) -> None:
+    """The sweep's name and the ways out of it."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader(plain(sweep.name), width="content", anchor=False)
+        st.space("stretch")
+        link("compare", "All sweeps", icon=":material/list:")
+        link("sweep", "New sweep", icon=":material/add:")
+
+
+def show_progress(sweep: Sweep, runs: list[Run]) -> None:
+    """How far it is, and the way to stop it while it is not done."""
+    ended = sum(run.status in TERMINAL for run in runs)
+    with st.container(horizontal=True, vertical_alignment="center", key="sweep-progress"):
+        gone = f" · {counted(sweep.total - len(runs), 'run')} deleted" if sweep.total > len(runs) else ""
+        st.progress(ended / max(1, len(runs)), text=f":small[{how_far(runs)}{gone}]", width="stretch")
+        if ended < len(runs):
+            st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=_stop, args=(sweep.id,))
+
+
+def show_sweeps() -> None:
+    """The latest sweeps, to choose from."""
+    with guard():
+        sweeps = client().sweeps(limit=SWEEPS).items
+    if not sweeps:
+        return
+    st.subheader("Sweeps", anchor=False)
+    for sweep in sweeps:
+        states = ", ".join(f"{count} {status}" for status, count in sorted(sweep.statuses.items()))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            link("compare", one_line(sweep.name), icon=":material/stacked_line_chart:", sweep=sweep.id)
+            st.caption(f"{counted(sweep.total, 'run')}: {states or 'all deleted'}")
+
+
+def _stop(sweep_id: int) -> None:
+    try:
+        client().stop_sweep(sweep_id)
+    except ApiError as refusal:
+        st.toast(explain(refusal), icon=":material/error:")
+    except Unreachable:
+        st.toast("The backend does not answer; nothing was changed\\.", icon=":material/cloud_off:")
+
+
+def _choose_runs() -> list[Run]:
+    with guard():
+        known = {run.id: run for run in client().runs(limit=200).items}
+        wanted = _asked(known)
+    # the address leads, also when the browser goes back to an earlier one
+    if "compared" not in st.session_state or wanted != st.session_state.get("compared-in-address"):
+        st.session_state["compared"] = wanted
+    chosen = st.multiselect(
+        "Runs",
+        list(known),
+        key="compared",
+        format_func=lambda run_id: label(known[run_id]),
+        max_selections=MOST,
+        placeholder="Choose runs by name or number",
+    )
+    if chosen != wanted:
+        _put_into_address(chosen)
+    st.session_state["compared-in-address"] = chosen
+    return [known[run_id] for run_id in chosen]
+
+
+def _put_into_address(run_ids: list[int]) -> None:
+    if run_ids:
+        st.query_params["runs"] = ",".join(map(str, run_ids))
+    else:
+        st.query_params.pop("runs", None)
+
+
+def _asked(known: dict[int, Run]) -> list[int]:
+    """The runs in the address; those too old for the list are fetched one by one."""
+    asked = [int(part) for part in st.query_params.get("runs", "").split(",") if part.isdecimal()]
+    unique = list(dict.fromkeys(asked))[:MOST]
+    for run_id in unique:
+        if run_id not in known:
+            known[run_id] = client().run(run_id)
+    return unique

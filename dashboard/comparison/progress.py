@@ -1,0 +1,50 @@
+"""How far several runs are, and how long the rest will take."""
+
+from collections.abc import Sequence
+
+from backend.contract.records import TERMINAL, Run
+from dashboard.format import counted, duration
+
+
+def how_far(runs: Sequence[Run]) -> str:
+    """7 of 45 finished · 2 failed · about 20 m 00 s left."""
+    parts = [f"{sum(run.status == 'finished' for run in runs)} of {len(runs)} finished"]
+    for status in ("failed", "stopped", "running"):
+        count = sum(run.status == status for run in runs)
+        parts += [f"{count} {status}"] if count else []
+    left = seconds_left(runs)
+    return " · ".join([*parts, f"about {duration(left)} left"] if left else parts)
+
+
+def seconds_left(runs: Sequence[Run]) -> float | None:
+    """From what a step took in the runs that have finished, or takes in one that runs; None while nothing is known."""
+    waiting = [run for run in runs if run.status not in TERMINAL]
+    pace = _seconds_per_step(runs)
+    if not waiting or pace is None:
+        return None
+    steps = sum(run.progress.total_steps - run.progress.step for run in waiting)
+    return steps * pace / max(1, sum(run.status == "running" for run in runs))
+
+
+def _seconds_per_step(runs: Sequence[Run]) -> float | None:
+    seconds = steps = 0.0
+    for run in runs:
+        if run.status == "finished" and run.started_at and run.finished_at:
+            seconds += (run.finished_at - run.started_at).total_seconds()
+            steps += run.progress.total_steps
+    if steps:
+        return seconds / steps
+    for run in runs:
+        left = run.progress.total_steps - run.progress.step
+        if run.status == "running" and run.progress.eta_seconds and left > 0:
+            return run.progress.eta_seconds / left
+    return None
+
+
+def runs_and_time(count: int, seconds: float | None) -> str:
+    """45 runs · about 1 h 05 m with one worker."""
+    return f"{counted(count, 'run')} · " + (
+        f"about {duration(seconds)} with one worker"
+        if seconds
+        else "how long is not known yet: no similar step was measured"
+    )
