@@ -48,15 +48,30 @@ def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
     return next((row for row in live(tx, run_id) if row["step"] == step), None)
 
 
-def policy_at(tx: Connection, run_id: int, step: int) -> RowMapping:
+def policy_at(tx: Connection, run_id: int, step: int, field: str) -> RowMapping:
     """The live checkpoint that a run is to start from. Raises Invalid where there is none, or it gives no completions."""
+    found, kind = _at(tx, run_id, step, field)
+    if kind == "reward_model":
+        text = f"run {run_id} trained a reward model, which scores completions and writes none; use it as a reward"
+        raise Invalid(FieldError(field, text))
+    return found
+
+
+def reward_model_at(tx: Connection, run_id: int, step: int, field: str) -> RowMapping:
+    """The live checkpoint that a reward is to score with. Raises Invalid where there is none, or it scores nothing."""
+    found, kind = _at(tx, run_id, step, field)
+    if kind != "reward_model":
+        text = f"run {run_id} trained a policy, which writes completions and scores none; choose a run of kind reward_model"
+        raise Invalid(FieldError(field, text))
+    return found
+
+
+def _at(tx: Connection, run_id: int, step: int, field: str) -> tuple[RowMapping, str]:
+    """The live checkpoint and its run's kind."""
     found = live_at(tx, run_id, step)
     if found is None:
-        raise Invalid(FieldError("model.source", f"run {run_id} has no checkpoint at step {step}; choose one it has"))
-    if tx.execute(select(run.c.kind).where(run.c.id == run_id)).scalar_one() == "reward_model":
-        text = f"run {run_id} trained a reward model, which scores completions and writes none; use it as a reward"
-        raise Invalid(FieldError("model.source", text))
-    return found
+        raise Invalid(FieldError(field, f"run {run_id} has no checkpoint at step {step}; choose one it has"))
+    return found, tx.execute(select(run.c.kind).where(run.c.id == run_id)).scalar_one()
 
 
 def newest_in(tx: Connection, run_id: int, store: str) -> list[RowMapping]:

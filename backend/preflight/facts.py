@@ -12,6 +12,8 @@ class WorkerFacts:
 
     device: str
     memory_bytes: int | None
+    judges: Sequence[str] = ()
+    reward_functions: Sequence[str] = ()
 
     @property
     def on_cpu(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
-from backend.checkpoints import store as checkpoints
+from backend.checkpoints import named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preference import DatasetPairs
@@ -34,9 +34,11 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     alive = [worker for worker in workers.recent(tx, now, silence) if worker.alive]
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
-        workers=[WorkerFacts(worker.device, worker.memory_bytes) for worker in alive],
+        workers=[
+            WorkerFacts(worker.device, worker.memory_bytes, worker.judges, worker.reward_functions) for worker in alive
+        ],
         origin=_origin(tx, config.model.source),
-        refused=[*_missing_checkpoint(tx, config.model.source), *_missing_data(home, config)],
+        refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
         training_items=_training_items(tx, config),
         step_times=_step_times(tx, config, similar),
         success=_success(tx, similar),
@@ -56,13 +58,11 @@ def _origin(tx: Connection, source: str) -> str:
     return source
 
 
-def _missing_checkpoint(tx: Connection, source: str) -> Iterator[Message]:
-    named = checkpoint_of(source)
-    if named is not None:
-        try:
-            checkpoints.policy_at(tx, *named)
-        except Invalid as invalid:
-            yield from _messages(invalid)
+def _missing_checkpoints(tx: Connection, config: RunConfig) -> Iterator[Message]:
+    try:
+        named.store_of(tx, config.model_dump(mode="json"))
+    except Invalid as invalid:
+        yield from _messages(invalid)
 
 
 def _missing_data(home: Path, config: RunConfig) -> Sequence[Message]:

@@ -11,6 +11,7 @@ from backend.contract.records import Message
 from backend.contract.training import Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
+from backend.runs.rewards import needs_of
 
 # The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
 TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
@@ -118,6 +119,25 @@ def workers(_config: TrainingConfig, facts: Facts) -> Hints:
         yield Message(level="info", text="no worker is connected: the run waits in the queue until one is")
 
 
+def offers(config: TrainingConfig, facts: Facts) -> Hints:
+    """No worker has what the rewards name."""
+    needs = needs_of(config.model_dump(mode="json"))
+    if not facts.workers or any(needs.met_by(one.judges, one.reward_functions) for one in facts.workers):
+        return
+    judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}
+    functions = needs.functions.keys() - {name for one in facts.workers for name in one.reward_functions}
+    missing = [(needs.judges[name], f"judge {name}", "GROUPSCOPE_JUDGES") for name in sorted(judges)]
+    missing += [
+        (needs.functions[name], f"function {name}", "GROUPSCOPE_REWARD_FUNCTIONS") for name in sorted(functions)
+    ]
+    for field, what, setting in missing:
+        text = f"no connected worker has the {what}: the run waits until one has; its operator sets {setting}"
+        yield Message(level="warning", field=field, text=text)
+    if not missing:
+        text = "no connected worker has all the judges and functions that the rewards name: the run waits until one has"
+        yield Message(level="warning", text=text)
+
+
 RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     model_source,
     context,
@@ -129,12 +149,14 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     no_penalty,
     loss_on_policy,
     workers,
+    offers,
 )
 FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
     model_source,
     learning_rate,
     checkpoints,
     workers,
+    offers,
 )
 
 

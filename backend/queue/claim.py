@@ -2,16 +2,22 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from itertools import islice
 
-from sqlalchemy import Connection, RowMapping, and_, case, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, update
 
+from backend.checkpoints import named
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.queue import lease
+from backend.runs.rewards import needs_of
 from backend.runs.store import CLAIM_ORDER
 from backend.storage.tables import attempt, run
 from backend.telemetry import events
+
+CONSIDERED = 20
+"""Runs offered to one claim: more than workers that claim at the same moment."""
 
 
 def claim(
@@ -19,13 +25,14 @@ def claim(
 ) -> p.Claim | None:
     """The next run that this worker can go on with: queued, or lost by another within its budget of failures."""
     lost = and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
+    waiting = and_(
+        or_(run.c.status == "queued", lost),
+        run.c.kind.in_(kinds),
+        or_(run.c.store.is_(None), run.c.store == worker.store),
+    )
     candidate = (
         select(run.c.id)
-        .where(
-            or_(run.c.status == "queued", lost),
-            run.c.kind.in_(kinds),
-            or_(run.c.store.is_(None), run.c.store == worker.store),
-        )
+        .where(waiting, run.c.id.in_(_fitting(tx, waiting, worker)))
         .order_by(*CLAIM_ORDER)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -54,10 +61,17 @@ def claim(
     return _offer(tx, row, worker.store, terms.ttl)
 
 
+def _fitting(tx: Connection, waiting: ColumnElement[bool], worker: p.WorkerInfo) -> list[int]:
+    """The first waiting runs whose judges and functions the worker has; compared here, since lists in JSON are no portable SQL."""
+    rows = tx.execute(select(run.c.id, run.c.config).where(waiting).order_by(*CLAIM_ORDER))
+    fitting = (row.id for row in rows if needs_of(row.config).met_by(worker.judges, worker.reward_functions))
+    return list(islice(fitting, CONSIDERED))
+
+
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
     saved = [checkpoints.reference(one) for one in checkpoints.newest_in(tx, row["id"], store)]
-    named = checkpoint_of(row["config"]["model"]["source"])
-    source = checkpoints.live_at(tx, *named) if named else None
+    start = checkpoint_of(row["config"]["model"]["source"])
+    source = checkpoints.live_at(tx, *start) if start else None
     return p.Claim(
         run_id=row["id"],
         name=row["name"],
@@ -67,4 +81,5 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
         resume=saved[0] if saved else None,
         earlier=saved[1:],
         source_checkpoint=checkpoints.reference(source) if source else None,
+        reward_checkpoints=named.reward_references(tx, row["config"]),
     )

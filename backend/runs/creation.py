@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from backend.checkpoints import store as checkpoints
+from backend.checkpoints import named
 from backend.contract import records as r
 from backend.contract.config import RunConfig
 from backend.contract.grpo import GrpoConfig
@@ -26,11 +26,12 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
             raise Conflict(f"The Idempotency-Key was used for run {earlier['id']} with another body; use a new key.")
         return int(earlier["id"])
     config = body.config
+    stored = config.model_dump(mode="json")
     source = checkpoint_of(config.model.source)
     new = store.NewRun(
         name=body.name or default_name(config),
         kind=config.kind,
-        config=config.model_dump(mode="json"),
+        config=stored,
         total_steps=1 if isinstance(config, SampleConfig) else config.budget.steps,
         tags=list(dict.fromkeys(body.tags)),
         notes=body.notes,
@@ -39,7 +40,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         source_run_id=source[0] if source else None,
         upload_id=upload_of(config),
         sweep_id=sweep_id,
-        store=_store_of(tx, source),
+        store=named.store_of(tx, stored),
         idempotency_key=key,
         idempotency_hash=digest if key is not None else None,
     )
@@ -61,10 +62,3 @@ def copy_name(name: str) -> str:
     """What a clone without a name is called."""
     suffix = " (copy)"
     return name if name.endswith(suffix) else name[: 200 - len(suffix)] + suffix
-
-
-def _store_of(tx: Connection, source: tuple[int, int] | None) -> str | None:
-    """Where the checkpoint lies that the run starts from. Raises Invalid where there is none, or it is no policy."""
-    if source is None:
-        return None
-    return str(checkpoints.policy_at(tx, *source)["store"])
