@@ -22,7 +22,6 @@ from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
-from worker.learner import needs_reference
 from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import Pretrained, resolve
@@ -220,7 +219,9 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
 
 def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
     wants_reference = (
-        isinstance(config, GrpoConfig) and needs_reference(config) and config.algorithm.kl.reference == "initial"
+        isinstance(config, GrpoConfig)
+        and config.algorithm.needs_reference
+        and config.algorithm.kl.reference == "initial"
     )
     return load_policy(
         config.model,

@@ -121,7 +121,7 @@ class Learner:
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
         """
         for micro, done in with_progress(batch.micro_batches):
-            if needs_reference(self._config):
+            if self._algorithm.needs_reference:
                 micro.reference_R_T = self._policy.reference_logprobs(
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
@@ -320,9 +320,3 @@ class Learner:
                 f"{metrics['loss']}). Nothing of it was applied: start again from the last checkpoint with a lower "
                 f"learning rate than {self._config.optimizer.learning_rate:g}.",
             )
-
-
-def needs_reference(config: GrpoConfig) -> bool:
-    """Whether the loss or the reward needs log-probabilities of other weights than the policy's."""
-    algorithm = config.algorithm
-    return algorithm.kl.reference != "old" and (algorithm.kl.beta > 0 or algorithm.surrogate.kind == "dpo")

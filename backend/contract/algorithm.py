@@ -87,6 +87,11 @@ class Algorithm(Frozen):
         4, description="How often dead groups are replaced in one step; those of the last round stay."
     )
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss or the reward compares with weights other than those that sampled the batch."""
+        return self.kl.reference != "old" and (self.kl.beta > 0 or self.surrogate.kind == "dpo")
+
     @model_validator(mode="after")
     def _surrogate_fits(self) -> "Algorithm":
         kind = self.surrogate.kind

@@ -21,8 +21,8 @@ TOKENS_IN_FLIGHT = 131_072  # the sampler works in waves of so many tokens
 def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
     """Bytes by part. `bfloat16`: whether matrix products are computed in half precision beside float32 weights."""
     trained = _trained(config.model, shape)
-    reference = config.algorithm.kl.beta > 0 and config.algorithm.kl.reference == "initial"
-    keeps_copy = reference and config.model.lora is None  # with adapters the reference is the same weights
+    initial = config.algorithm.kl.reference == "initial"  # with adapters that is the same weights without them
+    keeps_copy = config.algorithm.needs_reference and not (initial and config.model.lora)
     sampling = config.sampling
     # A prompt passes once for its group, and logits are computed for the completions alone.
     completed = sampling.group_size * sampling.max_new_tokens
@@ -32,7 +32,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
-        "reference": FLOAT32 * shape.parameters if keeps_copy else 0,
+        "reference": FLOAT32 * trained if keeps_copy else 0,
         "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * round(tokens * completed / group),
         "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
         "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
