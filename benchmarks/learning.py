@@ -29,8 +29,8 @@ SERIES = ("reward", "eval/pass@1", "eval/greedy_pass@1", "kl", "step_time")
 
 
 @contextmanager
-def processes(home: Path) -> Iterator[Client]:
-    """A backend and a worker on this home, ended afterwards."""
+def processes(home: Path, workers: int = 1) -> Iterator[Client]:
+    """A backend and workers on this home, ended afterwards; several workers have one thread each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -41,7 +41,9 @@ def processes(home: Path) -> Iterator[Client]:
         try:
             client = _wait_for(url, home)
             command = [sys.executable, "-m", "worker.main", "--backend", url]
-            started.append(subprocess.Popen(command, env=environment, stderr=worker_log))
+            threads = {} if workers == 1 else {"OMP_NUM_THREADS": "1"}
+            for _ in range(workers):
+                started.append(subprocess.Popen(command, env=environment | threads, stderr=worker_log))
             with client:
                 yield client
         finally:

@@ -1,0 +1,262 @@
+"""Which algorithm learns how fast? Trains recipes with several seeds on common ground, and writes what was measured.
+
+    python benchmarks/recipes.py --home /tmp/recipes --workers 2
+    python benchmarks/recipes.py --recipes grpo dapo rloo --seeds 0 1 2 --steps 100 --home /tmp/recipes --out docs/measured
+
+Task, model, rewards, decoding and budget are the quickstart's; each recipe brings its algorithm (see
+backend/contract/common_ground.py). Everything happens through a real backend and real workers in the directory --home; a second
+call with the same one adds only what is missing or failed. --out gets recipes.md, recipes.csv and recipes.png.
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from learning import processes
+
+from backend.contract.base import Json
+from backend.contract.client import Client
+from backend.contract.common_ground import comparable, distinct, sweep_of
+from backend.contract.config import RUN_CONFIG
+from backend.contract.recipes import QUICKSTART, RECIPES
+from backend.contract.records import TERMINAL, Run, Series
+from dashboard.charts.interval import Estimate, estimate
+from dashboard.comparison.progress import how_far
+
+SUCCESS, GREEDY = "eval/pass@1", "eval/greedy_pass@1"
+AT_ONCE = 200  # runs in a sweep
+SILENCE = 120  # seconds without a worker
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: its evaluations by step, and the median seconds of a step."""
+
+    recipe: str
+    seed: int
+    success: dict[int, float]
+    greedy: dict[int, float]
+    seconds: float
+
+
+def wanted(recipes: list[str], seeds: list[int], steps: int) -> list[dict[str, Json]]:
+    """The bodies of the runs."""
+    cards = {card.id: card for card in RECIPES}
+    base = json.loads(json.dumps(cards[QUICKSTART].config))
+    base["budget"]["steps"] = steps
+    bodies = sweep_of([cards[one] for one in recipes], base, seeds)
+    return [body | {"config": _as_stored(body["config"])} for body in bodies]
+
+
+def _as_stored(config: Json) -> Json:
+    stored: Json = RUN_CONFIG.validate_python(config).model_dump(mode="json")
+    return stored
+
+
+def there(client: Client) -> list[Run]:
+    """Every run of this home that finished or still may."""
+    runs, cursor = [], None
+    while True:
+        page = client.runs(kind=None, limit=200, cursor=cursor)
+        runs += [run for run in page.items if run.status not in ("failed", "stopped")]
+        cursor = page.next_cursor
+        if cursor is None:
+            return runs
+
+
+def train(client: Client, bodies: list[dict[str, Json]]) -> list[Run]:
+    """The runs, in the order of their bodies, once all have ended; those that are there already are not made again."""
+    known = there(client)
+    missing = [body for body in bodies if not any(run.config == body["config"] for run in known)]
+    print(f"{len(bodies)} runs, {len(missing)} of them to be queued", flush=True)
+    for start in range(0, len(missing), AT_ONCE):
+        made = client.create_sweep("recipes", missing[start : start + AT_ONCE])
+        known += [client.run(run.id) for run in made.runs]
+    chosen = [next(run for run in known if run.config == body["config"]) for body in bodies]
+    return wait(client, chosen)
+
+
+def wait(client: Client, runs: list[Run]) -> list[Run]:
+    """The runs at their ends; says how far they are whenever that changes."""
+    heard, said = time.monotonic(), ""
+    while True:
+        runs = [run if run.status in TERMINAL else client.run(run.id) for run in runs]
+        now = [f"{run.name} {run.progress.step}/{run.progress.total_steps}" for run in runs if run.status == "running"]
+        line = " · ".join([how_far(runs), *now])
+        if line != said:
+            print(line, flush=True)
+            said = line
+        if all(run.status in TERMINAL for run in runs):
+            return runs
+        if any(worker.alive for worker in client.workers()):
+            heard = time.monotonic()
+        elif time.monotonic() - heard > SILENCE:
+            raise SystemExit(f"no worker was heard of for {SILENCE} s: see worker.log in the home directory")
+        time.sleep(5)
+
+
+def measure(client: Client, run: Run) -> Measured:
+    """What a finished run measured."""
+    series = client.metrics(run.id, names=(SUCCESS, GREEDY, "step_time")).series
+    budget = run.config["budget"]
+    assert isinstance(budget, dict)
+    seconds = list(_known(series.get("step_time")).values())
+    return Measured(
+        str(run.config["recipe"]),
+        int(str(budget["seed"])),
+        _known(series.get(SUCCESS)),
+        _known(series.get(GREEDY)),
+        statistics.median(seconds) if seconds else float("nan"),
+    )
+
+
+def _known(series: Series | None) -> dict[int, float]:
+    points = zip(series.step, series.value, strict=True) if series else ()
+    return {step: value for step, value in points if value is not None}
+
+
+def table(recipes: list[str], measured: list[Measured], steps: int, where: str, command: str) -> str:
+    """The page: one row for each recipe."""
+    rows = [
+        "# The recipes side by side",
+        "",
+        f"Made by `{command}`. {where}",
+        "",
+        "Held-out sampled pass@1 before the first step and after the last, and the mean of the paired gains with its 95 % t interval.",
+        "",
+        "| recipe | seeds | pass@1 before → after, by seed | gain | 95 % | steps | seconds per step |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for recipe in recipes:
+        own = [one for one in measured if one.recipe == recipe]
+        ends = [(one.success[min(one.success)], one.success[max(one.success)]) for one in own if len(one.success) > 1]
+        found = estimate([last - first for first, last in ends])
+        rows.append(
+            f"| `{recipe}` | {', '.join(str(one.seed) for one in own) or '–'} "
+            f"| {', '.join(f'{first:.3f} → {last:.3f}' for first, last in ends) or '–'} "
+            f"| {'–' if found is None else f'{found.mean:+.3f}'} | {_interval(found)} | {steps} "
+            f"| {f'{statistics.median(one.seconds for one in own):.2f}' if own else '–'} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _interval(found: Estimate | None) -> str:
+    return "–" if found is None or found.low is None or found.high is None else f"{found.low:+.3f} to {found.high:+.3f}"
+
+
+def write_curves(path: Path, measured: list[Measured]) -> None:
+    """Every evaluation as a row."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["recipe", "seed", "step", "pass@1", "greedy_pass@1"])
+        for one in measured:
+            for step, value in one.success.items():
+                writer.writerow([one.recipe, one.seed, step, value, one.greedy.get(step, "")])
+
+
+def draw(path: Path, recipes: list[str], measured: list[Measured]) -> None:
+    """A small panel for each recipe: its mean and band over the seeds, the other recipes' means in grey behind it."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    curves = {recipe: mean_curve([one for one in measured if one.recipe == recipe]) for recipe in recipes}
+    curves = {recipe: curve for recipe, curve in curves.items() if curve}
+    if not curves:
+        return
+    across = min(4, len(curves))
+    down = -(-len(curves) // across)
+    figure, axes = plt.subplots(
+        down, across, figsize=(3.1 * across, 2.3 * down), sharex=True, sharey=True, squeeze=False
+    )
+    for place in axes.flat[len(curves) :]:
+        place.set_visible(False)
+    for place, (recipe, curve) in zip(axes.flat, curves.items(), strict=False):
+        for other in curves.values():
+            place.plot(list(other), [found.mean for found in other.values()], color="#c8ccd2", linewidth=0.8)
+        banded = {step: found for step, found in curve.items() if found.low is not None and found.high is not None}
+        place.fill_between(
+            list(banded),
+            [one.low for one in banded.values()],
+            [one.high for one in banded.values()],
+            color="#3a86d6",
+            alpha=0.25,
+        )
+        place.plot(
+            list(curve),
+            [found.mean for found in curve.values()],
+            color="#1f5fa8",
+            linewidth=1.8,
+            marker="o",
+            markersize=3,
+        )
+        place.set_title(recipe, fontsize=9)
+        place.set_ylim(0, 1)
+        place.grid(visible=True, alpha=0.25)
+        place.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel("held-out pass@1: mean and 95 % band over seeds", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def mean_curve(runs: list[Measured]) -> dict[int, Estimate]:
+    """Step -> the mean of the runs' pass@1 there, with its interval."""
+    steps = sorted({step for run in runs for step in run.success})
+    found = {step: estimate([run.success[step] for run in runs if step in run.success]) for step in steps}
+    return {step: one for step, one in found.items() if one is not None}
+
+
+def _arguments() -> argparse.Namespace:
+    ids = [card.id for card in distinct(comparable(RECIPES), next(c.config for c in RECIPES if c.id == QUICKSTART))]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipes", nargs="+", choices=ids, default=ids, metavar="RECIPE", help=", ".join(ids))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--home", type=Path, help="kept, and gone on from by the next call")
+    parser.add_argument("--workers", type=int, choices=[1, 2], default=1)
+    parser.add_argument("--out", type=Path, help="a directory for the table, the curves and the figure")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, measure, write."""
+    arguments = _arguments()
+    home = arguments.home or Path(tempfile.mkdtemp(prefix="groupscope-recipes-"))
+    home.mkdir(parents=True, exist_ok=True)
+    print(f"home: {home}")
+    with processes(home, arguments.workers) as client:
+        runs = train(client, wanted(arguments.recipes, arguments.seeds, arguments.steps))
+        measured = [measure(client, run) for run in runs if run.status == "finished"]
+    for run in runs:
+        if run.status != "finished":
+            print(f"{run.name} {run.status}: {run.error.message if run.error else 'stopped by somebody'}")
+    stack = ", ".join(f"{name} {version(name)}" for name in ("groupscope", "torch", "transformers"))
+    workers = f"{arguments.workers} worker{'s' if arguments.workers > 1 else ''}"
+    where = f"{platform.machine()}, {os.cpu_count()} cores, {workers}, {time.strftime('%Y-%m-%d')}; {stack}."
+    seeds = " ".join(map(str, arguments.seeds))
+    command = f"python benchmarks/recipes.py --seeds {seeds} --steps {arguments.steps} --workers {arguments.workers}"
+    page = table(arguments.recipes, measured, arguments.steps, where, command)
+    print(page)
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "recipes.md").write_text(page)
+        write_curves(arguments.out / "recipes.csv", measured)
+        draw(arguments.out / "recipes.png", arguments.recipes, measured)
+    if len(measured) < len(runs):
+        raise SystemExit(
+            f"{len(runs) - len(measured)} of {len(runs)} runs did not finish; call again to try them again"
+        )
+
+
+if __name__ == "__main__":
+    main()
