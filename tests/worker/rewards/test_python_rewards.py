@@ -1,0 +1,158 @@
+"""Python functions as rewards: what they are given, what they may return, and which may be named."""
+
+from pathlib import Path
+
+import pytest
+
+from backend.contract.reward import Correctness, Gate, Python, Rewards
+from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.scoring import RewardContractError, RewardScorer, Sample, Scores
+from worker.tasks.items import Item
+
+pytestmark = pytest.mark.slow  # each starts a process
+
+CHAT = Item(
+    "dataset:1",
+    "And 2 + 2?",
+    ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}),
+    "4",
+    {"kind": "exact"},
+    {"prompt": "And 2 + 2?", "level": 3, "tags": ["sum", "easy"]},
+)
+RAW = Item("dataset:2", "2 + 2 = ", None, "4", {"kind": "exact"}, {"answer": 4})
+
+
+def given(folder: Path, body: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
+    """Scores by a function of this body, over the `prompts`, `completions` and `columns` that it is given."""
+    (folder / "my_rewards.py").write_text(f"import sys\ndef f(prompts, completions, **columns):\n    {body}\n")
+    return scores(folder, "my_rewards:f", item, texts)
+
+
+def scores(folder: Path, function: str, item: Item = CHAT, texts: tuple[str, ...] = ("4",)) -> Scores:
+    rewards = Rewards(functions=[Python(name="mine", function=function)], max_unscored=1.0)
+    resources = RewardResources(functions=frozenset({function}), path=folder)
+    with RewardScorer(rewards, resources) as scorer:
+        return scorer.score([Sample("", text, 1, item) for text in texts])
+
+
+def raws(scored: Scores) -> list[float | None]:
+    return [components[0].raw for components in scored.components]
+
+
+@pytest.mark.parametrize(
+    ("item", "seen"),
+    [
+        (
+            CHAT,
+            {
+                "prompts": [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}]],
+                "completions": [[{"role": "assistant", "content": "4"}]],
+                "columns": {"answer": ["4"], "prompt": ["And 2 + 2?"], "level": [3], "tags": [["sum", "easy"]]},
+            },
+        ),
+        (RAW, {"prompts": ["2 + 2 = "], "completions": ["4"], "columns": {"answer": [4]}}),
+    ],
+    ids=["chat", "raw"],
+)
+def test_it_is_called_as_trl_calls_it(tmp_path: Path, item: Item, seen: object) -> None:
+    body = f"return [float(dict(prompts=prompts, completions=completions, columns=columns) == {seen!r})]"
+    assert raws(given(tmp_path, body, item)) == [1.0]
+
+
+def test_one_completion_at_a_time_so_that_a_failure_is_its_own(tmp_path: Path) -> None:
+    scored = given(tmp_path, "return [len(completions) / (completions[0][0]['content'] != 'x')]", texts=("a", "x", "b"))
+    assert raws(scored) == [1.0, None, 1.0]
+    error = scored.components[1][0].error or ""
+    assert error.startswith("reward_error: ZeroDivisionError: division by zero")
+    assert "my_rewards.py" in error
+
+
+def test_it_adds_up_with_the_built_in_rewards_and_opens_their_gates(tmp_path: Path) -> None:
+    (tmp_path / "my_rewards.py").write_text(
+        "def f(completions, **_):\n    return (0.5 * len(completions[0][0]['content']),)\n"
+    )
+    mine = Python(name="mine", function="my_rewards:f", weight=2.0)
+    right = Correctness(name="right", extract="whole", weight=10.0)
+    rewards = Rewards(functions=[right, mine], gates=[Gate(reward="right", requires="mine", at_least=1.0)])
+    with RewardScorer(rewards, RewardResources(functions=frozenset({"my_rewards:f"}), path=tmp_path)) as scorer:
+        scored = scorer.score([Sample("", text, 1, CHAT) for text in ("4", " 4", "four")])
+    assert scored.total.tolist() == [1.0, 12.0, 4.0]
+
+
+def test_a_weight_of_zero_only_measures(tmp_path: Path) -> None:
+    (tmp_path / "my_rewards.py").write_text("def f(completions, **_):\n    return [7]\n")
+    functions = [Python(name="mine", function="my_rewards:f", weight=0.0), Correctness(name="right", extract="whole")]
+    with RewardScorer(
+        Rewards(functions=functions), RewardResources(functions=frozenset({"my_rewards:f"}), path=tmp_path)
+    ) as scorer:
+        scored = scorer.score([Sample("", "4", 1, CHAT)])
+    assert raws(scored) == [7.0]
+    assert scored.total.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        ("[]", "list of length 0"),
+        ("[1.0, 1.0]", "list of length 2"),
+        ("1.0", "float"),
+        ("'1'", "str of length 1"),
+        ("['1']", "str of length 1"),
+        ("[[1.0]]", "list of length 1"),
+        ("None", "NoneType"),
+        ("{0: 1.0}", "dict of length 1"),
+    ],
+)
+def test_anything_but_a_list_of_one_number_breaks_the_contract(tmp_path: Path, returned: str, got: str) -> None:
+    with pytest.raises(RewardContractError) as caught:
+        given(tmp_path, f"return {returned}", texts=("a", "b"))
+    assert caught.value.message.startswith("the reward 'mine' (my_rewards:f) must return ")
+    assert "one number" in caught.value.message
+    assert caught.value.message.endswith(f"it returned a value of type {got}")
+
+
+@pytest.mark.parametrize("returned", ["float('nan')", "float('inf')", "None", "1e308"])
+def test_no_number_in_the_list_is_unscored_never_zero(tmp_path: Path, returned: str) -> None:
+    scored = given(tmp_path, f"return [{returned}]")
+    assert raws(scored) == [None]
+    assert (scored.components[0][0].error or "").startswith("reward_value: it returned")
+
+
+@pytest.mark.parametrize(
+    ("content", "function", "says"),
+    [
+        (None, "my_rewards:f", "ModuleNotFoundError: No module named 'my_rewards'"),
+        ("", "my_rewards:f", "AttributeError: module 'my_rewards' has no attribute 'f'"),
+        ("f = 1", "my_rewards:f", "is no function but a value of type int"),
+        ("def f(:", "my_rewards:f", "SyntaxError"),
+        ("raise SystemExit(3)", "my_rewards:f", "SystemExit: 3"),
+        ("1 / 0", "my_rewards:f", "ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_imported_fails_the_run_and_names_the_setting(
+    tmp_path: Path, content: str | None, function: str, says: str
+) -> None:
+    if content is not None:
+        (tmp_path / "my_rewards.py").write_text(content)
+    with pytest.raises(RewardUnavailable) as caught:
+        scores(tmp_path, function)
+    assert caught.value.code == "reward_unavailable"
+    assert caught.value.message.startswith(f"The reward function {function} ")
+    assert says in caught.value.message
+    assert "GROUPSCOPE_REWARD_PATH" in caught.value.message
+    assert "Traceback" in (caught.value.details or "")
+
+
+def test_what_the_operator_did_not_allow_is_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "my_rewards.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\ndef f(**_):\n    return [1]\n")
+    rewards = Rewards(functions=[Python(name="mine", function="my_rewards:f")])
+    with pytest.raises(RewardUnavailable, match="GROUPSCOPE_REWARD_FUNCTIONS") as caught:
+        RewardScorer(rewards, RewardResources(functions=frozenset({"my_rewards:g"}), path=tmp_path))
+    assert "my_rewards:g" in caught.value.message
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_module_in_the_folder_hides_none_of_python_and_none_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise RuntimeError")
+    (tmp_path / "worker.py").write_text("raise RuntimeError")
+    assert raws(given(tmp_path, "import json, worker; return [len(json.dumps(worker.__name__))]")) == [8.0]
