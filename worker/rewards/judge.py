@@ -16,7 +16,7 @@ from worker.tasks.items import Item
 
 LOOK_SECONDS = 0.5
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
-_SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))')
+_SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
 
 
 class NoVerdict(ValueError):

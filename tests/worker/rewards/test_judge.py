@@ -1,0 +1,428 @@
+"""The judge: what it is asked, how its reply is read, and what an endpoint that misbehaves in each way leads to."""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import AnyHttpUrl
+
+from backend.contract.reward import Gate, Judge, Length, Rewards
+from worker.rewards import judge_endpoint
+from worker.rewards.judge import NoVerdict, prompt_text, question, verdict
+from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.scoring import RewardErrors, RewardScorer, Sample, Scores
+from worker.tasks.items import Item
+
+ITEM = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})
+KEY = "sk-a-secret-of-the-operator"
+Act = Callable[["Service", BaseHTTPRequestHandler], None]
+
+
+class Service(ThreadingHTTPServer):
+    """A chat service that answers as `act` says; it keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.act: Act = says('{"score": 5}')
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.times: list[float] = []
+        self.now, self.most = 0, 0  # requests under way
+        self.counting = threading.Lock()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        service = self.server
+        with service.counting:
+            service.bodies.append(body)
+            service.headers.append(dict(self.headers) | {"path": self.path})
+            service.times.append(time.monotonic())
+            service.now += 1
+            service.most = max(service.most, service.now)
+        try:
+            service.act(service, self)
+        finally:
+            with service.counting:
+                service.now -= 1
+
+    def do_GET(self) -> None:
+        raise AssertionError("a redirect was followed")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, content: bytes, **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in ({"Content-Length": str(len(content))} | headers).items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def completion(text: object, finish_reason: str = "stop") -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
+    usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+
+
+def says(text: object, finish_reason: str = "stop") -> Act:
+    return lambda _, handler: answer(handler, 200, completion(text, finish_reason))
+
+
+def answers(status: int, content: bytes = b"no", **headers: str) -> Act:
+    return lambda _, handler: answer(handler, status, content, **headers)
+
+
+def at_first(first: Act, times: int = 1) -> Act:
+    """`first` for so many requests, then a good answer."""
+    return lambda service, handler: (first if len(service.bodies) <= times else says("10"))(service, handler)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(judge_endpoint, "FIRST_WAIT", 0.01)
+    with Service() as one:
+        threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True).start()
+        yield one
+        one.shutdown()
+
+
+def settings(service: Service, **changes: Any) -> JudgeSettings:
+    values = {"url": AnyHttpUrl(f"{service.url}/v1"), "model": "judge-1", "requests_per_minute": 1e6} | changes
+    return JudgeSettings.model_validate(values)
+
+
+def judged(
+    service: Service,
+    *texts: str,
+    judge: Judge | None = None,
+    cache: Path | None = None,
+    metrics: dict[str, float] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    max_unscored: float = 1.0,
+    **changes: Any,
+) -> Scores:
+    """Scores of completions by the service; what it cost is put into `metrics`."""
+    judge = judge or Judge(name="kind", endpoint="strict")
+    endpoint = JudgeEndpoint("strict", settings(service, **changes))
+    resources = RewardResources(judges={"strict": endpoint}, judge_cache=cache)
+    try:
+        with RewardScorer(Rewards(functions=[judge], max_unscored=max_unscored), resources) as scorer:
+            scored = scorer.score([Sample("", text, 1, ITEM) for text in texts or ("hello",)], on_progress)
+            if metrics is not None:
+                metrics |= scorer.take_metrics()
+            return scored
+    finally:
+        endpoint.close()
+
+
+def raws(scores: Scores) -> list[float | None]:
+    return [components[0].raw for components in scores.components]
+
+
+def error(scores: Scores, index: int = 0) -> str:
+    assert scores.components[index][0].raw is None
+    return scores.components[index][0].error or ""
+
+
+# ---- what it is asked
+
+
+def test_it_is_asked_through_the_chat_protocol_with_the_places_filled(service: Service) -> None:
+    judge = Judge(name="kind", endpoint="strict", instruction="P:{prompt} C:{completion} A:{answer} {x}", max_tokens=9)
+    assert raws(judged(service, "hi {answer} {prompt}", judge=judge)) == [0.5]
+    (body,) = service.bodies
+    assert service.headers[0]["path"] == "/v1/chat/completions"
+    assert body == {
+        "model": "judge-1",
+        "messages": [{"role": "user", "content": "P:Say hello C:hi {answer} {prompt} A:hello {x}"}],
+        "max_tokens": 9,
+        "temperature": 0,
+    }
+
+
+def test_hostile_text_reaches_the_judge_as_text(service: Service) -> None:
+    texts = ['"}], "model": "other', "\x1b[2J\u2028", "𝟙𝟜", "{prompt}" * 3, "\\"]
+    judged(service, *texts)
+    for body, text in zip(sorted(service.bodies, key=lambda one: texts.index(text_of(one))), texts, strict=True):
+        assert body["model"] == "judge-1"
+        assert text_of(body) == text
+
+
+def text_of(body: dict[str, Any]) -> str:
+    content: str = body["messages"][0]["content"]
+    return content.partition("Answer:\n")[2].partition("\n\nReply with")[0]
+
+
+def test_a_conversation_is_shown_with_its_roles() -> None:
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
+    assert prompt_text(Item("x", "Hello", messages, None, {})) == "system: Be brief.\n\nuser: Hello"
+    assert prompt_text(Item("x", "2 + 2 = ", None, None, {})) == "2 + 2 = "
+    assert (
+        question(Judge(name="a", endpoint="b", instruction="{prompt}{completion}[{answer}]"), "p", "c", None) == "pc[]"
+    )
+
+
+@pytest.mark.parametrize("instruction", ["{prompt}", "{completion}", "nothing"])
+def test_a_judge_that_is_not_shown_what_it_rates_is_refused(instruction: str) -> None:
+    with pytest.raises(ValueError, match="cannot rate what it is not shown"):
+        Judge(name="a", endpoint="b", instruction=instruction)
+
+
+def test_a_scale_upside_down_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be above"):
+        Judge(name="a", endpoint="b", minimum=5, maximum=5)
+
+
+# ---- how its reply is read
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('{"score": 7}', 0.7),
+        ('At first {"score": 2}, then ```json\n{"reason": "3 of 4", "score": 10}\n``` 4', 1.0),
+        ('{"score": "8"}', 0.8),
+        ('{"score": 1e1}', 1.0),
+        ("7", 0.7),
+        ("I would give 3, no: 8.", 0.8),
+        ("8/10", 0.8),
+        ("8 out of 10.", 0.8),
+        ("Score: 8 of 10", 0.8),
+        ("10/10", 1.0),
+        ("0", 0.0),
+        ("**Score:** 2.5", 0.25),
+    ],
+)
+def test_the_verdict_is_the_last_score_else_the_last_number(reply: str, score: float) -> None:
+    assert verdict(reply, 0, 10) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "good", "11", '{"score": -1}', '{"score": NaN}', "1e999", "Infinity", "9" * 5000]
+)
+def test_a_reply_without_a_number_of_the_scale_is_no_verdict(reply: str) -> None:
+    with pytest.raises(NoVerdict):
+        verdict(reply, 0, 10)
+
+
+def test_another_scale_is_mapped_to_one() -> None:
+    assert verdict("3", 1, 5) == pytest.approx(0.5)
+    assert verdict("-1", -1, 1) == 0.0
+
+
+def test_a_reply_without_a_verdict_leaves_the_completion_unscored_and_is_shown(service: Service) -> None:
+    service.act = says("<b>No</b> number, " + "x" * 1000)
+    said = error(judged(service))
+    assert said.startswith(
+        "reward_value: the reply of the judge 'strict' holds no number; it replied: <b>No</b> number, xxx"
+    )
+    assert len(said) < 600
+
+
+def test_a_reply_that_was_cut_is_no_verdict(service: Service) -> None:
+    service.act = says("Let me think. There are 10", "length")
+    assert "was cut at max_tokens" in error(judged(service))
+
+
+# ---- an endpoint that misbehaves
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        answers(500),
+        answers(503, Retry_After="0"),
+        answers(429, Retry_After="0"),
+        answers(429),
+        lambda _, handler: handler.connection.shutdown(socket.SHUT_RDWR),
+        lambda _, handler: answer(handler, 200, b"{}", Content_Length="100"),
+    ],
+    ids=["500", "503", "429 with a time", "429", "it hangs up", "it hangs up midway"],
+)
+def test_what_may_pass_is_tried_again(service: Service, act: Act) -> None:
+    service.act = at_first(act, 2)
+    assert raws(judged(service, timeout_seconds=1.0)) == [1.0]
+    assert len(service.bodies) == 3
+
+
+@pytest.mark.slow
+def test_it_waits_as_long_as_it_is_told(service: Service) -> None:
+    service.act = at_first(answers(429, Retry_After="1"))
+    assert raws(judged(service)) == [1.0]
+    assert service.times[1] - service.times[0] >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("act", "says_what", "requests"),
+    [
+        (answers(500, b"<html>oh</html>"), "HTTP 500: <html>oh</html> (tried 4 times)", 4),
+        (answers(400, b"no such model"), "HTTP 400: no such model", 1),
+        (answers(401, b"bad key"), "HTTP 401: bad key", 1),
+        (answers(404, b""), "HTTP 404: nothing", 1),
+        (answers(302, b"", Location="/elsewhere"), "it redirects, which is not followed", 1),
+        (answers(307, b"", Location="http://169.254.169.254/"), "it redirects, which is not followed", 1),
+        (answers(200, b"not json"), "no chat completion: not json", 1),
+        (answers(200, b"\xff\xfe"), "no chat completion", 1),
+        (answers(200, b'{"choices": []}'), "no chat completion", 1),
+        (answers(200, b'{"choices": [{"message": {"content": null}}]}'), "no chat completion", 1),
+        (answers(200, b"[" * 100_000), "no chat completion", 1),
+        (answers(200, b" " * (2**20 + 1)), "larger than 1,048,576 bytes", 1),
+    ],
+    ids=["500", "400", "401", "404", "302", "307", "no JSON", "no text", "empty", "null", "nested", "huge"],
+)
+def test_what_does_not_pass_leaves_the_completion_unscored(
+    service: Service, act: Act, says_what: str, requests: int
+) -> None:
+    service.act = act
+    said = error(judged(service))
+    assert said.startswith("reward_error: the judge 'strict': ")
+    assert says_what in said
+    assert len(service.bodies) == requests
+
+
+def hang(_: Service, handler: BaseHTTPRequestHandler) -> None:
+    handler.rfile.read(1)  # until the client gives up
+
+
+def drip(_: Service, handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.02)
+    except OSError:
+        handler.close_connection = True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", [hang, drip])
+def test_a_reply_that_never_ends_is_given_up(service: Service, act: Act) -> None:
+    service.act = act
+    began = time.monotonic()
+    assert "it took longer than 0.2 s (tried 4 times)" in error(judged(service, timeout_seconds=0.2))
+    assert time.monotonic() - began < 5
+
+
+def test_an_endpoint_that_is_down_fails_the_run_and_is_not_tried_for_ever(service: Service) -> None:
+    service.act = answers(503, b"down for maintenance")
+    with pytest.raises(RewardErrors) as caught:
+        judged(service, *map(str, range(20)), max_unscored=0.2, max_concurrent=1)
+    assert (
+        "by the reward 'kind': reward_error: the judge 'strict': HTTP 503: down for maintenance" in caught.value.message
+    )
+    assert len(service.bodies) <= 4 + 20  # four times at first, then once each
+
+
+def test_nobody_listens(service: Service) -> None:
+    service.server_close()
+    assert "it does not answer: ConnectError" in error(judged(service))
+
+
+# ---- bounds, cost and secrets
+
+
+def test_no_more_requests_at_once_than_allowed(service: Service) -> None:
+    def slow(one: Service, handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.05)
+        says("5")(one, handler)
+
+    service.act = slow
+    assert raws(judged(service, *map(str, range(9)), max_concurrent=3)) == [0.5] * 9
+    assert 1 < service.most <= 3
+
+
+def test_requests_start_no_faster_than_allowed(service: Service) -> None:
+    judged(service, *map(str, range(4)), requests_per_minute=600)
+    starts = sorted(service.times)
+    assert starts[-1] - starts[0] >= 0.3 - 0.05
+
+
+def test_the_same_question_is_never_paid_twice(service: Service, tmp_path: Path) -> None:
+    cache, first, second = tmp_path / "cache.sqlite", dict[str, float](), dict[str, float]()
+    assert raws(judged(service, "a", "b", "a", cache=cache, metrics=first)) == [0.5, 0.5, 0.5]
+    assert first == {"judge/kind/prompt_tokens": 200.0, "judge/kind/completion_tokens": 14.0, "judge/kind/cached": 1.0}
+    assert raws(judged(service, "b", "c", cache=cache, metrics=second)) == [0.5, 0.5]
+    assert second == {"judge/kind/prompt_tokens": 100.0, "judge/kind/completion_tokens": 7.0, "judge/kind/cached": 1.0}
+    judged(service, "b", cache=cache, model="judge-2")  # another model is another question
+    assert len(service.bodies) == 4
+
+
+def test_a_cache_that_cannot_be_used_costs_money_only(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "cache.sqlite").write_bytes(b"not a database at all, and longer than a header of one" * 10)
+    assert raws(judged(service, "a", "b", cache=tmp_path / "cache.sqlite")) == [0.5, 0.5]
+    assert raws(judged(service, "a", cache=tmp_path / "no" / "folder")) == [0.5]
+
+
+def test_the_key_is_sent_and_never_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    cache = tmp_path / "cache.sqlite"
+    said = []
+    with caplog.at_level(logging.DEBUG):
+        for act in (says(f"you sent {KEY}"), answers(401, f"wrong key {KEY}".encode()), answers(500, KEY.encode())):
+            service.act = act
+            said.append(error(judged(service, str(len(said)), cache=cache, api_key_env="JUDGE_KEY")))
+    assert all(headers["Authorization"] == f"Bearer {KEY}" for headers in service.headers)
+    assert all("[key]" in text and KEY not in text for text in said)
+    assert KEY not in caplog.text
+    assert KEY.encode() not in cache.read_bytes()
+
+
+def test_a_key_that_the_environment_lacks_is_named(service: Service) -> None:
+    assert "no JUDGE_KEY_THAT_IS_NOT_SET, which GROUPSCOPE_JUDGES names" in error(
+        judged(service, api_key_env="JUDGE_KEY_THAT_IS_NOT_SET")
+    )
+    assert service.bodies == []
+
+
+def test_a_judge_that_the_operator_did_not_name_fails_the_run() -> None:
+    rewards = Rewards(functions=[Judge(name="kind", endpoint="strict")])
+    with pytest.raises(RewardUnavailable, match="GROUPSCOPE_JUDGES"):
+        RewardScorer(rewards)
+
+
+# ---- with the other rewards
+
+
+def test_a_judge_beside_a_function_and_a_gate(service: Service) -> None:
+    service.act = lambda one, handler: says("10" if "aaa" in str(one.bodies[-1]) else "5")(one, handler)
+    functions = [Judge(name="kind", endpoint="strict"), Length(name="short", unit="characters", maximum=3, ramp=1)]
+    rewards = Rewards(functions=functions, gates=[Gate(reward="kind", requires="short")])
+    endpoint = JudgeEndpoint("strict", settings(service, max_concurrent=1))
+    with RewardScorer(rewards, RewardResources(judges={"strict": endpoint})) as scorer:
+        scores = scorer.score([Sample("", text, 1, ITEM) for text in ("aaa", "bb", "too long")])
+    assert [[score.raw for score in parts] for parts in scores.components] == [[1.0, 1.0], [0.5, 1.0], [0.5, 0.0]]
+    assert scores.total.tolist() == [2.0, 1.5, 0.0]
+
+
+def test_whoever_ends_the_wait_is_heard_and_nothing_more_is_asked(service: Service) -> None:
+    class Shutdown(Exception):
+        pass
+
+    def stop(_: int) -> None:
+        raise Shutdown
+
+    service.act = hang
+    with pytest.raises(Shutdown):
+        judged(service, *map(str, range(50)), on_progress=stop, max_concurrent=2, timeout_seconds=2.0)
+    assert len(service.bodies) <= 2
