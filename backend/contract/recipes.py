@@ -10,8 +10,10 @@ from backend.contract.advantage import (
     Softmax,
 )
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
+from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, RewardModelConfig
 from backend.contract.records import RecipeCard
 from backend.contract.reward import Correctness, Format, Length, Rewards
 from backend.contract.surrogate import Cispo, Clip, Dpo, PolicyGradient, Sapo, Vespo
@@ -24,7 +26,7 @@ QUICKSTART = "grpo"
 QUICKSTART_OPTIMIZER = Optimizer(learning_rate=5e-5, warmup_steps=10)
 
 
-def _card(id: str, title: str, sentence: str, when: str, source: str, config: GrpoConfig) -> RecipeCard:
+def _card(id: str, title: str, sentence: str, when: str, source: str, config: TrainingConfig) -> RecipeCard:
     return RecipeCard(
         id=id,
         title=title,
@@ -283,6 +285,34 @@ def _dpo_online() -> RecipeCard:
     )
 
 
+def _dpo() -> RecipeCard:
+    return _card(
+        "dpo",
+        "DPO",
+        "No reward model and no sampling while it trains: preference pairs alone, stored before the first step.",
+        "When you have pairs of good and bad answers, or to see what pairs that are not renewed can teach.",
+        "The blog's DPO (arXiv:2305.18290); β = 0.1",
+        DpoConfig(
+            optimizer=Optimizer(learning_rate=2e-5, warmup_steps=10),
+            budget=DpoBudget(steps=100, eval_samples=4),
+        ),
+    )
+
+
+def _reward_model() -> RecipeCard:
+    return _card(
+        "reward-model",
+        "Reward model",
+        "Learns from preference pairs to score: the chosen completion above the rejected one (Bradley-Terry).",
+        "When no function can tell good from bad, but a person can; the run becomes a reward of other runs.",
+        "The blog's Bradley-Terry model; InstructGPT (arXiv:2203.02155), equation 1",
+        RewardModelConfig(
+            optimizer=Optimizer(learning_rate=3e-4, warmup_steps=5),
+            budget=PairBudget(steps=60, eval_every=20, checkpoint_every=0),
+        ),
+    )
+
+
 RECIPES: tuple[RecipeCard, ...] = (
     _grpo(),
     _smollm2_arithmetic(),
@@ -300,4 +330,6 @@ RECIPES: tuple[RecipeCard, ...] = (
     _reinforce(),
     _ppo(),
     _dpo_online(),
+    _dpo(),
+    _reward_model(),
 )
