@@ -204,7 +204,7 @@ def draw(path: Path, recipes: list[str], measured: list[Measured]) -> None:
         place.grid(visible=True, alpha=0.25)
         place.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("step", fontsize=9)
-    figure.supylabel("held-out pass@1: mean and 95 % band over seeds", fontsize=9)
+    figure.supylabel("held-out pass@1", fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

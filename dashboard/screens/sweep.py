@@ -17,10 +17,12 @@ from dashboard.format import count, model_name, plain
 from dashboard.session import client, explain, go, guard
 
 ACROSS = 3
-SUGGESTED = ("grpo", "dapo", "rloo")
+SUGGESTED = {"grpo", "dapo", "rloo"}
 FORM = "form"
 MOST_RUNS, MOST_SEEDS = 200, 10
 _FORM_ID = "sweep-form"
+_RECIPES = "recipes"
+_ASKED = "sweep-recipes-in-address"
 Config = dict[str, Json]
 
 
@@ -85,10 +87,13 @@ def grounds_of(recipes: list[RecipeCard]) -> dict[str, Config]:
 
 
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
-    """Cards to tick."""
-    asked = st.query_params.get("recipes", "").split(",")
-    first = [card.id for card in recipes if card.id in asked] or [card.id for card in recipes if card.id in SUGGESTED]
+    """Cards to tick; the ticks stand in the address, which leads."""
     keys = {card.id: f"sweep-recipe-{card.id}" for card in recipes}
+    asked = st.query_params.get(_RECIPES, "")
+    fresh = not any(key in st.session_state for key in keys.values())  # the page was left, and its ticks with it
+    if fresh or st.session_state.get(_ASKED) != asked:
+        named = keys.keys() & set(asked.split(",")) or keys.keys() & SUGGESTED
+        st.session_state.update({key: recipe in named for recipe, key in keys.items()})
 
     def tick(every: bool) -> None:
         for key in keys.values():
@@ -102,10 +107,10 @@ def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
     for start in range(0, len(recipes), ACROSS):
         for column, card in zip(st.columns(ACROSS), recipes[start : start + ACROSS], strict=False):
             with column.container(border=True, height="stretch"):
-                st.session_state.setdefault(keys[card.id], card.id in first)
                 if st.checkbox(f"**{plain(card.title)}**", key=keys[card.id], help=plain(card.source)):
                     ticked.append(card)
                 st.caption(plain(card.sentence))
+    st.session_state[_ASKED] = st.query_params[_RECIPES] = ",".join(card.id for card in ticked)
     return ticked
 
 

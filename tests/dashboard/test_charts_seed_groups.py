@@ -1,0 +1,147 @@
+"""Runs taken together over their seeds: bands, gains and what is drawn, against numbers computed by hand."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from backend.contract.records import Metrics, Series
+from dashboard.charts.group_figures import band_figure, gain_figure
+from dashboard.charts.palette import NEUTRAL
+from dashboard.charts.seed_groups import COLOURS, SUCCESS, Group, Member, band, best, by_gain, gain, grouped, last
+
+T2 = 4.30265273  # two degrees of freedom
+Values = Sequence[float | None]
+
+
+def member(seed: int, *, finished: bool = True, every: int = 1, **named: Values) -> Member:
+    series = {
+        name.replace("pass_at_1", SUCCESS): Series(step=[every * at for at in range(len(values))], value=list(values))
+        for name, values in named.items()
+    }
+    return Member(seed, finished, Metrics(run_id=seed + 1, series=series), completions_per_step=8)
+
+
+def group(*members: Member, label: str = "grpo", place: int = 0) -> Group:
+    return Group(label, place, members)
+
+
+def rows(found: Group, name: str = "reward", weight: float = 0.0, steps: int = 10) -> Mapping[int, tuple[float, ...]]:
+    table = band(found, name, axis="step", weight=weight, steps=steps)
+    return {int(row.step): (row.mean, row.low, row.high, row.n) for row in table.itertuples()}  # type: ignore[arg-type,misc]
+
+
+def test_a_band_is_the_t_interval_of_the_runs_at_each_step() -> None:
+    found = rows(group(member(0, reward=[0.1, 0.4]), member(1, reward=[0.2, 0.6]), member(2, reward=[0.3, 0.8])))
+    half = T2 * 0.1 / math.sqrt(3)
+    assert found[0] == pytest.approx((0.2, 0.2 - half, 0.2 + half, 3))
+    assert found[1] == pytest.approx((0.6, 0.6 - 2 * half, 0.6 + 2 * half, 3))
+
+
+def test_where_one_run_has_no_value_the_others_make_the_band_and_a_lone_value_is_left_out() -> None:
+    found = rows(
+        group(member(0, reward=[0.1, None, 0.5]), member(1, reward=[0.3, 0.4, None]), member(2, reward=[0.2, 0.6]))
+    )
+    assert {step: n for step, (_, _, _, n) in found.items()} == {0: 3, 1: 2}
+    assert found[1][0] == pytest.approx(0.5)
+    assert found[1][2] - found[1][0] == pytest.approx(12.7062 * math.sqrt(0.02) / math.sqrt(2), abs=1e-4)
+
+
+def test_a_single_run_has_a_line_and_no_band() -> None:
+    (mean, low, high, n), *_ = rows(group(member(0, reward=[0.7]))).values()
+    assert (mean, n) == (0.7, 1)
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+def test_runs_are_smoothed_one_by_one_and_then_averaged() -> None:
+    found = rows(group(member(0, reward=[0.0, 1.0]), member(1, reward=[0.0, 0.0])), weight=0.5)
+    assert found[1][0] == pytest.approx((2 / 3) / 2)  # 0.5 · 1 / 0.75, and 0
+
+
+def test_long_runs_are_averaged_over_neighbouring_steps_so_that_thinned_series_still_meet() -> None:
+    first = Member(0, True, Metrics(run_id=1, series={"reward": Series(step=[0, 4_999], value=[0.0, 1.0])}), 8)
+    second = Member(1, True, Metrics(run_id=2, series={"reward": Series(step=[3, 4_996], value=[0.5, 0.0])}), 8)
+    found = rows(group(first, second), steps=5_000)
+    assert {step: (mean, n) for step, (mean, _, _, n) in found.items()} == {0: (0.25, 2), 4_995: (0.5, 2)}
+
+
+def test_a_group_without_the_metric_has_an_empty_band() -> None:
+    assert rows(group(member(0, kl=[0.1]))) == {}
+
+
+def test_a_gain_is_paired_within_each_finished_run() -> None:
+    found = gain(
+        group(
+            member(0, every=25, pass_at_1=[0.50, 0.60, 0.80]),
+            member(1, every=25, pass_at_1=[0.52, 0.70, 0.92]),
+            member(2, every=25, pass_at_1=[0.48, 0.98], finished=False),
+            member(3, every=25, pass_at_1=[0.48]),
+            member(4, every=25, pass_at_1=[0.51, None, 0.86]),
+        )
+    )
+    assert found is not None
+    assert (found.n, found.mean) == (3, pytest.approx((0.30 + 0.40 + 0.35) / 3))
+    assert found.std == pytest.approx(0.05)
+    assert found.low == pytest.approx(0.35 - T2 * 0.05 / math.sqrt(3))
+    assert gain(group(member(0, reward=[0.5, 0.9]))) is None
+
+
+def test_what_a_group_came_to_is_by_seed_and_of_finished_runs() -> None:
+    found = group(
+        member(0, pass_at_1=[0.5, 0.9, 0.8]),
+        member(1, pass_at_1=[0.5, 0.7]),
+        member(1, pass_at_1=[0.5, 0.9]),
+        member(2, finished=False, pass_at_1=[1.0]),
+    )
+    assert last(found, SUCCESS) == {0: 0.8, 1: pytest.approx(0.8)}
+    assert best(found, SUCCESS) == {0: 0.9, 1: pytest.approx(0.8)}
+    assert best(group(member(0, entropy=[0.5])), "entropy") == {}, "neither more nor less of it is better"
+
+
+def test_the_largest_gain_comes_first_and_a_group_without_one_last() -> None:
+    small = group(member(0, pass_at_1=[0.5, 0.6]), label="small")
+    none = group(member(0, pass_at_1=[0.5]), label="none", place=1)
+    large = group(member(0, pass_at_1=[0.5, 0.9]), label="large", place=2)
+    assert [one.label for one in by_gain([small, none, large])] == ["large", "small", "none"]
+    figure = gain_figure([small, none, large], frozenset({"large"}))
+    assert figure.data["label"].tolist() == ["large", "small"]
+    assert figure.data["mean"].tolist() == pytest.approx([0.4, 0.1])
+
+
+def test_groups_are_in_the_order_of_their_first_run() -> None:
+    assert grouped({1: "b", 2: "a", 3: "b"}) == {"b": [1, 3], "a": [2]}
+
+
+def test_sixteen_groups_are_told_apart_by_colour_and_dashes() -> None:
+    looks = {(one.colour, one.dashed) for one in (group(label=str(place), place=place) for place in range(16))}
+    assert len(looks) == 16
+    assert len(set(COLOURS)) == 8
+
+
+def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
+    groups = [
+        group(member(0, reward=[0.1, 0.2]), member(1, reward=[0.2, 0.3]), label=label, place=place)
+        for place, label in enumerate(("one", "two"))
+    ]
+    figure = band_figure("reward", groups, front=frozenset({"two"}), axis="step", weight=0.0, log=False, steps=2)
+    banded = figure.data.dropna(subset=["lower"])
+    assert set(banded["label"]) == {"two"}
+    assert NEUTRAL in str(figure.spec)
+    assert COLOURS[1] in str(figure.spec)
+    assert COLOURS[0] not in str(figure.spec)
+    assert figure.data["low"].notna().all(), "the tooltip tells the interval of all"
+
+
+def test_a_wide_band_is_cut_and_told_in_full() -> None:
+    pair = group(member(0, pass_at_1=[0.5, 0.6]), member(1, pass_at_1=[0.5, 0.9]))
+    figure = band_figure(SUCCESS, [pair], front=frozenset({"grpo"}), axis="step", weight=0.0, log=False, steps=2)
+    end = figure.data.iloc[-1]
+    assert end["high"] == pytest.approx(0.75 + 12.7062 * 0.15, abs=1e-3)
+    assert end["upper"] == pytest.approx(0.75 + 0.5 * 0.25)
+    assert end["lower"] == pytest.approx(0.5 - 0.5 * 0.25)
+
+
+def test_along_samples_the_points_lie_at_the_completions_made() -> None:
+    table = band(group(member(0, reward=[0.1, 0.2])), "reward", axis="samples", weight=0.0, steps=2)
+    assert table["x"].tolist() == [8.0, 16.0]

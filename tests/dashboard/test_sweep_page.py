@@ -1,0 +1,205 @@
+"""The form that queues a sweep, and the comparison that it leads to, against a real backend."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.client import Client
+from backend.contract.common_ground import comparable, distinct, sweep_of
+from backend.contract.recipes import RECIPES
+from backend.contract.records import Sweep
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+QUICKSTART = RECIPES[0].config
+PAIR = [card for card in RECIPES if card.id in ("grpo", "grpo-notebook")]
+
+
+def sentences(at: AppTest) -> str:
+    """What the page says, without the escapes of its labels."""
+    return "\n".join(element.value for kind in (at.caption, at.info, at.markdown) for element in kind).replace("\\", "")
+
+
+def queue_button(at: AppTest) -> object:
+    return next(button for button in at.button if button.label.startswith("Queue"))
+
+
+def learn(client: Client, first: float, last: float) -> None:
+    """The next run in the queue starts, is evaluated, makes two steps, is evaluated again, and finishes."""
+    claimed = client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    run_id = claimed.run_id
+    client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    reports: list[dict[str, object]] = [
+        {"step": 0, "metrics": {"eval/pass@1": first}},
+        {"step": 0, "metrics": {"reward": first, "kl": 0.0, "entropy": 0.4}},
+        {"step": 1, "metrics": {"reward": last, "kl": 0.01, "entropy": 0.3}},
+        {"step": 2, "metrics": {"eval/pass@1": last}},
+    ]
+    for seq, report in enumerate(reports):
+        client.report(run_id, p.Report.model_validate({"attempt": claimed.attempt, "seq": seq, **report}))
+    recorded.finish(client, run_id, claimed)
+
+
+@pytest.fixture
+def sweep(backend: Backend) -> Sweep:
+    """Two recipes with three seeds, of which five runs have finished."""
+    made = backend.client.create_sweep("side by side", sweep_of(PAIR, QUICKSTART, [0, 1, 2]))
+    for first, last in ((0.50, 0.90), (0.50, 0.60), (0.52, 0.94), (0.52, 0.63), (0.51, 0.92)):
+        learn(backend.client, first, last)
+    return made
+
+
+def test_the_form_offers_every_recipe_that_can_be_compared(open_page: Open) -> None:
+    at = open_page("sweep")
+    offered = [box.key.removeprefix("sweep-recipe-") for box in at.checkbox]
+    assert offered == [card.id for card in distinct(comparable(RECIPES), QUICKSTART)]
+
+
+def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Open, backend: Backend) -> None:
+    at = open_page("sweep", recipes="grpo,grpo-notebook")
+    at.number_input(key="sweep-seeds").set_value(2)
+    at.number_input(key="sweep-steps-grpo").set_value(7)
+    at.run()
+    assert "2 recipes × 2 seeds" in sentences(at)
+    button = queue_button(at)
+    assert button.label == "Queue 4 runs"  # type: ignore[attr-defined]
+    button.click()  # type: ignore[attr-defined]
+    at.run()
+    assert not at.exception
+    (made,) = backend.client.sweeps().items
+    runs = [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]
+    assert [run.name for run in runs] == [f"{card.id}, seed {seed}" for seed in (0, 1) for card in PAIR]
+    assert {run.progress.total_steps for run in runs} == {7}
+    assert {str(run.config["task"]) for run in runs} == {str(QUICKSTART["task"])}
+    assert at.query_params["sweep"] == str(made.id)
+
+
+def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Backend) -> None:
+    at = open_page("new-run", recipe="grpo")
+    number = next(box for box in at.number_input if box.label == "Group size")
+    number.set_value(4).run()
+    at.switch_page("screens/sweep.py").run()
+    ground = next(box for box in at.selectbox if box.label == "Common ground")
+    ground.set_value("form").run()
+    queue_button(at).click()  # type: ignore[attr-defined]
+    at.run()
+    assert not at.exception
+    runs = backend.client.runs(kind=None, limit=200).items
+    assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "label", "reason"),
+    [("3, 5 8", "Queue 3 runs", None), ("one", "Queue runs", "whole numbers"), ("-1", "Queue runs", "whole numbers")],
+)
+def test_seeds_are_named_or_refused(open_page: Open, seeds: str, label: str, reason: str | None) -> None:
+    at = open_page("sweep", recipes="grpo")
+    at.text_input(key="sweep-seed-list").set_value(seeds).run()
+    button = queue_button(at)
+    assert button.label == label  # type: ignore[attr-defined]
+    assert button.disabled is (reason is not None)  # type: ignore[attr-defined]
+    assert reason is None or reason in sentences(at)
+
+
+def test_no_recipe_is_no_sweep(open_page: Open) -> None:
+    at = open_page("sweep", recipes="grpo")
+    next(button for button in at.button if button.label == "None").click().run()
+    assert queue_button(at).disabled  # type: ignore[attr-defined]
+    assert "Tick the recipes to compare" in sentences(at)
+
+
+def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_page: Open) -> None:
+    at = open_page("new-run", recipe="grpo")
+    number = next(box for box in at.number_input if box.label == "Group size")
+    number.set_value(1).run()
+    at.switch_page("screens/sweep.py").run()
+    next(box for box in at.selectbox if box.label == "Common ground").set_value("form").run()
+    assert queue_button(at).disabled  # type: ignore[attr-defined]
+    assert "grpo: sampling.group_size" in sentences(at)
+
+
+def finals(at: AppTest) -> Mapping[str, Mapping[str, str]]:
+    table = next(frame.value for frame in at.dataframe if "gain" in frame.value.columns)
+    return table[table["metric"] == "Held-out pass@1"].set_index("group").to_dict("index")
+
+
+def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(open_page: Open, sweep: Sweep) -> None:
+    at = open_page("compare", sweep=sweep.id)
+    assert next(box for box in at.selectbox if box.label == "Group by").value == "recipe"
+    table = finals(at)
+    # gains 0.40, 0.42, 0.41: std 0.01, t 4.303, so ± 4.303 · 0.01 / √3 = 0.0248
+    assert table["grpo"] == {
+        "metric": "Held-out pass@1",
+        "last": "0.920 ± 0.0200",
+        "best": "0.920 ± 0.0200",
+        "gain": "+0.410 [+0.385, +0.435]",
+        "n": "3",
+    }
+    assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["last"]) == ("2", "0.615 ± 0.0212")
+    # by seed: −0.30, −0.31; std 0.00707, t 12.706: ± 0.0635
+    assert "grpo-notebook − grpo**: −0.305, 95 % −0.369 to −0.241: lower with 2 seeds" in sentences(at)
+    assert len(at.get("vega_lite_chart")) == 7
+
+
+def test_progress_is_told_until_all_have_finished(open_page: Open, backend: Backend, sweep: Sweep) -> None:
+    at = open_page("compare", sweep=sweep.id)
+    assert "5 of 6 finished" in str(at.get("progress")[0].proto)
+    assert any(button.label == "Stop all" for button in at.button)
+    learn(backend.client, 0.51, 0.60)
+    at.run()
+    assert "6 of 6 finished" in str(at.get("progress")[0].proto)
+    assert not any(button.label == "Stop all" for button in at.button)
+    assert finals(at)["grpo-notebook"]["n"] == "3"
+
+
+def test_stopping_a_sweep_from_its_page_takes_the_rest_out_of_the_queue(
+    open_page: Open, backend: Backend, sweep: Sweep
+) -> None:
+    at = open_page("compare", sweep=sweep.id)
+    next(button for button in at.button if button.label == "Stop all").click().run()
+    assert backend.client.sweep(sweep.id).statuses == {"finished": 5, "stopped": 1}
+
+
+def test_runs_can_be_grouped_by_any_field_that_differs_and_by_nothing(open_page: Open, sweep: Sweep) -> None:
+    at = open_page("compare", sweep=sweep.id)
+    together = next(box for box in at.selectbox if box.label == "Group by")
+    assert together.options[:2] == ["nothing", "recipe"]
+    assert "algorithm.ratio" in together.options
+    assert "budget.seed" not in together.options
+    together.set_value("algorithm.ratio").run()
+    assert set(finals(at)) == {"ratio token", "ratio sequence_product"}
+    next(box for box in at.selectbox if box.label == "Group by").set_value("nothing").run()
+    assert not at.exception
+    assert any("state" in frame.value.columns for frame in at.dataframe)
+
+
+def test_a_sweep_without_results_says_what_will_appear(open_page: Open, backend: Backend) -> None:
+    made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
+    at = open_page("compare", sweep=made.id)
+    assert "A row appears for each group as soon as one of its runs has finished" in sentences(at)
+    assert "no seed that both have finished" in sentences(at)
+
+
+def test_a_sweep_whose_runs_were_deleted_says_so(open_page: Open, backend: Backend) -> None:
+    made = backend.client.create_sweep("gone", sweep_of(PAIR[:1], QUICKSTART, [0]))
+    backend.client.stop_sweep(made.id)
+    backend.client.delete_run(made.runs[0].id)
+    at = open_page("compare", sweep=made.id)
+    assert "All runs of this sweep were deleted" in sentences(at)
+
+
+def test_the_empty_comparison_lists_the_sweeps(open_page: Open, sweep: Sweep) -> None:
+    at = open_page("compare")
+    assert "6 runs: 5 finished, 1 queued" in sentences(at)
+
+
+def test_a_sweep_that_is_not_there_is_said_so(open_page: Open) -> None:
+    at = open_page("compare", sweep=99)
+    assert "There is no sweep 99" in at.error[0].value
