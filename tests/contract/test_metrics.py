@@ -9,11 +9,13 @@ from backend.contract.advantage import BestWorst, Gae
 from backend.contract.algorithm import Algorithm
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
+from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, RewardModelConfig, SampledPairs
 from backend.contract.protocol import Report
 from backend.contract.surrogate import Dpo
 from backend.contract.training import Budget, Sampling, Telemetry
 from worker.policy.policy import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
 from worker.tasks.loading import load_items
@@ -35,6 +37,13 @@ CONFIGS = [
     for algorithm in ALGORITHMS
 ]
 
+PAIRS = SampledPairs(prompts=16, held_out_prompts=8, group_size=4)
+BUDGET = {"steps": 1, "pairs_per_step": 2, "eval_every": 1}
+ON_PAIRS = (
+    RewardModelConfig(pairs=PAIRS, budget=PairBudget.model_validate(BUDGET)),
+    DpoConfig(pairs=PAIRS, budget=DpoBudget.model_validate(BUDGET | {"eval_items": 2})),
+)
+
 
 def logged(config: GrpoConfig, store: Path) -> set[str]:
     """The names of all metrics of a short run."""
@@ -55,6 +64,21 @@ def logged(config: GrpoConfig, store: Path) -> set[str]:
     return names
 
 
+def logged_on_pairs(config: RewardModelConfig | DpoConfig, store: Path) -> set[str]:
+    """The same of a run on preference pairs."""
+    names: set[str] = set()
+
+    def send(_kind: str, message: object) -> None:
+        if isinstance(message, Report):
+            names.update(message.metrics)
+
+    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
+    means = Means(source, torch.device("cpu"), lambda _: b"", RewardScorer)
+    place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
+    train_on_pairs(config, means, place, Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False))
+    return names
+
+
 def general(name: str) -> str:
     """The name as the page writes it, with what a run chooses left open."""
     rewards = "|".join(function.name for function in CONFIGS[0].rewards.functions)
@@ -63,4 +87,6 @@ def general(name: str) -> str:
 
 def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_path: Path) -> None:
     documented = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
-    assert sorted(documented) == sorted({general(name) for config in CONFIGS for name in logged(config, tmp_path)})
+    names = {general(name) for config in CONFIGS for name in logged(config, tmp_path)}
+    on_pairs = {general(name) for config in ON_PAIRS for name in logged_on_pairs(config, tmp_path)}
+    assert sorted(documented) == sorted(names | on_pairs)
