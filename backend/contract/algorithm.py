@@ -97,6 +97,12 @@ class Algorithm(Frozen):
         kind = self.surrogate.kind
         if kind in ("policy_gradient", "dpo") and self.ratio != "token":
             raise Misfit(f"{kind} uses no ratio, so {self.ratio} would change nothing", "ratio", {"ratio": "token"})
+        if kind == "vespo" and self.advantage.kind == "gae":
+            raise Misfit(
+                "vespo weighs whole completions, and gae gives each token an advantage of its own; use clip",
+                "surrogate",
+                {"surrogate": {"kind": "clip"}},
+            )
         if kind == "vespo" and self.ratio != "sequence_product":
             raise Misfit(
                 f"vespo weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}",

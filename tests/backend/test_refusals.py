@@ -26,7 +26,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "field", "message"),
     [
-        ("sampling.group_size", 1, "sampling.group_size", "must be at least 2 (got 1)"),
+        ("sampling.group_size", 0, "sampling.group_size", "must be at least 1 (got 0)"),
         ("sampling.temperature", 11, "sampling.temperature", "must be at most 10 (got 11)"),
         ("task.low", 5000, "task.low", "must be at most 1000 (got 5000)"),
         ("task", {"kind": "reasoning_gym", "dataset": "É"}, "task.dataset", "must match ^[a-z0-9_]+$ (got 'É')"),

@@ -20,7 +20,7 @@ def refused(**config: Any) -> dict[str | None, Message]:
 @pytest.mark.parametrize(
     ("config", "field", "words", "fix"),
     [
-        ({"sampling": {"group_size": 1}}, "sampling.group_size", "at least 2 (got 1)", {"sampling.group_size": 2}),
+        ({"sampling": {"group_size": 0}}, "sampling.group_size", "at least 1 (got 0)", {"sampling.group_size": 1}),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "at most 1", {"sampling.top_p": 1}),
         ({"sampling": {"groupsize": 8}}, "sampling.groupsize", "not a known field", None),
         ({"budget": {"steps": "many"}}, "budget.steps", "whole number", None),
@@ -71,7 +71,7 @@ def test_an_error_stands_at_its_field(
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
-    assert set(refused(sampling={"group_size": 1, "temperature": 0}, budget={"steps": 0})) == {
+    assert set(refused(sampling={"group_size": 0, "temperature": 0}, budget={"steps": 0})) == {
         "sampling.group_size",
         "sampling.temperature",
         "budget.steps",

@@ -25,7 +25,7 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
 
 
 def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None:
-    answer = backend.client.preflight({"kind": "grpo", "sampling": {"group_size": 1}, "poem": None})
+    answer = backend.client.preflight({"kind": "grpo", "sampling": {"group_size": 0}, "poem": None})
     assert not answer.ok
     assert {message.field for message in answer.messages} == {"sampling.group_size", "poem"}
 
