@@ -285,7 +285,9 @@ def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFix
 
 def test_of_what_a_function_prints_without_end_64_kib_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), acting() as scorer:
+        before = psutil.Process().memory_info().rss
         scorer.score(samples("print without end", "one"))
+        assert psutil.Process().memory_info().rss - before < 10 * 2**20
     length, is_marked = next((len(text), "(truncated)" in text) for text in caplog.messages)
     assert is_marked
     assert 64 * 1024 < length < 70_000

@@ -1,0 +1,166 @@
+"""Whatever a reward does, in a real run: never silently 0, the lease never lost, no process left behind."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import Site, tiny_run, wait_until
+
+from backend.contract.records import CompletionRecord, Run
+
+pytestmark = pytest.mark.slow
+
+MODULE = "misbehaving_rewards"
+LEASE_SECONDS = 2.0
+LONGER_THAN_THE_LEASE = 3.0
+# What goes wrong once in a run of eight completions -> how the error begins
+UNSCORED = {
+    "hang": "reward_timeout: ",
+    "hang_without_the_interpreter": "reward_timeout: ",
+    "backtrack": "reward_timeout: ",
+    "sleep": "reward_timeout: ",
+    "print_without_end": "reward_timeout: ",
+    "divide_by_zero": "reward_error: ZeroDivisionError: division by zero",
+    "exit_softly": "reward_error: SystemExit: 3",
+    "fill_the_disk": "reward_error: OSError: [Errno 27] File too large",
+    "exit_at_once": "reward_crash: it ended its process (exit code 0)",
+    "segfault": "reward_crash: it ended its process (SIGSEGV)",
+    "nan": "reward_value: it returned nan",
+    "infinity": "reward_value: it returned inf",
+    "none": "reward_value: it returned None",
+    "too_large": "reward_value: it returned 1e+308",
+}
+BROKEN = {
+    "a_text": "str of length 1",
+    "a_text_in_a_list": "str of length 1",
+    "one_too_many": "list of length 2",
+    "one_too_few": "list of length 0",
+    "a_bare_number": "float",
+}
+OTHERS = ("fork", "always_raise", "not_there")
+
+
+class Misbehaving:
+    """A site whose worker allows all of these functions; a run of each waits in its queue from the beginning."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site, self.folder = site, folder
+        site.backend()
+        self.runs = {name: site.client.create_run(one_step(name)).id for name in (*UNSCORED, *BROKEN, *OTHERS)}
+        self.plain = site.client.create_run(tiny_run(1, every=0)).id
+        self.worker = psutil.Process(site.worker().pid)
+
+    def end(self, name: str) -> Run:
+        return self.site.wait_for_end(self.runs[name])
+
+    def completions(self, run: Run) -> list[CompletionRecord]:
+        client = self.site.client
+        return [one for group in client.groups(run.id).items for one in client.group(group.id).completions]
+
+    def reward_processes(self) -> list[psutil.Process]:
+        """Those of this site, wherever in the tree they hang: their TMPDIR is the site's own."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return "worker.rewards.process" in " ".join(process.cmdline()) and (
+                process.environ().get("TMPDIR") == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE
+            )
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+
+def one_step(name: str) -> dict[str, object]:
+    """Eight completions, of which one may stay unscored."""
+    limit = LONGER_THAN_THE_LEASE if name == "hang_without_the_interpreter" else 0.5
+    function = {"name": "mine", "kind": "python", "function": f"{MODULE}:{name}", "weight": 2.0}
+    return tiny_run(1, every=0, rewards={"functions": [function], "time_limit": limit})
+
+
+@pytest.fixture(scope="module")
+def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Misbehaving]:
+    folder = tmp_path_factory.mktemp("rewards")
+    shutil.copy(Path(__file__).with_name(f"{MODULE}.py"), folder)
+    with pytest.MonkeyPatch.context() as environment:
+        allowed = [f"{MODULE}:{name}" for name in (*UNSCORED, *BROKEN, *OTHERS)]
+        environment.setenv("GROUPSCOPE_REWARD_FUNCTIONS", ", ".join(allowed))
+        environment.setenv("GROUPSCOPE_REWARD_PATH", str(folder))
+        environment.setenv("TMPDIR", str(folder))
+        site = Site(folder / "home", lease_seconds=LEASE_SECONDS)
+    try:
+        yield Misbehaving(site, folder)
+    finally:
+        site.close()
+
+
+@pytest.mark.parametrize(("name", "begins"), UNSCORED.items())
+def test_what_is_no_score_leaves_that_completion_unscored_and_the_run_goes_on(
+    misbehaving: Misbehaving, name: str, begins: str
+) -> None:
+    run = misbehaving.end(name)
+    assert (run.status, run.error) == ("finished", None)
+    assert (run.attempt, run.failures) == (1, 0)  # the lease was never lost
+    unscored, *scored = misbehaving.completions(run)
+    assert unscored.reward is None  # never 0
+    assert unscored.rewards[0].raw is None
+    assert (unscored.rewards[0].error or "").startswith(begins)
+    assert [one.reward for one in scored] == [2.0] * 7
+    assert run.summary["reward"] == 2.0
+    assert run.summary["frac_unscored"] == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize(("name", "got"), BROKEN.items())
+def test_what_is_no_list_of_one_number_fails_the_run_with_what_was_expected_and_what_came(
+    misbehaving: Misbehaving, name: str, got: str
+) -> None:
+    run = misbehaving.end(name)
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error.code == "reward_contract"
+    assert f"'mine' ({MODULE}:{name}) must return" in run.error.message
+    assert "one number" in run.error.message
+    assert run.error.message.endswith(f"it returned a value of type {got}")
+    assert run.attempt == 1  # a mistake would be made again
+
+
+def test_a_function_that_always_fails_fails_the_run_with_its_traceback(misbehaving: Misbehaving) -> None:
+    run = misbehaving.end("always_raise")
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error.code == "reward_errors"
+    assert "LookupError: no such thing" in run.error.message
+    assert f"{MODULE}.py" in (run.error.details or "")
+
+
+def test_a_function_that_is_allowed_and_not_there_fails_the_run_with_the_setting(misbehaving: Misbehaving) -> None:
+    run = misbehaving.end("not_there")
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error.code == "reward_unavailable"
+    assert f"{MODULE}:not_there" in run.error.message
+    assert "GROUPSCOPE_REWARD_PATH" in run.error.message
+
+
+def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misbehaving) -> None:
+    run = misbehaving.end("fork")
+    assert run.status == "finished"
+    assert [one.reward for one in misbehaving.completions(run)] == [2.0] * 8
+
+
+def test_after_all_of_it_the_same_worker_trains_on_and_no_process_is_left(misbehaving: Misbehaving) -> None:
+    assert misbehaving.site.wait_for_end(misbehaving.plain).status == "finished"
+    assert misbehaving.worker.is_running()
+    wait_until(lambda: not misbehaving.reward_processes(), "no reward process is left", patience=10)
+    assert (misbehaving.folder / "large").stat().st_size <= 16 * 2**20
+
+
+def test_a_function_that_no_worker_allows_leaves_its_run_in_the_queue(misbehaving: Misbehaving) -> None:
+    client = misbehaving.site.client
+    run = client.create_run(one_step("nobody_allowed_this"))
+    follower = client.create_run(tiny_run(1, every=0))
+    assert misbehaving.site.wait_for_end(follower.id).status == "finished"
+    assert client.run(run.id).status == "queued"
+    preflight = client.preflight(one_step("nobody_allowed_this"))
+    assert any("GROUPSCOPE_REWARD_FUNCTIONS" in message.text for message in preflight.messages)
