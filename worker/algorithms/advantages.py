@@ -135,8 +135,8 @@ def best_worst(rewards_P_G: Array) -> Array:
     best_P_1 = xp.argmax(xp.where(unscored_P_G, -infinity, rewards_P_G), axis=-1, keepdims=True)
     worst_P_1 = xp.argmin(xp.where(unscored_P_G, infinity, rewards_P_G), axis=-1, keepdims=True)
     place_G = xp.arange(rewards_P_G.shape[-1], device=device(rewards_P_G))
-    sign_P_G = xp.astype(place_G == best_P_1, rewards_P_G.dtype) - xp.astype(place_G == worst_P_1, rewards_P_G.dtype)
-    return _over_live(rewards_P_G, sign_P_G, group_statistics(rewards_P_G).live_P)
+    # Where no two scored rewards differ, both are the same completion, and the signs cancel.
+    return xp.astype(place_G == best_P_1, rewards_P_G.dtype) - xp.astype(place_G == worst_P_1, rewards_P_G.dtype)
 
 
 def _over_live(rewards_P_G: Array, advantages_P_G: Array, live_P: Array) -> Array:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor
-from trl import GRPOConfig, GRPOTrainer
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm, Kl
@@ -134,15 +133,22 @@ CASES = {
     ),
 }
 
-Bare = Callable[..., GRPOTrainer]
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+Bare = Callable[..., "GRPOTrainer"]
 
 
 @pytest.fixture(scope="module")
 def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     """Makes a GRPOTrainer without model or data, which holds TRL's real configuration."""
+    # Imported here, so that collecting this file for the fast tests does not cost seconds.
+    from accelerate import Accelerator
+    from trl import GRPOConfig, GRPOTrainer
+
     folder: Path = tmp_path_factory.mktemp("trl")
 
-    def make(**settings: object) -> GRPOTrainer:
+    def make(**settings: object) -> "GRPOTrainer":
         config = GRPOConfig(
             output_dir=str(folder),
             use_cpu=True,
@@ -194,7 +200,7 @@ def bare_trainer(tmp_path_factory: pytest.TempPathFactory) -> Bare:
     return make
 
 
-def trl_loss(trainer: GRPOTrainer, batch: Batch) -> tuple[Tensor, Tensor]:
+def trl_loss(trainer: "GRPOTrainer", batch: Batch) -> tuple[Tensor, Tensor]:
     """TRL's loss and its gradient with respect to the log-probs."""
     leaf = batch.logprob.clone().requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (leaf, torch.zeros_like(leaf), None)
@@ -257,7 +263,7 @@ def test_the_batches_reach_the_clipped_region(name: str) -> None:
     assert sum(int(terms.high_R_T.sum()) for terms in parts) > 50
 
 
-def trl_advantages(trainer: GRPOTrainer, rewards_by_function: Tensor, weights: Tensor) -> Tensor:
+def trl_advantages(trainer: "GRPOTrainer", rewards_by_function: Tensor, weights: Tensor) -> Tensor:
     """What TRL's own code makes of rewards, (rows, functions)."""
     rows, functions = rewards_by_function.shape
     names = [f"reward {k}" for k in range(functions)]

@@ -46,6 +46,12 @@ def test_cispo_weighs_a_far_token_by_the_cap_and_never_silences_it() -> None:
     assert not gradient(SURROGATES["clip"], logprob)[0].any()
 
 
+@pytest.mark.parametrize(("advantage", "tau"), [(1.5, 2.0), (0.0, 3.0), (-1.5, 3.0)])
+def test_sapo_is_its_formula_with_the_temperature_of_the_sign(advantage: float, tau: float) -> None:
+    loss = surrogates.sapo(np.array([[1.7]]), np.array([[advantage]]), tau_positive=2.0, tau_negative=3.0)
+    assert loss[0, 0] == pytest.approx(-4 / tau / (1 + math.exp(-tau * 0.7)) * advantage)
+
+
 def test_sapo_lets_go_of_a_far_token_smoothly() -> None:
     slopes = [
         float(gradient(SURROGATES["sapo"], OLD + math.log(ratio))[0, 0] / ratio) for ratio in (1.0, 2.0, 4.0, 8.0)
@@ -70,9 +76,14 @@ def test_vespo_weighs_a_completion_by_phi_of_its_whole_ratio() -> None:
     torch.testing.assert_close(weights, torch.tensor(expected).double()[:, None].expand(2, 3))
 
 
-@pytest.mark.parametrize(("difference", "bounded"), [(500.0, 20.0), (-500.0, math.log(1e-8)), (0.25, 0.5)])
-def test_the_log_ratio_of_a_completion_is_bounded(difference: float, bounded: float) -> None:
-    measured = bounded_log_ratio(np.full((1, 3), difference), np.zeros((1, 3)), np.array([[1.0, 1, 0]]))
+@pytest.mark.parametrize(
+    ("differences", "bounded"),
+    [([500.0, 0], 20.0), ([-30.0, -30], math.log(1e-8)), ([0.25, 0.25], 0.5), ([500.0, -19], 1.0)],
+)
+def test_the_log_ratio_is_bounded_for_each_token_and_for_the_completion(
+    differences: list[float], bounded: float
+) -> None:
+    measured = bounded_log_ratio(np.array([[*differences, 7.0]]), np.zeros((1, 3)), np.array([[1.0, 1, 0]]))
     np.testing.assert_allclose(measured, [[bounded]])
 
 
