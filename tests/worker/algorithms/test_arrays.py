@@ -28,6 +28,7 @@ from worker.algorithms import (
     ratios,
     surrogates,
 )
+from worker.algorithms.arrays import Array
 
 NAN = float("nan")
 GENERATOR = np.random.default_rng(0)
@@ -96,10 +97,10 @@ CASES: list[Case] = [
 ]
 
 
-def results(value: object) -> Iterator[np.ndarray]:
+def results(value: object) -> Iterator[Array]:
     """The arrays in a result, whatever tuples they stand in."""
     for part in value if isinstance(value, tuple) else (value,):
-        yield from results(part) if isinstance(part, tuple) else [np.asarray(part)]
+        yield from results(part) if isinstance(part, tuple) else [part]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -107,7 +108,7 @@ def test_numpy_and_torch_agree(case: Case) -> None:
     function, arguments = case
     on_numpy = list(results(function(*arguments)))
     on_torch = list(results(function(*(torch.tensor(argument) for argument in arguments))))
-    for ours, other in zip(on_numpy, on_torch, strict=True):
+    for ours, other in zip(on_numpy, map(np.asarray, on_torch), strict=True):
         assert ours.dtype == other.dtype
         np.testing.assert_allclose(ours, other, rtol=1e-12, atol=1e-15)
 
@@ -117,7 +118,7 @@ def test_float32_stays_float32(case: Case) -> None:
     function, arguments = case
     for argument_of in (np.float32, lambda argument: torch.tensor(argument, dtype=torch.float32)):
         for result in results(function(*(argument_of(argument) for argument in arguments))):
-            assert result.dtype in (np.float32, np.bool_)
+            assert np.asarray(result).dtype in (np.float32, np.bool_)
 
 
 def test_every_public_function_is_held_against_torch() -> None:
@@ -137,3 +138,11 @@ def test_importing_the_algorithms_imports_no_torch() -> None:
     names = [f"worker.algorithms.{info.name}" for info in pkgutil.iter_modules(worker.algorithms.__path__)]
     code = f"import sys, {', '.join(names)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_lies_on_an_accelerator_stays_there(case: Case) -> None:
+    """torch's `meta` device refuses to be mixed with the CPU, as an accelerator does, and needs none."""
+    function, arguments = case
+    outputs = function(*(torch.tensor(argument, device="meta") for argument in arguments))
+    assert all(output.device.type == "meta" for output in results(outputs))
