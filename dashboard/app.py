@@ -61,6 +61,7 @@ def main() -> None:
             runs,
             st.Page(SCRIPTS["new-run"], title="New run", url_path="new-run"),
             st.Page(SCRIPTS["compare"], title="Compare", url_path="compare"),
+            st.Page(SCRIPTS["playground"], title="Playground", url_path="playground"),
             st.Page(SCRIPTS["workers"], title="Workers", url_path="workers"),
             st.Page(SCRIPTS["sweep"], title="Sweep", url_path="sweep", visibility="hidden"),
             st.Page(SCRIPTS["run"], title="Run", url_path="run", visibility="hidden"),

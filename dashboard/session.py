@@ -11,7 +11,7 @@ from backend.contract.client import ApiError, Client, Unreachable
 from dashboard.format import plain
 from dashboard.settings import Settings
 
-PageName = Literal["runs", "new-run", "sweep", "compare", "workers", "run", "group"]
+PageName = Literal["runs", "new-run", "sweep", "compare", "playground", "workers", "run", "group"]
 Query = str | int | None
 
 SCRIPTS: dict[PageName, str] = {
@@ -19,6 +19,7 @@ SCRIPTS: dict[PageName, str] = {
     "new-run": "screens/new_run.py",
     "sweep": "screens/sweep.py",
     "compare": "screens/compare.py",
+    "playground": "screens/playground.py",
     "workers": "screens/workers.py",
     "run": "screens/run.py",
     "group": "screens/group.py",

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from backend.contract.records import GroupSummary, Run, StepSummary
+from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import highest_reward, number_at, reward_functions, text_at
+from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
 
@@ -13,13 +15,19 @@ MOST = 0.5  # from this share of dead groups on, the page says why
 
 def describe_states(run: Run, summary: StepSummary) -> str:
     """16 groups: 11 live · 5 dead (all right)."""
-    words = {"live": "live", "zero_variance": "dead", "unscored": "unscored", "filtered": "sampled anew (filtered)"}
+    equal = "dead" if estimator(run.config).centred else "with equal rewards, trained on all the same"
+    words = {
+        "live": "live",
+        "zero_variance": equal,
+        "unscored": "unscored",
+        "filtered": "replaced by others (filtered)",
+    }
     parts = [f"{summary.states[state]} {word}" for state, word in words.items() if summary.states.get(state)]
     dead = summary.states.get("zero_variance", 0)
     if dead:
         with guard():
             groups = client().groups(run.id, step=summary.step, state="zero_variance", limit=200).items
-        parts = [f"{part} ({_what_they_got(run, groups)})" if part == f"{dead} dead" else part for part in parts]
+        parts = [f"{part} ({_what_they_got(run, groups)})" if part == f"{dead} {equal}" else part for part in parts]
     return f"{counted(sum(summary.states.values()), 'group')}: {' · '.join(parts)}"
 
 
@@ -28,7 +36,7 @@ def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
     highest = highest_reward(run.config)
     kinds: Counter[str] = Counter()
     for group in groups:
-        reward = group.reward_mean
+        reward = next((reward for reward in group.rewards if reward is not None), None)
         right = reward is not None and highest > 0 and abs(reward - highest) < 1e-6
         kinds["all right" if right else f"all at {number(reward)}"] += 1
     if len(kinds) == 1:
@@ -47,6 +55,12 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     dead = summary.states.get("zero_variance", 0)
     if not compared or dead / compared < MOST:
         return None
+    how = estimator(run.config)
+    if not how.centred:
+        return (
+            f"In {dead} of {compared} groups all completions got the same reward. With this estimator ({in_words(how.kind)}) they "
+            "are trained on all the same, but they do not say which of their completions is better."
+        )
     opening = (
         f"{dead} of {compared} groups are dead: all their completions got the same reward, so every advantage is 0 and they "
         "teach nothing. "

@@ -1,5 +1,6 @@
 """How a group's rewards became its advantages, number by number, from what was stored."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -7,6 +8,8 @@ from backend.contract.base import Json
 from backend.contract.records import CompletionRecord, Group, RewardScore
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get
+
+KL_PENALTY = "kl_penalty"  # the component that a KL penalty in the reward adds: minus the tokens' KL, weighted by β
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,23 @@ class Estimator:
 
     @property
     def divides(self) -> bool:
-        """Whether the deviation is divided by the group's standard deviation."""
-        return self.kind == "group_zscore"
+        """Whether the deviation is divided by a standard deviation, of the group or of the batch."""
+        return self.kind in ("group_zscore", "batch_std")
+
+    @property
+    def centred(self) -> bool:
+        """Whether completions are only compared with each other: equal rewards then give advantages of exactly 0."""
+        return self.kind not in ("softmax", "batch_baseline", "none", "gae")
+
+    @property
+    def std_of(self) -> str:
+        """Which standard deviation a group's `reward_std` is."""
+        return "batch" if self.kind == "batch_std" else self.std if self.kind == "group_zscore" else "population"
+
+    @property
+    def mean_of(self) -> str:
+        """Which mean a group's `reward_mean` is."""
+        return "batch" if self.kind == "batch_baseline" else "group"
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,11 @@ def spell_term(term: Term) -> str:
 
 
 def spell_total(completion: CompletionRecord, config: Mapping[str, Json]) -> str:
-    """1 × 0.9 + 1 × 0.1 = 1."""
-    parts = [spell_term(term) for term in terms(completion, config)]
+    """1 × 0.9 + 1 × 0.1 = 1; a KL penalty in the reward is named, since no reward function gave it."""
+    parts = [
+        f"{spell_term(term)} (KL penalty)" if term.score.name == KL_PENALTY else spell_term(term)
+        for term in terms(completion, config)
+    ]
     return f"{' + '.join(parts)} = {exact(completion.reward)}" if parts else exact(completion.reward)
 
 
@@ -82,24 +103,97 @@ def spell_advantage(completion: CompletionRecord, group: Group, how: Estimator) 
         return "not scored: it moves neither the mean nor the policy"
     if completion.advantage is None:
         return "not trained on"
-    if group.reward_mean is None:
-        return f"{exact(completion.advantage, sign=True)}"
-    if group.state == "zero_variance":
-        return f"{exact(completion.reward)} − {exact(group.reward_mean)} = 0: all rewards are equal"
-    deviation = f"{exact(completion.reward)} − {exact(group.reward_mean)}"
-    if not how.divides:
-        return f"{deviation} = {exact(completion.advantage, sign=True)}"
-    return f"({deviation}) / ({exact(group.reward_std)} + {how.eps:g}) = {exact(completion.advantage, sign=True)}"
+    advantage = exact(completion.advantage, sign=True)
+    if how.centred and group.state == "unscored":
+        return f"{advantage}: fewer than two completions were scored"
+    if how.centred and group.state == "zero_variance":
+        return _spell_equal(completion.reward, group.reward_mean, how)
+    spelled = _spell(completion.reward, group, how)
+    return f"{spelled} = {advantage}" if spelled else f"{advantage}: {_why(completion.advantage, how)}"
+
+
+_DEVIATIONS = ("group_zscore", "group_center", "batch_std", "leave_one_out", "batch_baseline")
+
+
+def _spell(reward: float, group: Group, how: Estimator) -> str | None:
+    """The left-hand side; None where more went into it than the group's rewards, mean and std."""
+    if how.kind == "none":
+        return exact(reward)
+    if how.kind == "softmax":
+        shift, total = _softmax_terms(group)
+        return f"e^{_relative(exact(reward), shift)} / {exact(total)}"
+    if group.reward_mean is None or how.kind not in _DEVIATIONS:
+        return None
+    deviation = f"{exact(reward)} − {exact(group.reward_mean)}"
+    if how.divides:
+        return f"({deviation}) / ({exact(group.reward_std)} + {how.eps:g})"
+    return f"({deviation}) × {group.scored} / {group.scored - 1}" if how.kind == "leave_one_out" else deviation
+
+
+def _why(advantage: float, how: Estimator) -> str:
+    if how.kind == "normalize_then_sum":
+        return "each reward normalised in its group, weighted, added, and that normalised over the batch"
+    if how.kind == "best_worst":
+        return "the best of the group" if advantage > 0 else "the worst of the group" if advantage < 0 else "neither"
+    return "the mean of its tokens' advantages" if how.kind == "gae" else f"by {how.kind}"
+
+
+def _spell_equal(reward: float, mean: float | None, how: Estimator) -> str:
+    if how.kind == "normalize_then_sum":
+        return "0: no reward function tells two completions apart"
+    if how.kind == "best_worst":
+        return "0: all rewards are equal"
+    return f"{exact(reward)} − {exact(mean)} = 0: all rewards are equal"
 
 
 def formula(group: Group, how: Estimator) -> str:
     """The estimator with this group's numbers in it."""
-    if group.reward_mean is None:
+    if group.reward_mean is None or (how.centred and group.state == "unscored"):
         return "no advantage: fewer than two completions were scored"
-    mean = exact(group.reward_mean)
-    if not how.divides:
-        return f"advantage = reward − {mean}"
-    return f"advantage = (reward − {mean}) / ({exact(group.reward_std)} + {how.eps:g})"
+    mean, eps = exact(group.reward_mean), f"{how.eps:g}"
+    match how.kind:
+        case "group_zscore":
+            return f"advantage = (reward − {mean}) / ({exact(group.reward_std)} + {eps})"
+        case "group_center":
+            return f"advantage = reward − {mean}"
+        case "batch_std":
+            return (
+                f"advantage = (reward − {mean}) / ({exact(group.reward_std)} + {eps}), the std being the whole batch's"
+            )
+        case "softmax":
+            highest, total = _softmax_terms(group)
+            return f"advantage = e^{_relative('reward', highest)} / {exact(total)}, the sum of these over the group"
+        case "leave_one_out":
+            n = group.scored
+            return f"advantage = (reward − {mean}) × {n} / {n - 1}, which is reward − mean of the other {n - 1}"
+        case "batch_baseline":
+            return f"advantage = reward − {mean}, the mean of the whole batch"
+        case "none":
+            return "advantage = reward"
+        case "normalize_then_sum":
+            return (
+                f"advantage = Σ weight × (reward − mean) / (std + {eps}), each reward function within the group; then the same "
+                "once more with that sum, over the whole batch"
+            )
+        case "best_worst":
+            return "advantage = +1 for the first of the best, −1 for the first of the worst, 0 for all others"
+        case "gae":
+            return (
+                "an advantage for each token, from the value head (GAE); the number of a completion is its tokens' mean"
+            )
+    return f"advantage by {how.kind}"
+
+
+def _softmax_terms(group: Group) -> tuple[float, float]:
+    """What is taken off every reward so that no exponential overflows (0 if none would), and the sum of e^rewards."""
+    rewards = [completion.reward for completion in group.completions if completion.reward is not None]
+    highest = max(rewards, default=0.0)
+    shift = highest if abs(highest) > 100 else 0.0
+    return shift, math.fsum(math.exp(reward - shift) for reward in rewards)
+
+
+def _relative(text: str, shift: float) -> str:
+    return f"({text} − {exact(shift)})" if shift else text
 
 
 def extremes(group: Group) -> dict[int, str]:

@@ -18,6 +18,7 @@ from dashboard.components.group_arithmetic import (
     spell_term,
     terms,
 )
+from dashboard.components.group_in_words import state_in_words
 from dashboard.components.model_text import show_text
 from dashboard.components.style import FIGURES, apply_style
 from dashboard.format import MISSING, number
@@ -54,7 +55,10 @@ def _draw_path(run: Run, group: Group) -> None:
         st.text(run.name)
         link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
         st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
-        st.markdown(GROUP[group.state].markdown, width="stretch")
+        equal = group.state == "zero_variance" and not estimator(run.config).centred
+        st.markdown(
+            ":gray[:material/drag_handle: equal rewards]" if equal else GROUP[group.state].markdown, width="stretch"
+        )
         for label, icon, shortcut, other in (
             ("Previous", ":material/chevron_left:", "left", place - 1),
             ("Next", ":material/chevron_right:", "right", place + 1),
@@ -105,14 +109,15 @@ def _draw_prompt(group: Group) -> None:
 def _draw_arithmetic(run: Run, group: Group) -> None:
     """From rewards to advantages, with every number in sight."""
     how = estimator(run.config)
-    st.markdown(_state_in_words(group))
+    st.markdown(state_in_words(group, how))
     numbers, strip = st.columns([2, 3], vertical_alignment="center")
     with numbers, st.container(key=FIGURES):
         cells = st.columns(3)
-        cells[0].metric("Mean", number(group.reward_mean))
-        cells[1].metric(f"Std ({how.std})" if how.divides else "Std", number(group.reward_std))
+        cells[0].metric(f"Mean ({how.mean_of})", number(group.reward_mean))
+        cells[1].metric(f"Std ({how.std_of})", number(group.reward_std))
         cells[2].metric("Scored", f"{group.scored} of {len(group.completions)}")
         st.code(formula(group, how), language=None, wrap_lines=True)
+        link("playground", "What if? Open it in the Playground", icon=":material/science:", group=group.id)
     with strip:
         show(
             strip_figure(group.completions, group.reward_mean, group.reward_std),
@@ -146,22 +151,6 @@ def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _state_in_words(group: Group) -> str:
-    if group.state == "zero_variance":
-        return (
-            f"**Dead:** all {group.scored} scored completions got {number(group.reward_mean)}, so nobody is better than the mean, "
-            "every advantage is 0 and the policy is not moved by this group."
-        )
-    if group.state == "unscored":
-        return (
-            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored, too few to compare. "
-            "The policy is not moved by this group; the errors stand at the completions."
-        )
-    if group.state == "filtered":
-        return "**Filtered:** sampled, then replaced by another group because it carried no signal."
-    return "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged."
 
 
 def _draw_view() -> tuple[str, bool]:

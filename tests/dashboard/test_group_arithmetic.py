@@ -1,7 +1,22 @@
 """The arithmetic that the group page spells out."""
 
+import math
+
 import pytest
 
+from backend.contract.advantage import (
+    Advantage,
+    BatchBaseline,
+    BatchStd,
+    BestWorst,
+    Gae,
+    GroupCenter,
+    GroupZscore,
+    LeaveOneOut,
+    NoBaseline,
+    NormalizeThenSum,
+    Softmax,
+)
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import CompletionRecord, Group, RewardScore
@@ -14,6 +29,8 @@ from dashboard.components.group_arithmetic import (
     spell_total,
     terms,
 )
+from dashboard.components.group_in_words import state_in_words
+from dashboard.components.playground_estimate import Rewards, played
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 
@@ -108,6 +125,104 @@ def test_a_dead_group_says_that_all_rewards_are_equal() -> None:
     same = completion(0, 1.0, 0.0)
     dead = group(same, state="zero_variance", mean=1.0, std=0.0)
     assert spell_advantage(same, dead, estimator(CONFIG)) == "1 − 1 = 0: all rewards are equal"
+
+
+def config_of(chosen: Advantage) -> dict[str, Json]:
+    return {"algorithm": {"advantage": chosen.model_dump(mode="json")}}
+
+
+def computed(spelled: str) -> float:
+    """What the left-hand side comes to when a person computes it."""
+    python = spelled.partition(" = ")[0].replace("−", "-").replace("×", "*").replace("e^", "math.e**")
+    return float(eval(python, {"math": math}))  # noqa: S307 — the page's own arithmetic
+
+
+BATCH = [[0.2, 0.9, 0.4, math.nan], [1.0, 1.0, 0.0, 0.7]]
+SPELLED = (
+    GroupZscore(std="sample", eps=1e-4),
+    *(GroupZscore(), GroupCenter(), BatchStd(), Softmax(), LeaveOneOut(), BatchBaseline(), NoBaseline()),
+)
+
+
+@pytest.mark.parametrize("chosen", SPELLED, ids=lambda chosen: f"{chosen.kind}-{getattr(chosen, 'std', '')}")
+def test_what_is_spelled_comes_to_the_advantage_that_was_stored(chosen: Advantage) -> None:
+    whole = played(chosen, Rewards([[0.3, 1.0, math.nan, 0.1]], [1.0], BATCH))
+    for one in whole.completions:
+        spelled = spell_advantage(one, whole, estimator(config_of(chosen)))
+        if one.reward is None:
+            assert "not scored" in spelled
+        else:
+            assert computed(spelled) == pytest.approx(one.advantage, rel=1e-4)
+            assert spelled.endswith(f" = {exact(one.advantage, sign=True)}")
+
+
+def test_huge_rewards_do_not_overflow_the_softmax() -> None:
+    whole = played(Softmax(), Rewards([[1000.0, 999.0]], [1.0]))
+    how = estimator(config_of(Softmax()))
+    assert spell_advantage(whole.completions[0], whole, how) == "e^(1000 − 1000) / 1.36788 = +0.731059"
+    assert formula(whole, how).startswith("advantage = e^(reward − 1000) / 1.36788")
+
+
+def test_what_takes_more_than_a_groups_rewards_is_said_in_words() -> None:
+    for chosen, words in ((NormalizeThenSum(), "normalised over the batch"), (Gae(), "tokens' advantages")):
+        one = completion(0, 1.0, 0.7)
+        assert spell_advantage(one, group(one), estimator(config_of(chosen))).startswith("+0.7: ")
+        assert words in spell_advantage(one, group(one), estimator(config_of(chosen)))
+    pair = played(BestWorst(), Rewards([[1.0, 0.0, 0.5]], [1.0]))
+    assert [spell_advantage(one, pair, estimator(config_of(BestWorst()))) for one in pair.completions] == [
+        "+1: the best of the group",
+        "−1: the worst of the group",
+        "0: neither",
+    ]
+
+
+EQUAL = Rewards([[1.0, 1.0]], [1.0], [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize("chosen", [GroupZscore(), GroupCenter(), BatchStd(), LeaveOneOut(), BestWorst()])
+def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage) -> None:
+    whole, how = played(chosen, EQUAL), estimator(config_of(chosen))
+    assert "all rewards are equal" in spell_advantage(whole.completions[0], whole, how)
+    assert state_in_words(whole, how).startswith("**Dead:**")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "advantage", "words"),
+    [
+        (Softmax(), "e^1 / 5.43656 = +0.5", "each weighs the same"),
+        (NoBaseline(), "1 = +1", "the reward itself"),
+        (BatchBaseline(), "1 − 0.5 = +0.5", "whose mean was 0.5"),
+    ],
+)
+def test_equal_rewards_are_trained_on_where_they_are_not_compared(
+    chosen: Advantage, advantage: str, words: str
+) -> None:
+    whole, how = played(chosen, EQUAL), estimator(config_of(chosen))
+    assert spell_advantage(whole.completions[0], whole, how) == advantage
+    assert "Dead" not in state_in_words(whole, how)
+    assert words in state_in_words(whole, how)
+
+
+def test_a_filtered_group_says_that_it_was_replaced() -> None:
+    replaced = group(completion(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
+    assert "replaced by a group of another prompt" in state_in_words(replaced, estimator(CONFIG))
+    assert spell_advantage(replaced.completions[0], replaced, estimator(CONFIG)) == "not trained on"
+
+
+def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:
+    one = completion(0, 1.0, 0.0)
+    lonely = group(one, completion(1, None, 0.0), state="unscored", mean=1.0, std=0.0).model_copy(update={"scored": 1})
+    assert "fewer than two" in spell_advantage(one, lonely, estimator(CONFIG))
+    assert "is not moved" in state_in_words(lonely, estimator(CONFIG))
+    assert "is trained on" in state_in_words(lonely, estimator(config_of(NoBaseline())))
+
+
+def test_a_kl_penalty_is_a_named_part_of_the_total() -> None:
+    penalised = completion(
+        0, 0.9, 1.0, RewardScore(name="exact", raw=1, weight=1), RewardScore(name="kl_penalty", raw=-2.5, weight=0.04)
+    )
+    assert spell_total(penalised, CONFIG) == "1 × 1 + −2.5 × 0.04 (KL penalty) = 0.9"
+    assert sum(term.value or 0 for term in terms(penalised, CONFIG)) == pytest.approx(0.9)
 
 
 def test_a_group_that_could_not_be_compared_has_no_formula() -> None:

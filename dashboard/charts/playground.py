@@ -1,0 +1,211 @@
+"""The Playground's pictures: advantages as bars with their signed numbers, and functions with a point that moves.
+
+Whatever a control changes is in the data, so that nothing is rebuilt and nothing jumps.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.group import advantage_scale
+from dashboard.charts.palette import NEUTRAL, advantage_colour
+from dashboard.format import MISSING, signed
+
+MOST_LABELS = 16  # bars that still have room for their numbers
+_BAR_COLUMNS = ["place", "completion", "reward", "advantage", "above", "colour", "label"]
+
+
+def bars_figure(
+    rewards: Sequence[float | None], advantages: Sequence[float], noun: str, *, height: int = 210
+) -> Figure:
+    """A bar for each completion (or token): its advantage, signed and in the colours of advantages, over its reward."""
+    scale = advantage_scale(advantages)
+    roomy = len(rewards) <= MOST_LABELS
+    rows = []
+    for index, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):
+        below = MISSING if reward is None else f"{reward:.4g}".replace("-", "−")
+        label = "unscored" if reward is None else signed(advantage)
+        rows.append(
+            {
+                "place": f"{index + 1}|{below}" if roomy else f"{index + 1}|",
+                "completion": index + 1,
+                "reward": below,
+                "advantage": advantage,
+                "above": advantage >= 0,
+                "colour": advantage_colour(None if reward is None else advantage, scale),
+                "label": label if roomy else "",
+            }
+        )
+    return Figure(_bars_spec(noun, height), pd.DataFrame(rows, columns=_BAR_COLUMNS))
+
+
+@lru_cache(maxsize=8)
+def _bars_spec(noun: str, height: int) -> Spec:
+    labels = alt.Axis(
+        labelExpr="split(datum.label, '|')", labelAngle=0, labelOverlap=True, ticks=False, domain=False, labelPadding=6
+    )
+    x = alt.X("place:N", sort=None, title=f"{noun}, and its reward below", axis=labels)
+    reach = alt.Scale(zero=True, nice=False, padding=22)
+    y = alt.Y("advantage:Q", title="advantage", scale=reach, axis=alt.Axis(tickCount=5, format="~g", minExtent=34))
+    base = canvas().encode(x=x, y=y)
+    tooltip = [
+        alt.Tooltip("completion:Q", title=noun),
+        alt.Tooltip("reward:N", title="reward"),
+        alt.Tooltip("advantage:Q", title="advantage", format="+.6~g"),
+    ]
+    bars = base.mark_bar(cornerRadius=2, width=alt.RelativeBandSize(band=0.62)).encode(
+        color=alt.Color("colour:N", scale=None), tooltip=tooltip
+    )
+    zero = canvas().transform_aggregate(rows="count()").mark_rule(color=NEUTRAL).encode(y=alt.datum(0))
+    numbers = [
+        base.transform_filter(f"datum.above == {above}")
+        .mark_text(dy=offset, fontSize=12, fontWeight=600)
+        .encode(text="label:N", color=alt.Color("colour:N", scale=None))
+        for above, offset in (("true", -9), ("false", 10))
+    ]
+    return specification(alt.layer(bars, zero, *numbers).properties(height=height))
+
+
+class Curve(NamedTuple):
+    """A function with its value at the point. The strong one of several is drawn thicker."""
+
+    label: str
+    colour: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    at: float
+    strong: bool = True
+    dashed: bool = False
+
+
+_CURVE_COLUMNS = ["kind", "label", "colour", "x", "y", "x2", "strong", "dashed", "text", "where"]
+
+
+def curves_figure(
+    curves: Sequence[Curve],
+    at: float,
+    *,
+    x_title: str,
+    y_title: str,
+    equal: float,
+    band: tuple[float, float] | None = None,
+) -> Figure:
+    """Functions over one x with the point `at` marked on each; `equal` is where both policies agree, `band` the free range."""
+    frames = [
+        pd.DataFrame(
+            {
+                "kind": "line",
+                "label": c.label,
+                "colour": c.colour,
+                "x": c.x,
+                "y": c.y,
+                "strong": c.strong,
+                "dashed": c.dashed,
+            }
+        )
+        for c in curves
+    ]
+    low, high = float(curves[0].x[0]), float(curves[0].x[-1])
+    on_left = at > low + 0.6 * (high - low)
+    marks: list[dict[str, object]] = [{"kind": "at", "x": at}, {"kind": "equal", "x": equal}]
+    lines = np.concatenate([c.y for c in curves])
+    gap = 0.085 * float(lines.max() - lines.min())
+    strong = [c for c in curves if c.strong]
+    label_y = dict(zip((c.label for c in strong), _apart([c.at for c in strong], gap), strict=True))
+    ends_y = _apart([float(c.y[-1]) for c in curves], gap)
+    for c, end_y in zip(curves, ends_y, strict=True):
+        shown = {"label": c.label, "colour": c.colour, "strong": c.strong}
+        marks.append({"kind": "point", "x": at, "y": c.at, **shown})
+        if c.strong:
+            where = _free_corner(c, at, on_left)
+            marks.append(
+                {"kind": "number", "x": at, "y": label_y[c.label], "text": signed(c.at), "where": where, **shown}
+            )
+        marks.append({"kind": "end", "x": c.x[-1], "y": end_y, **shown})
+    if band is not None:
+        marks.append({"kind": "band", "x": max(band[0], 0.0), "x2": min(band[1], high)})
+    data = pd.concat([*frames, pd.DataFrame(marks)], ignore_index=True).reindex(columns=_CURVE_COLUMNS)
+    return Figure(_curves_spec(x_title, y_title), data)
+
+
+def _free_corner(curve: Curve, at: float, on_left: bool) -> str:
+    """Where beside the point its number does not lie on the curve."""
+    place = int(np.clip(np.searchsorted(curve.x, at), 1, len(curve.x) - 1))
+    rises = curve.y[place] > curve.y[place - 1]
+    falls = curve.y[place] < curve.y[place - 1]
+    below = falls if on_left else rises
+    return f"{'left' if on_left else 'right'} {'below' if below else 'above'}"
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """The values moved apart where they lie closer than the gap, so that what is written at them can be read."""
+    moved = list(values)
+    order = sorted(range(len(values)), key=values.__getitem__)
+    for below, above in pairwise(order):
+        lacking = gap - (moved[above] - moved[below])
+        if lacking > 0:
+            moved[below] -= lacking / 2
+            moved[above] += lacking / 2
+    return moved
+
+
+@lru_cache(maxsize=8)
+def _curves_spec(x_title: str, y_title: str) -> Spec:
+    def of(kind: str) -> alt.Chart:
+        return canvas().transform_filter(f"datum.kind == '{kind}'")
+
+    x = alt.X(
+        "x:Q",
+        title=x_title,
+        scale=alt.Scale(zero=True, nice=False),
+        axis=alt.Axis(grid=False, tickCount=6, format="~g"),
+    )
+    y = alt.Y(
+        "y:Q",
+        title=y_title,
+        scale=alt.Scale(zero=True, nice=True, padding=10),
+        axis=alt.Axis(tickCount=5, format="~g", minExtent=34),
+    )
+    colour = alt.Color("colour:N", scale=None)
+    tooltip = [
+        alt.Tooltip("label:N", title="line"),
+        alt.Tooltip("x:Q", title=x_title, format=".4~g"),
+        alt.Tooltip("y:Q", title=y_title, format="+.4~g"),
+    ]
+
+    def number(where: str) -> alt.Chart:
+        chart: alt.Chart = of("number").transform_filter(f"datum.where == '{where}'")
+        return chart.encode(x=x, y=y, text="text:N", color=colour)
+
+    lines = of("line").encode(x=x, y=y, color=colour, detail="label:N", tooltip=tooltip)
+    layers = [
+        of("band").mark_rect(color=NEUTRAL, opacity=0.14).encode(x=x, x2="x2:Q"),
+        canvas().transform_aggregate(rows="count()").mark_rule(color=NEUTRAL, opacity=0.6).encode(y=alt.datum(0)),
+        of("equal").mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x=x),
+        of("at").mark_rule(color=NEUTRAL, strokeWidth=1.5).encode(x=x),
+        *(
+            lines.transform_filter(f"datum.strong == {strong} && datum.dashed == {dashed}").mark_line(
+                strokeWidth=width, strokeDash=dash, opacity=opacity
+            )
+            for strong, width, opacity in (("true", 2.6, 1.0), ("false", 1.4, 0.75))
+            for dashed, dash in (("false", [1, 0]), ("true", [5, 4]))
+        ),
+        of("point")
+        .mark_circle(size=130, opacity=1, stroke="white", strokeWidth=1.5)
+        .encode(x=x, y=y, color=colour, tooltip=tooltip),
+        number("left above").mark_text(align="right", dx=-9, dy=-10, fontSize=12, fontWeight=600),
+        number("left below").mark_text(align="right", dx=-9, dy=12, fontSize=12, fontWeight=600),
+        number("right above").mark_text(align="left", dx=9, dy=-10, fontSize=12, fontWeight=600),
+        number("right below").mark_text(align="left", dx=9, dy=12, fontSize=12, fontWeight=600),
+        of("end").mark_text(align="left", dx=5, fontSize=12).encode(x=x, y=y, text="label:N", color=colour),
+    ]
+    return specification(
+        alt.layer(*layers).properties(height=230, padding={"left": 0, "right": 8, "top": 4, "bottom": 0})
+    )

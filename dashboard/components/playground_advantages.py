@@ -1,0 +1,163 @@
+"""The Playground's first part: type rewards, choose an estimator, see what each completion is worth."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from backend.contract.advantage import Advantage, BatchStd, GroupZscore, NormalizeThenSum
+from backend.contract.records import CompletionRecord, Group
+from dashboard.charts.playground import bars_figure
+from dashboard.components.chart import show
+from dashboard.components.group_arithmetic import Estimator, estimator, extremes, formula, spell_advantage
+from dashboard.components.playground_address import chosen, last_good, put, typed
+from dashboard.components.playground_documents import draw_documents
+from dashboard.components.playground_estimate import OVER_BATCH, Rewards, played, rewards_of
+from dashboard.components.playground_opening import ADVANTAGE, ESTIMATORS, Opening
+from dashboard.components.playground_reading import read_rewards, read_rows, read_settings
+from dashboard.components.playground_words import ESTIMATORS as IN_WORDS
+from dashboard.components.playground_words import group_in_a_line, reading
+from dashboard.components.style import FIGURES
+from dashboard.form.widgets import in_words
+from dashboard.form.written import show_number
+from dashboard.format import number, plain, signed
+
+STD = "population divides by G (the blog, the notebook's code), sample by G − 1 (the notebook's table, TRL)."
+FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
+EXAMPLES = {
+    "4 of 8 right": "1, 1, 1, 1, 0, 0, 0, 0",
+    "1 of 8": "1, 0, 0, 0, 0, 0, 0, 0",
+    "all right": "1, 1, 1, 1, 1, 1, 1, 1",
+    "graded": "1, 0.9, 0.6, 0.5, 0.4, 0.1, 0, -",
+}
+
+
+def draw_advantages(opening: Opening) -> Group:
+    """The part with its controls; returns the group with its advantages."""
+    st.markdown("##### 1 · From rewards to advantages", width="content")
+    controls, picture, documents = st.columns([1.05, 2, 1.35], gap="medium")
+    with controls:
+        group, advantage = _controls(opening)
+    how = estimator({"algorithm": {"advantage": advantage.model_dump(mode="json")}})
+    with picture:
+        _draw_picture(group, how)
+    with documents:
+        draw_documents([completion.reward for completion in group.completions], advantage)
+        st.caption(IN_WORDS[advantage.kind])
+        st.markdown(reading(group, how))
+        if opening.group is not None:
+            st.markdown(_against_the_run(group, opening.group))
+    return group
+
+
+def _controls(opening: Opening) -> tuple[Group, Advantage]:
+    text = typed(
+        "Rewards",
+        "rewards",
+        opening.rewards,
+        help="One number for each completion; nan or - is one that could not be scored.",
+    )
+    status = st.container(key="play-status").empty()
+    _draw_examples(opening)
+    kind = chosen(
+        "Estimator",
+        "estimator",
+        opening.advantage.kind,
+        ESTIMATORS,
+        words=in_words,
+        help="How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below.",
+    )
+    advantage, wrong_setting = _settings(kind, opening)
+    good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))
+    rewards, wrong_further = _further(kind, opening, good)
+    group = played(advantage, rewards)
+    if wrong is None:
+        status.caption(group_in_a_line(group))
+    else:
+        status.caption(f":red[{plain(wrong)}] Shown: the last that could be read.")
+    for message in (wrong_setting, wrong_further):
+        if message is not None:
+            st.markdown(f":red[{plain(message)}]")
+    return group, advantage
+
+
+def _draw_examples(opening: Opening) -> None:
+    with st.container(horizontal=True, gap="xxsmall", key="play-examples"):
+        for name, rewards in EXAMPLES.items():
+            change = None if rewards == opening.rewards else rewards
+            st.button(name, type="tertiary", on_click=put, kwargs={"rewards": change}, key=f"play-example-{name}")
+
+
+def _settings(kind: str, opening: Opening) -> tuple[Advantage, str | None]:
+    """The estimator with its own settings; where the run's is chosen, they start as the run had them."""
+    defaults = opening.advantage if kind == opening.advantage.kind else ADVANTAGE.validate_python({"kind": kind})
+    settings = {"kind": kind}
+    first, second = st.columns([3, 2])
+    if isinstance(defaults, GroupZscore):
+        with first:
+            settings["std"] = chosen("Std", "std", defaults.std, ("population", "sample"), words=str, help=STD)
+    if isinstance(defaults, GroupZscore | BatchStd | NormalizeThenSum):
+        with second if isinstance(defaults, GroupZscore) else first:
+            settings["eps"] = typed("ε", "eps", show_number(defaults.eps), help="Added to the std: never divides by 0.")
+    return last_good(f"advantage-{kind}", lambda: read_settings(ADVANTAGE, settings), lambda: defaults)
+
+
+def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards, str | None]:
+    """What the estimator looks at beside the group's rewards: other groups, or further reward functions."""
+    alone = Rewards([rewards], [1.0])
+    if kind in OVER_BATCH:
+        text = typed(
+            "Other groups of the batch", "batch", opening.batch, help="Rewards, with a semicolon between two groups."
+        )
+        rows, wrong = last_good("batch", lambda: read_rows(text), list[list[float]])
+        return replace(alone, batch=rows), wrong
+    if kind == "normalize_then_sum":
+        of_functions, of_weights = st.columns([3, 2])
+        with of_functions:
+            more = typed("Further rewards", "further", opening.further, help=FURTHER)
+        with of_weights:
+            weights = typed("Weights", "weights", opening.weights, help="One for each reward function.")
+        return last_good(
+            "parts", lambda: rewards_of([rewards, *read_rows(more)], read_rewards(weights), ()), lambda: alone
+        )
+    return alone, None
+
+
+def _draw_picture(group: Group, how: Estimator) -> None:
+    with st.container(key=FIGURES):
+        cells = st.columns(4)
+        cells[0].metric(f"Mean ({how.mean_of})", number(group.reward_mean))
+        cells[1].metric(f"Std ({how.std_of})", number(group.reward_std))
+        advantages = [completion.advantage or 0.0 for completion in group.completions]
+        cells[2].metric("Highest advantage", signed(max(advantages)))
+        cells[3].metric("Lowest advantage", signed(min(advantages)))
+    rewards = [completion.reward for completion in group.completions]
+    show(bars_figure(rewards, advantages, "completion"), key="play-bars", about="The advantage of each completion")
+    st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=96)
+
+
+def _lines(group: Group, how: Estimator) -> list[str]:
+    """The formula, and the best and the worst completion's numbers in it; the first one's where all are alike."""
+    shown: dict[str, CompletionRecord] = {
+        mark: group.completions[index] for index, mark in sorted(extremes(group).items(), key=lambda item: item[1])
+    }
+    if how.kind == "normalize_then_sum":
+        return [formula(group, how)]
+    return [
+        formula(group, how),
+        *(
+            f"{mark:<6} {spell_advantage(one, group, how)}"
+            for mark, one in (shown or {"each": group.completions[0]}).items()
+        ),
+    ]
+
+
+def _against_the_run(group: Group, logged: Group) -> str:
+    """Whether these are the advantages that the run trained with."""
+    stored = [completion.advantage for completion in logged.completions]
+    if any(advantage is None for advantage in stored):
+        return ":gray[The run did not train on this group.]"
+    now = [completion.advantage for completion in group.completions]
+    if now == stored:
+        return "**Exactly the advantages that the run trained with.**"
+    known = [advantage for advantage in stored if advantage is not None]
+    return f"What if: the run itself trained with {signed(min(known))} … {signed(max(known))}."

@@ -1,0 +1,49 @@
+"""Brings a logged group into the Playground: a run, a step, a group."""
+
+import streamlit as st
+
+from backend.contract.records import GroupSummary, Run
+from dashboard.components.model_text import one_line
+from dashboard.format import number
+from dashboard.session import client, guard
+
+_MOST = 200
+
+
+@st.dialog("Load a real group")
+def choose_group() -> None:
+    """The newest runs first; opening a group replaces what the page shows."""
+    with guard():
+        runs = {run.id: run for run in client().runs(limit=_MOST).items}
+    run_id = st.selectbox("Run", list(runs), format_func=lambda each: _run_in_a_line(runs[each]), key="load-run")
+    if run_id is None:
+        st.caption("There is no run yet.")
+        return
+    with guard():
+        steps = [summary.step for summary in client().steps(run_id)]
+    step = st.selectbox("Step", steps[::-1], key=f"load-step-{run_id}") if steps else None
+    if step is None:
+        st.caption("This run has recorded no groups yet.")
+        return
+    with guard():
+        groups = {
+            group.id: group for group in client().groups(run_id, step=step, sort="-reward_std", limit=_MOST).items
+        }
+    group_id = st.selectbox(
+        "Group, widest spread first",
+        list(groups),
+        format_func=lambda each: _in_a_line(groups[each]),
+        key=f"load-group-{run_id}-{step}",
+    )
+    if st.button("Open", type="primary", icon=":material/science:", disabled=group_id is None):
+        st.query_params.from_dict({"group": str(group_id)})
+        st.rerun()
+
+
+def _run_in_a_line(run: Run) -> str:
+    return f"{one_line(run.name)} #{run.id}"
+
+
+def _in_a_line(group: GroupSummary) -> str:
+    rewards = f"mean {number(group.reward_mean)}, std {number(group.reward_std)}"
+    return f"{group.index + 1} · {one_line(group.prompt or group.prompt_text)[:60]} · {rewards}"

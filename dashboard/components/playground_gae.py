@@ -1,0 +1,99 @@
+"""The Playground's last part: PPO's advantages, one for each token, from rewards and values."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import streamlit as st
+
+from dashboard.charts.playground import bars_figure
+from dashboard.components.chart import show
+from dashboard.components.group_arithmetic import exact
+from dashboard.components.playground_address import last_good, stepped, typed
+from dashboard.components.playground_reading import read_rewards
+from dashboard.format import plain
+from worker.algorithms.gae import gae
+
+REWARDS, VALUES = "0, 0, 0, 0, 1", "0.5, 0.9, 0.3, 0.4, 0.8"
+MOST = 32
+
+
+class Tokens(NamedTuple):
+    """One completion's tokens."""
+
+    rewards: list[float]
+    values: list[float]
+
+
+def draw_gae() -> None:
+    """The part with its controls, of the documents' PPO: nothing above changes it."""
+    st.markdown("##### 4 · PPO's other way: an advantage for each token (GAE)")
+    controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
+    with controls:
+        rewards = typed(
+            "Reward of each token", "token_rewards", REWARDS, help="A language model gets its reward at the last token."
+        )
+        values = typed(
+            "Value of each token",
+            "values",
+            VALUES,
+            help="What the value head expects to get from there on. It is 0 after the end.",
+        )
+        of_gamma, of_lam = st.columns(2)
+        with of_gamma:
+            gamma = stepped("γ", "gamma", 1.0, low=0.0, high=1.0, step=0.05, help="Discount of the next token's value.")
+        with of_lam:
+            lam = stepped(
+                "λ", "lam", 0.95, low=0.0, high=1.0, step=0.05, help="0 is the one-step TD error, 1 is Monte Carlo."
+            )
+        tokens, wrong = last_good("tokens", lambda: _read(rewards, values), lambda: _read(REWARDS, VALUES))
+        if wrong is not None:
+            st.markdown(f":red[{plain(wrong)}]")
+    delta, _ = _gae(tokens, gamma, 0.0)
+    advantages, returns = _gae(tokens, gamma, lam)
+    with picture:
+        show(
+            bars_figure(tokens.rewards, advantages, "token", height=190),
+            key="play-gae-bars",
+            about="The advantage of each token",
+        )
+        columns = {"reward": tokens.rewards, "value V": tokens.values, "δ": delta, "A": advantages, "return": returns}
+        head = "".join(f"<th>{place}</th>" for place in range(1, len(delta) + 1))
+        rows = "".join(
+            f"<tr><td>{name}</td>{''.join(f'<td>{exact(round(value, 9))}</td>' for value in each)}</tr>"
+            for name, each in columns.items()
+        )
+        st.html(f'<table class="play-tokens"><tr><th>token</th>{head}</tr>{rows}</table>')
+    with words:
+        st.markdown(
+            f"δₜ = rₜ + γ Vₜ₊₁ − Vₜ  \nAₜ = δₜ + γλ Aₜ₊₁, with γλ = {exact(gamma * lam)}  \nreturn = Aₜ + Vₜ, what the value head should have said"
+        )
+        st.markdown(_meaning(lam))
+        st.caption(
+            "From the blog. GRPO leaves the value head out: its group is the baseline, and every token of a completion gets the same advantage."
+        )
+
+
+def _meaning(lam: float) -> str:
+    if lam == 0:
+        return "**λ = 0 is TD:** each A is its δ alone. Little noise, but as wrong as the values are."
+    if lam == 1:
+        return "**λ = 1 is Monte Carlo:** each A is what really came, less the value. Right on average, but noisy."
+    return "Between λ 0 (TD: little noise, as wrong as the values) and λ 1 (Monte Carlo: right on average, noisy)."
+
+
+def _read(rewards: str, values: str) -> Tokens:
+    tokens = Tokens(read_rewards(rewards, most=MOST), read_rewards(values, most=MOST))
+    if len(tokens.rewards) != len(tokens.values):
+        raise ValueError(
+            f"{len(tokens.rewards)} rewards and {len(tokens.values)} values: each token needs one of both."
+        )
+    if any(math.isnan(number) for number in (*tokens.rewards, *tokens.values)):
+        raise ValueError("A token's reward and value are numbers; write 0 where there is none.")
+    return tokens
+
+
+def _gae(tokens: Tokens, gamma: float, lam: float) -> tuple[list[float], list[float]]:
+    rewards_R_T, values_R_T = np.array([tokens.rewards]), np.array([tokens.values])
+    advantages_R_T, returns_R_T = gae(rewards_R_T, values_R_T, np.ones_like(rewards_R_T), gamma=gamma, lam=lam)
+    return advantages_R_T[0].tolist(), returns_R_T[0].tolist()

@@ -1,0 +1,90 @@
+"""What the Playground opens with: the documents' example, or a logged group with the settings of its run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import streamlit as st
+from pydantic import TypeAdapter, ValidationError
+
+from backend.contract.advantage import Advantage, GroupZscore
+from backend.contract.algorithm import Kl
+from backend.contract.records import Group, RewardScore, Run
+from backend.contract.surrogate import Clip, Surrogate
+from dashboard.components.playground_reading import written
+from dashboard.form.paths import get
+from dashboard.session import client
+
+ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
+SURROGATE: TypeAdapter[Surrogate] = TypeAdapter(Surrogate)
+KL = TypeAdapter(Kl)
+# What works on rewards alone; gae needs values, and dpo pairs.
+ESTIMATORS = (
+    *("group_zscore", "group_center", "softmax", "leave_one_out", "batch_std", "batch_baseline", "none"),
+    *("normalize_then_sum", "best_worst"),
+)
+SURROGATES = ("clip", "cispo", "sapo", "vespo", "policy_gradient")
+T = TypeVar("T")
+MOST_GROUPS = 200  # of the step, which the estimators over the batch look at
+_SECOND = "1, 1, 1, 0, 1, 1, 0, 0"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The values of the controls where the address says nothing else. Rewards are written as a person would type them."""
+
+    prompt: str = "Calculate 2 + 2 x 6"
+    rewards: str = "1, 1, 1, 1, 0, 0, 0, 0"
+    further: str = _SECOND  # the values of further reward functions
+    weights: str = "0.9, 0.1"
+    batch: str = "1, 0, 0, 0, 0, 0, 0, 0"  # the other groups of the batch
+    advantage: Advantage = field(default_factory=GroupZscore)
+    surrogate: Surrogate = field(default_factory=Clip)
+    kl: Kl = field(default_factory=Kl)
+    group: Group | None = None
+    run: Run | None = None
+
+
+def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]]) -> Opening:
+    """A logged group as the controls hold it, with the settings that its run was stored with."""
+    names = [score.name for score in group.completions[0].rewards] if group.completions else []
+    raw = [[_raw(completion.rewards, place) for completion in group.completions] for place in range(len(names))]
+    weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
+    advantage = _stored(ADVANTAGE, run, "algorithm.advantage", GroupZscore())
+    surrogate = _stored(SURROGATE, run, "algorithm.surrogate", Clip())
+    summed = advantage.kind == "normalize_then_sum"
+    return Opening(
+        prompt=group.prompt or group.prompt_text,
+        rewards=written(raw[0] if summed and raw else [completion.reward for completion in group.completions]),
+        further="; ".join(written(row) for row in raw[1:]) if summed else _SECOND,
+        weights=written(weights) if summed else "0.9, 0.1",
+        batch="; ".join(written(rewards) for rewards in siblings),
+        advantage=advantage if advantage.kind in ESTIMATORS else GroupZscore(),
+        surrogate=surrogate if surrogate.kind in SURROGATES else Clip(),
+        kl=_stored(KL, run, "algorithm.kl", Kl()),
+        group=group,
+        run=run,
+    )
+
+
+def _raw(scores: Sequence[RewardScore], place: int) -> float | None:
+    return scores[place].raw if place < len(scores) else None
+
+
+def _stored(model: TypeAdapter[T], run: Run, path: str, otherwise: T) -> T:
+    """A stored part of the configuration; the default where this version does not know it."""
+    try:
+        return model.validate_python(get(dict(run.config), path))
+    except ValidationError:
+        return otherwise
+
+
+@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
+def load(group_id: int) -> Opening:
+    """The opening of a logged group. Raises what the client raises."""
+    group = client().group(group_id)
+    run = client().run(group.run_id)
+    groups = client().groups(run.id, step=group.step, sort="index", limit=MOST_GROUPS).items
+    return opening_of(
+        group, run, [other.rewards for other in groups if other.id != group.id and other.state != "filtered"]
+    )

@@ -1,0 +1,158 @@
+"""The Playground's second part: how far one update may go, as functions of the ratio with a point that a person moves."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from backend.contract.records import Group
+from backend.contract.surrogate import Cispo, Clip, Surrogate
+from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
+from dashboard.charts.playground import Curve, curves_figure
+from dashboard.components.chart import show
+from dashboard.components.playground_address import chosen, last_good, put, stepped, typed
+from dashboard.components.playground_curves import CONSTANT_WEIGHT, Traced, objective, pull
+from dashboard.components.playground_opening import SURROGATE, SURROGATES, Opening
+from dashboard.components.playground_reading import read_settings
+from dashboard.components.playground_words import CONSTANT_WEIGHT as ONLY_THE_PULL
+from dashboard.components.playground_words import SURROGATES as IN_WORDS
+from dashboard.components.playground_words import on_policy, pull_in_words, ratio_in_a_line
+from dashboard.form.widgets import in_words
+from dashboard.form.written import show_number
+from dashboard.format import plain, signed
+
+LABELS = {
+    "epsilon_low": "ε low",
+    "epsilon_high": "ε high",
+    "delta": "δ",
+    "cap": "cap",
+    "tau_positive": "τ, A > 0",
+    "tau_negative": "τ, else",
+    "k_positive": "k, A ≥ 0",
+    "lambda_positive": "λ, A ≥ 0",
+    "k_negative": "k, A < 0",
+    "lambda_negative": "λ, A < 0",
+}
+LOWEST, HIGHEST = 0.001, 1.0  # probabilities
+CASES = ((0.9, 0.5), (0.2, 0.5), (0.7, 0.5), (0.5, 0.5))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One token under the surrogate: its probability under the new and the old policy, and the best completion's A."""
+
+    surrogate: Surrogate
+    new: float
+    old: float
+    advantage: float
+
+
+def draw_surrogate(opening: Opening, group: Group) -> Point:
+    """The part with its controls; returns where the point stands."""
+    st.markdown("##### 2 · From advantages to an update: how far may a token move?")
+    controls, picture = st.columns([1.05, 3.35], gap="medium")
+    with controls:
+        surrogate, new, old = _controls(opening)
+    ends = _ends(group)
+    objectives = [(name, advantage, objective(surrogate, advantage, new, old)) for name, advantage in ends]
+    pulls = [(name, advantage, pull(surrogate, advantage, new, old)) for name, advantage in ends]
+    with picture:
+        left, right = st.columns(2, gap="medium")
+        with left:
+            st.markdown(ratio_in_a_line(surrogate, new, old))
+            _draw(objectives, surrogate, new / old, "objective", "What is maximised for the token, over its ratio")
+        with right:
+            st.markdown(pull_in_words(pulls))
+            _draw(pulls, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
+        words = [IN_WORDS[surrogate.kind], ONLY_THE_PULL if surrogate.kind in CONSTANT_WEIGHT else ""]
+        st.caption(on_policy(group) if new == old else " ".join(words))
+    return Point(surrogate, new, old, ends[0][1])
+
+
+def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
+    of_new, of_old = st.columns(2)
+    with of_new:
+        new = stepped(
+            "New probability",
+            "new",
+            0.9,
+            low=LOWEST,
+            high=HIGHEST,
+            step=0.05,
+            help="Of one token, under the policy that is being trained.",
+        )
+    with of_old:
+        old = stepped(
+            "Old probability",
+            "old",
+            0.5,
+            low=LOWEST,
+            high=HIGHEST,
+            step=0.05,
+            help="Of the same token, under the policy that sampled it.",
+        )
+    with st.container(horizontal=True, gap="xxsmall", key="play-cases"):
+        for case_new, case_old in CASES:
+            values = {"new": None if case_new == 0.9 else str(case_new), "old": None}
+            st.button(
+                f"{case_new:g} / {case_old:g}",
+                type="tertiary",
+                on_click=put,
+                kwargs=values,
+                key=f"play-case-{case_new}",
+            )
+    kind = chosen(
+        "Surrogate",
+        "surrogate",
+        opening.surrogate.kind,
+        SURROGATES,
+        words=in_words,
+        help="What is maximised for each token.",
+    )
+    defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
+    names = [name for name in type(defaults).model_fields if name != "kind"]
+    settings = {"kind": kind}
+    for start in range(0, len(names), 3 if kind == "clip" else 2):
+        width = 3 if kind == "clip" else 2
+        for column, name in zip(st.columns(width), names[start : start + width], strict=False):
+            about = plain(type(defaults).model_fields[name].description or "")
+            with column:
+                settings[name] = typed(
+                    LABELS[name], name, show_number(getattr(defaults, name)), help=about, placeholder="none"
+                )
+    surrogate, wrong = last_good(f"surrogate-{kind}", lambda: read_settings(SURROGATE, settings), lambda: defaults)
+    if wrong is not None:
+        st.markdown(f":red[{plain(wrong)}]")
+    return surrogate, new, old
+
+
+def _ends(group: Group) -> list[tuple[str, float]]:
+    """The best and the worst completion's advantage; one line where they do not differ."""
+    advantages = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None] or [
+        0.0
+    ]
+    highest, lowest = max(advantages), min(advantages)
+    return [("all", highest)] if highest == lowest else [("best", highest), ("worst", lowest)]
+
+
+def _draw(
+    traced: list[tuple[str, float, Traced]], surrogate: Surrogate, ratio: float, y_title: str, about: str
+) -> None:
+    curves = [
+        Curve(name, _colour(advantage), each.x, each.y, each.at, dashed=name == "worst")
+        for name, advantage, each in traced
+    ]
+    figure = curves_figure(curves, ratio, x_title="ratio new / old", y_title=y_title, equal=1.0, band=_band(surrogate))
+    show(figure, key=f"play-{y_title}", about=about)
+    named = ", ".join(f"{name} A {signed(advantage)}" for name, advantage, _ in traced)
+    st.caption(f"{about}. {named}.")
+
+
+def _colour(advantage: float) -> str:
+    return REINFORCED if advantage > 0 else DISCOURAGED if advantage < 0 else NEUTRAL
+
+
+def _band(surrogate: Surrogate) -> tuple[float, float] | None:
+    """Where nothing is clipped."""
+    if isinstance(surrogate, Clip):
+        return 1 - surrogate.epsilon_low, 1 + surrogate.epsilon_high
+    return (0.0, surrogate.cap) if isinstance(surrogate, Cispo) else None

@@ -1,0 +1,63 @@
+"""Playground: the algorithm in one's hands. Every number comes from the functions that train."""
+
+import streamlit as st
+
+from dashboard.components.model_text import one_line
+from dashboard.components.playground_advantages import draw_advantages
+from dashboard.components.playground_chooser import choose_group
+from dashboard.components.playground_gae import draw_gae
+from dashboard.components.playground_kl import draw_kl
+from dashboard.components.playground_opening import Opening, load
+from dashboard.components.playground_style import apply_style
+from dashboard.components.playground_surrogate import draw_surrogate
+from dashboard.components.style import apply_style as apply_figures
+from dashboard.session import guard, link
+
+MOST = 120  # letters of the prompt in the page's head; the group's page has all of it
+
+
+def main() -> None:
+    """From rewards to advantages, from advantages to the update, and what holds the update back."""
+    apply_figures()
+    apply_style()
+    opening = _open()
+    _draw_head(opening)
+    group = draw_advantages(opening)
+    point = draw_surrogate(opening, group)
+    draw_kl(opening, point)
+    draw_gae()
+
+
+def _open() -> Opening:
+    """The group that the address names, or the documents' example."""
+    asked = st.query_params.get("group", "")
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 19):
+        return Opening()
+    with guard():
+        return load(int(asked))
+
+
+def _draw_head(opening: Opening) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="play-head"):
+        st.subheader("Playground", width="content", anchor=False)
+        st.caption(_origin(opening), width="content")
+        st.text(_short(one_line(opening.prompt)), width="stretch")
+        if opening.group is not None and opening.run is not None:
+            link("group", "The group", icon=":material/open_in_new:", id=opening.group.id)
+        if st.query_params:
+            st.button("The documents' example", icon=":material/restart_alt:", on_click=st.query_params.clear)
+        if st.button("Load a real group", icon=":material/science:"):
+            choose_group()
+
+
+def _short(prompt: str) -> str:
+    return prompt if len(prompt) <= MOST else f"{prompt[:MOST]}…"
+
+
+def _origin(opening: Opening) -> str:
+    if opening.group is None:
+        return "The notebook's example"
+    return f"Run {opening.group.run_id}, step {opening.group.step}, group {opening.group.index + 1}"
+
+
+main()

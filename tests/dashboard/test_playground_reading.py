@@ -1,0 +1,156 @@
+"""What a person types into the Playground, and the trainer's own functions behind it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, NormalizeThenSum, Softmax
+from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
+from dashboard.components.playground_curves import kl_curve, objective, pull
+from dashboard.components.playground_documents import short, spread
+from dashboard.components.playground_estimate import Rewards, played, rewards_of, zscore_readings
+from dashboard.components.playground_opening import ADVANTAGE, SURROGATE
+from dashboard.components.playground_reading import read_rewards, read_rows, read_settings, written
+from dashboard.components.playground_words import group_in_a_line, ratio_in_a_line
+
+FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
+
+
+def advantages(chosen: GroupZscore | Softmax | BatchStd | BatchBaseline, *rows: list[float]) -> list[float | None]:
+    first, *others = rows
+    return [completion.advantage for completion in played(chosen, Rewards([first], [1.0], others)).completions]
+
+
+@pytest.mark.parametrize("text", ["1, 0, 0.5", "1 0 .5", " 1,0,  5e-1, "])
+def test_rewards_are_read_however_they_are_separated(text: str) -> None:
+    assert read_rewards(text) == [1, 0, 0.5]
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "-", "–", "−"])
+def test_a_dash_is_unscored_and_a_minus_sign_is_a_sign(word: str) -> None:
+    scored, unscored, negative = read_rewards(f"1, {word}, −2")
+    assert (scored, negative) == (1, -2)
+    assert math.isnan(unscored)
+    assert written([scored, unscored, negative]) == "1, -, -2"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1, x", "“x” is not a number"),
+        ("", "at least one"),
+        ("1, inf", "too large"),
+        ("0 " * 65, "65 numbers are too many"),
+    ],
+)
+def test_a_typo_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_rewards(text)
+
+
+def test_rows_stand_between_semicolons() -> None:
+    assert read_rows("1 0; 0 0 1;") == [[1, 0], [0, 0, 1]]
+    assert read_rows(" ") == []
+
+
+def test_settings_are_refused_in_the_words_of_the_contract() -> None:
+    assert read_settings(SURROGATE, {"kind": "clip", "epsilon_low": "0.1", "delta": ""}) == Clip(epsilon_low=0.1)
+    with pytest.raises(ValueError, match=r"delta \(1.1\) must be above 1 \+ epsilon_high"):
+        read_settings(SURROGATE, {"kind": "clip", "delta": "1.1"})
+    with pytest.raises(ValueError, match=r"^eps: "):
+        read_settings(ADVANTAGE, {"kind": "group_zscore", "eps": "x"})
+
+
+def test_the_documents_readings_come_out_in_their_digits() -> None:
+    readings = zscore_readings(FOUR_OF_EIGHT)
+    assert [short(readings[name].reward_std) for name in ("population", "sample")] == ["0.5", "0.53"]
+    assert [spread(readings[name]) for name in ("population", "sample", "softmax")] == [
+        "±1.0",
+        "±0.94",
+        "0.183 / 0.067",
+    ]
+
+
+def test_an_uneven_group_shows_both_ends() -> None:
+    assert spread(zscore_readings([1.0, 0, 0, 0])["population"]) == "+1.73 / −0.58"
+    assert spread(zscore_readings([1.0, 1])["population"]) == "0"
+    assert spread(zscore_readings([1.0, 1])["softmax"]) == "0.500"
+
+
+def test_the_other_groups_count_where_the_estimator_looks_at_the_batch() -> None:
+    assert advantages(BatchBaseline(), [1, 1], [0, 0]) == [0.5, 0.5]
+    assert advantages(BatchBaseline(), [1, 1], [0, 0, 0, 0]) == pytest.approx([2 / 3] * 2)
+    over_batch = np.std([1, 0, 5, 3, 1], ddof=1)
+    assert advantages(BatchStd(), [1, 0], [5, 3, 1]) == pytest.approx(
+        [0.5 / (over_batch + 1e-4), -0.5 / (over_batch + 1e-4)]
+    )
+
+
+def test_reward_functions_are_normalised_one_by_one() -> None:
+    group = played(NormalizeThenSum(), rewards_of([[1, 0, 0], [0, 0, 1]], [1.0, 1.0], ()))
+    first, second, third = (completion.advantage or 0.0 for completion in group.completions)
+    assert first == pytest.approx(third)
+    assert second < 0 < first
+    assert [completion.reward for completion in group.completions] == [1, 0, 1]
+
+
+def test_reward_functions_of_other_lengths_are_refused_with_the_numbers() -> None:
+    with pytest.raises(ValueError, match="they have 2, 3"):
+        rewards_of([[1, 0], [1, 0, 1]], [1, 1], ())
+    with pytest.raises(ValueError, match="2 reward functions need 2 weights, not 1"):
+        rewards_of([[1, 0], [1, 0]], [1], ())
+
+
+def test_an_unscored_completion_has_no_reward_and_no_advantage_but_zero() -> None:
+    group = played(GroupZscore(), Rewards([[1, math.nan, 0]], [1.0]))
+    assert [completion.reward for completion in group.completions] == [1, None, 0]
+    assert group.completions[1].advantage == 0
+    assert group.scored == 2
+    assert group_in_a_line(group) == "3 completions: 1 × 1, 1 × 0, 1 unscored"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "line"),
+    [
+        (0.9, 0.5, "1.8** → clipped to **1.2"),
+        (0.2, 0.5, "0.4** → clipped to **0.8"),
+        (0.7, 0.5, "1.4** → clipped to **1.2"),
+    ],
+)
+def test_the_notebooks_ratios_and_their_clips(new: float, old: float, line: str) -> None:
+    assert line in ratio_in_a_line(Clip(), new, old)
+
+
+def test_clipping_cuts_the_pull_on_one_side_for_each_sign() -> None:
+    for advantage, new, value, slope in (
+        (1, 0.9, 1.2, 0),
+        (-1, 0.9, -1.8, -1.8),
+        (1, 0.2, 0.4, 0.4),
+        (-1, 0.2, -0.8, 0),
+    ):
+        assert objective(Clip(), advantage, new, 0.5).at == pytest.approx(value)
+        assert pull(Clip(), advantage, new, 0.5).at == pytest.approx(slope, abs=1e-6)
+
+
+@pytest.mark.parametrize("surrogate", [Clip(), Cispo(), Sapo(), Vespo(), PolicyGradient()], ids=lambda one: one.kind)
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_on_policy_every_surrogate_pulls_with_the_advantage(surrogate: Surrogate, advantage: float) -> None:
+    assert pull(surrogate, advantage, 0.5, 0.5).at == pytest.approx(advantage, abs=1e-6)
+
+
+def test_cispo_pulls_no_harder_beyond_its_cap() -> None:
+    assert pull(Cispo(cap=1.5), 1.0, 0.9, 0.5).at == pytest.approx(1.5)
+    assert pull(Cispo(cap=5), 1.0, 0.9, 0.5).at == pytest.approx(1.8)
+
+
+def test_curves_end_where_a_probability_would_exceed_one() -> None:
+    assert objective(PolicyGradient(), 1.0, 0.9, 0.5).x[-1] == pytest.approx(2)
+    assert np.isfinite(pull(Vespo(), 1.0, 1.0, 0.5).y).all()
+
+
+def test_the_kl_estimators_at_the_notebooks_point() -> None:
+    x = math.log(1.8)
+    assert kl_curve("k1", 0.9, 0.5).at == pytest.approx(x)
+    assert kl_curve("k2", 0.9, 0.5).at == pytest.approx(x * x / 2)
+    assert kl_curve("k3", 0.9, 0.5).at == pytest.approx(math.exp(-x) + x - 1)
