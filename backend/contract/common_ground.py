@@ -8,6 +8,7 @@ from backend.contract.records import RecipeCard
 from backend.contract.training import Optimizer, Sampling
 
 POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, whose held-out success can be compared
+MEASURED_BY = frozenset({"steps", "seed", "eval_every", "eval_items", "eval_samples"})
 
 
 def comparable(recipes: Sequence[RecipeCard]) -> list[RecipeCard]:
@@ -29,11 +30,12 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
 
     What a recipe says of the optimizer and of the group size (where it departs from the defaults) goes with its algorithm if it
     was said for the base's model; the completions in a step stay the base's. So do its rewards for length, which shape the
-    algorithm's signal and judge no answer. A recipe of another kind of run stays as it is, but for steps and seed.
+    algorithm's signal and judge no answer. A recipe of another kind of run stays as it is, but for its length, seed and evaluation.
     """
     if recipe["kind"] != base["kind"]:
-        length = {name: _part(base, "budget")[name] for name in ("steps", "seed")}
-        return _warmed_up({**recipe, "budget": {**_part(recipe, "budget"), **length}})
+        own = _part(recipe, "budget")
+        shared = {name: value for name, value in _part(base, "budget").items() if name in own and name in MEASURED_BY}
+        return _warmed_up({**recipe, "budget": {**own, **shared}})
     placed = {**base, "recipe": recipe.get("recipe"), "algorithm": recipe["algorithm"]}
     placed["rewards"] = _with_length_rewards(_part(base, "rewards"), _part(recipe, "rewards"))
     if _part(recipe, "model").get("source") == _part(base, "model").get("source"):

@@ -84,10 +84,14 @@ def test_a_reward_for_length_is_part_of_the_recipe_and_a_judgement_of_answers_is
     assert [one["name"] for one in again["rewards"]["functions"]] == ["correctness", "format", "overlong"]
 
 
-def test_a_recipe_of_another_kind_stays_as_it_is_but_for_steps_and_seed() -> None:
-    other: dict[str, Any] = {"kind": "dpo", "pairs": "mine", "budget": {"steps": 7, "seed": 1, "eval_every": 2}}
+def test_a_recipe_of_another_kind_stays_as_it_is_but_for_length_seed_and_evaluation() -> None:
+    other: dict[str, Any] = {
+        "kind": "dpo",
+        "pairs": "mine",
+        "budget": {"steps": 7, "seed": 1, "eval_every": 2, "saves": 3},
+    }
     placed = on_common_ground(other, seeded(with_steps(50), 4))
-    assert placed == {"kind": "dpo", "pairs": "mine", "budget": {"steps": 50, "seed": 4, "eval_every": 2}}
+    assert placed == {"kind": "dpo", "pairs": "mine", "budget": {"steps": 50, "seed": 4, "eval_every": 25, "saves": 3}}
 
 
 def test_a_warm_up_is_cut_to_a_run_that_is_shorter() -> None:
