@@ -10,7 +10,7 @@ from backend.contract.protocol import Report
 from backend.contract.records import Progress
 from backend.contract.sample import SampleConfig
 from worker.algorithms.advantages import group_zscore
-from worker.group_records import sampled_reports
+from worker.group_records import finite, sampled_reports
 from worker.policy.policy import Policy
 from worker.rewards.numeric import number
 from worker.rewards.scoring import RewardScorer
@@ -49,7 +49,9 @@ def sample_groups(
         rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
     advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
     groups = sampled_reports(rollout, scores, rewards_P_G, advantages_P_G)
-    metrics = {} if scorer is None else {"reward": float(rewards_P_G.nanmean())} | scorer.take_metrics()
+    metrics: dict[str, float | None] = {}
+    if scorer is not None:
+        metrics = {"reward": finite(float(rewards_P_G.nanmean())), **scorer.take_metrics()}
     return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics)
 
 

@@ -1,16 +1,15 @@
 """The judge: what it is asked, how its reply is read, and what an endpoint that misbehaves in each way leads to."""
 
-import json
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_service import Act, Service, answer, says
 from pydantic import AnyHttpUrl
 
 from backend.contract.reward import Gate, Judge, Length, Rewards
@@ -23,67 +22,6 @@ from worker.tasks.items import Item
 
 ITEM = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})
 KEY = "sk-a-secret-of-the-operator"
-Act = Callable[["Service", BaseHTTPRequestHandler], None]
-
-
-class Service(ThreadingHTTPServer):
-    """A chat service that answers as `act` says; it keeps what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.act: Act = says('{"score": 5}')
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.times: list[float] = []
-        self.now, self.most = 0, 0  # requests under way
-        self.counting = threading.Lock()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Service
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        service = self.server
-        with service.counting:
-            service.bodies.append(body)
-            service.headers.append(dict(self.headers) | {"path": self.path})
-            service.times.append(time.monotonic())
-            service.now += 1
-            service.most = max(service.most, service.now)
-        try:
-            service.act(service, self)
-        finally:
-            with service.counting:
-                service.now -= 1
-
-    def do_GET(self) -> None:
-        raise AssertionError("a redirect was followed")
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def answer(handler: BaseHTTPRequestHandler, status: int, content: bytes, **headers: str) -> None:
-    handler.send_response(status)
-    for name, value in ({"Content-Length": str(len(content))} | headers).items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(content)
-
-
-def completion(text: object, finish_reason: str = "stop") -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
-    usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
-    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
-
-
-def says(text: object, finish_reason: str = "stop") -> Act:
-    return lambda _, handler: answer(handler, 200, completion(text, finish_reason))
 
 
 def answers(status: int, content: bytes = b"no", **headers: str) -> Act:
@@ -98,10 +36,8 @@ def at_first(first: Act, times: int = 1) -> Act:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setattr(judge_endpoint, "FIRST_WAIT", 0.01)
-    with Service() as one:
-        threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True).start()
+    with Service.serving() as one:
         yield one
-        one.shutdown()
 
 
 def settings(service: Service, **changes: Any) -> JudgeSettings:

@@ -1,0 +1,84 @@
+"""A judge and a reward model in real runs: what they need reaches the worker, and secrets reach nobody else."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from judge_service import Service, says
+from processes import Site, tiny_run
+
+pytestmark = pytest.mark.slow
+
+KEY = "sk-a-secret-of-the-operator"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service.serving() as one:
+        yield one
+
+
+@pytest.fixture
+def site(tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    (tmp_path / "spy.py").write_text(
+        "import os\ndef spy(completions, **_):\n    return [float('sk-a' in str(dict(os.environ)))]\n"
+    )
+    judge = {"url": f"{service.url}/v1", "model": "judge-1", "api_key_env": "JUDGE_KEY", "requests_per_minute": 1e6}
+    monkeypatch.setenv("GROUPSCOPE_JUDGES", json.dumps({"strict": judge}))
+    monkeypatch.setenv("GROUPSCOPE_REWARD_FUNCTIONS", "spy:spy")
+    monkeypatch.setenv("GROUPSCOPE_REWARD_PATH", str(tmp_path))
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    one = Site(tmp_path / "home")
+    yield one
+    one.close()
+
+
+def test_a_reward_model_and_a_judge_score_beside_correctness_that_is_only_measured(
+    site: Site, service: Service
+) -> None:
+    service.act = says('{"score": 10}')
+    site.backend()
+    site.worker()
+    trained = site.client.create_run(
+        {
+            "kind": "reward_model",
+            "pairs": {"kind": "sampled", "prompts": 8, "held_out_prompts": 4, "group_size": 4},
+            "budget": {"steps": 1, "pairs_per_step": 2, "eval_every": 0},
+        }
+    )
+    assert site.wait_for_end(trained.id).error is None
+    functions = [
+        {"name": "learned", "kind": "reward_model", "source": f"run:{trained.id}@1"},
+        {"name": "kind", "kind": "judge", "endpoint": "strict", "weight": 0.5},
+        {"name": "right", "kind": "correctness", "weight": 0.0},
+        {"name": "spy", "kind": "python", "function": "spy:spy", "weight": 1.0},
+    ]
+    run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": functions}))
+    ended = site.wait_for_end(run.id)
+    assert ended.error is None
+    completions = [one for group in site.client.groups(run.id).items for one in site.client.group(group.id).completions]
+    assert len(completions) == 8
+    for completion in completions:
+        learned, kind, right, spy = completion.rewards
+        assert learned.raw is not None
+        assert kind.raw == 1.0
+        assert right.raw in (0.0, 1.0)
+        assert spy.raw == 0.0  # the child sees no key
+        assert completion.reward == pytest.approx(learned.raw + 0.5)
+    assert all(headers["Authorization"] == f"Bearer {KEY}" for headers in service.headers)
+    assert KEY not in (site.home / "worker.main.log").read_text()
+
+
+def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_trains(site: Site, service: Service) -> None:
+    service.act = says(f"I will not rate that, {KEY}")
+    site.backend()
+    site.worker()
+    judged = [{"name": "kind", "kind": "judge", "endpoint": "strict"}]
+    run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": judged}))
+    plain = site.client.create_run(tiny_run(1, every=0))
+    ended = site.wait_for_end(run.id)
+    assert ended.error is not None
+    assert ended.error.code == "reward_errors"
+    assert "the judge 'strict' holds no number; it replied: I will not rate that, [key]" in ended.error.message
+    assert site.wait_for_end(plain.id).status == "finished"
