@@ -16,6 +16,9 @@ from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
 from worker.token_record import TokenRecord
 
+MAX_BYTES = 36 * 2**20
+"""Of a file; the contract's limit of 48 MiB holds for its base64 text."""
+
 _VALUES = (
     "old_logprob",
     "logprob",
@@ -28,6 +31,10 @@ _VALUES = (
     "value",
     "returns",
 )
+
+
+class TraceTooLarge(Exception):
+    """More than one report can carry."""
 
 
 def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[int]:
@@ -44,13 +51,17 @@ def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[in
 
 
 def trace_file(rows: list[int], policy: Policy, rollout: Rollout, tokens: TokenRecord) -> TraceFile | None:
-    """The file for these completions; None for no rows."""
+    """The file for these completions; None for no rows. Raises TraceTooLarge above MAX_BYTES."""
     if not rows:
         return None
     table = pa.table(_columns(rows, policy, rollout, tokens))
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
+    if len(data) > MAX_BYTES:
+        raise TraceTooLarge(
+            f"the token traces of {len(rows):,} completions are {len(data) / 2**20:.0f} MiB, above {MAX_BYTES / 2**20:.0f}"
+        )
     return TraceFile(
         sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode("ascii"), rows=len(rows)
     )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from backend.contract.grpo import GrpoConfig
+from backend.contract.protocol import TraceFile
 from backend.contract.records import GroupReport
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state, save_checkpoint
 from worker.credit import Credit, assign_credit
@@ -24,7 +25,7 @@ from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import sample
 from worker.step_metrics import step_metrics
 from worker.tasks.items import Items, draw, held_out
-from worker.traces import trace_file, traced_rows
+from worker.traces import TraceTooLarge, trace_file, traced_rows
 
 
 class Trainer:
@@ -176,18 +177,22 @@ class Trainer:
     ) -> None:
         began = time.monotonic()
         self._clock.add("report", self._last_report_seconds)
-        rollout = scored.rollout
         metrics = step_metrics(scored, filtered, batch.tokens, credit, update)
-        metrics |= self._clock.metrics(rollout.token_count + (filtered.rollout.token_count if filtered else 0))
+        metrics |= self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         metrics["num_tokens"] = float(self._state.num_tokens)
-        rows = traced_rows(self._config.telemetry, step, credit.rewards_P_G)
-        self._reporter.step(
-            step,
-            metrics,
-            self._groups(scored, filtered, batch, credit),
-            trace_file(rows, self._policy, rollout, batch.tokens),
-        )
+        groups = self._groups(scored, filtered, batch, credit)
+        self._reporter.step(step, metrics, groups, self._trace(step, batch, credit))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way
+
+    def _trace(self, step: int, batch: Batch, credit: Credit) -> TraceFile | None:
+        rows = traced_rows(self._config.telemetry, step, credit.rewards_P_G)
+        try:
+            return trace_file(rows, self._policy, batch.rollout, batch.tokens)
+        except TraceTooLarge as error:
+            self._reporter.log(
+                "warning", f"step {step}: {error}, and are not kept; choose extremes, or smaller batches"
+            )
+            return None
 
     def _groups(self, scored: Scored, filtered: Scored | None, batch: Batch, credit: Credit) -> list[GroupReport]:
         beta = self._config.algorithm.kl.beta

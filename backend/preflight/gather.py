@@ -158,4 +158,8 @@ def _shape(config: Any) -> tuple[object, ...]:
         sampling["max_new_tokens"],
         algorithm["updates_per_batch"],
         algorithm["kl"]["beta"] > 0,
+        algorithm["kl"].get("placement", "loss"),
+        algorithm["advantage"]["kind"] == "gae",
+        algorithm["surrogate"]["kind"] == "dpo",
+        algorithm.get("dead_groups", "keep"),
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
 from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
+from backend.contract.advantage import GROUP_RELATIVE
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
@@ -18,6 +19,7 @@ TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
 FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
+CENTRED = frozenset({"group_zscore", "group_center", "batch_std", "leave_one_out"})  # a group's add up to 0
 Hints = Iterator[Message]
 
 
@@ -69,6 +71,8 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
 def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
     """Draws from fewer tokens than the log-probabilities are of."""
     sampling = config.sampling
+    if config.algorithm.logprobs == "renormalized":
+        return
     reason = "the log-probs, and so the ratio and the KL, are of all tokens: they are biased against what was drawn"
     if sampling.top_k:
         yield _warning("sampling.top_k", f"with top-k {sampling.top_k} {reason}; 0 turns it off", 0)
@@ -81,6 +85,8 @@ def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
 
 def group_size(config: GrpoConfig, facts: Facts) -> Hints:
     """Groups so small, or a task so easy or hard, that most groups say nothing."""
+    if config.algorithm.advantage.kind not in GROUP_RELATIVE:
+        return
     size, rate = config.sampling.group_size, facts.success.rate if facts.success else 0.5
     share = dead_share(rate, size)
     if size <= SMALL_GROUP:
@@ -95,8 +101,25 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     """Why the loss reads 0: the most asked question."""
     algorithm = config.algorithm
     if algorithm.updates_per_batch == 1 and algorithm.surrogate.kind == "clip":
-        text = "with one update per batch the ratio is exactly 1, nothing is ever clipped and the loss reads about 0: expected; watch reward and gradient norm"
+        reads = "the loss reads about 0: expected" if algorithm.advantage.kind in CENTRED else "the loss says little"
+        text = f"with one update per batch the ratio is exactly 1, nothing is ever clipped and {reads}; watch reward and gradient norm"
         yield Message(level="info", field="algorithm.updates_per_batch", text=text)
+
+
+def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Later updates on a batch that nothing corrects or holds back."""
+    algorithm = config.algorithm
+    if algorithm.updates_per_batch > 1 and algorithm.surrogate.kind == "policy_gradient":
+        text = f"policy_gradient has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first follow a policy that is no longer there; 1 is sound, and clip allows more"
+        yield _warning("algorithm.updates_per_batch", text, 1)
+
+
+def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
+    """A cap below 1 is a constant factor."""
+    surrogate = config.algorithm.surrogate
+    if surrogate.kind == "cispo" and surrogate.cap < 1:
+        text = f"a cap of {surrogate.cap:g} is below the ratio of nearly every token, so that all get the same weight; 5 caps the rare large ones"
+        yield _warning("algorithm.surrogate.cap", text, 5.0)
 
 
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -148,6 +171,8 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     checkpoints,
     no_penalty,
     loss_on_policy,
+    off_policy,
+    small_cap,
     workers,
     offers,
 )

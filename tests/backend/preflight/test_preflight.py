@@ -141,6 +141,20 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
         ({"budget": {"checkpoint_every": 0}}, Facts(), "budget.checkpoint_every", "warning", 20),
         ({"algorithm": {"kl": {"beta": 0}}}, Facts(), "algorithm.kl.beta", "info", None),
         ({}, Facts(), "algorithm.updates_per_batch", "info", None),
+        (
+            {"algorithm": {"surrogate": {"kind": "policy_gradient"}, "updates_per_batch": 2}},
+            Facts(),
+            "algorithm.updates_per_batch",
+            "warning",
+            1,
+        ),
+        (
+            {"algorithm": {"surrogate": {"kind": "cispo", "cap": 0.2}}},
+            Facts(),
+            "algorithm.surrogate.cap",
+            "warning",
+            5.0,
+        ),
         ({}, Facts(training_items=100), "budget.steps", "info", None),
         ({}, Facts(), None, "info", None),
         ({"model": {"source": "builtin:tiny"}}, Facts(), "model.source", "error", TINY_ARITHMETIC),
@@ -163,6 +177,17 @@ def test_a_trap_is_named_at_its_field(
     assert answer.ok == (level != "error")
     if fix is not None:
         assert message.fix == {field: fix}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"algorithm": {"advantage": {"kind": "gae"}}, "sampling": {"group_size": 1}}, "sampling.group_size"),
+        ({"algorithm": {"logprobs": "renormalized"}, "sampling": {"top_k": 10}}, "sampling.top_k"),
+    ],
+)
+def test_what_is_no_trap_with_this_algorithm_is_not_named(changes: dict[str, Any], field: str) -> None:
+    assert about(field, preflight(grpo(**changes), Facts())) is None
 
 
 def test_the_default_run_on_a_connected_worker_has_one_thing_to_say() -> None:
