@@ -8,6 +8,7 @@ from safetensors import safe_open
 
 import worker.models
 from backend.catalog.models import SHAPES, TINY_ARITHMETIC
+from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.records import Message, Preflight
@@ -57,7 +58,7 @@ def test_the_time_is_the_median_of_similar_steps() -> None:
 
 @pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
 def test_a_recipe_is_ready_to_start(card: Any) -> None:
-    answer = preflight(GrpoConfig.model_validate(card.config), Facts(workers=[CPU]))
+    answer = preflight(RUN_CONFIG.validate_python(card.config), Facts(workers=[CPU]))
     assert answer.ok
     assert answer.memory is not None
     assert answer.memory.available_bytes == 24 * GIB
