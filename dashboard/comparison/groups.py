@@ -83,12 +83,18 @@ def _show_legend(groups: list[Group], front: frozenset[str]) -> None:
         for group in shown:
             st.image(swatch(group.colour), width=16)
             dashed = " (dashed)" if group.dashed else ""
-            st.markdown(f"{plain(group.label)}{dashed} :gray[n = {len(group.members)}]", width="content")
+            st.markdown(f"{plain(group.label)}{dashed} :gray[{_finished(group)}]", width="content")
         if len(shown) < len(groups):
             st.markdown(f":gray[{len(groups) - len(shown)} more in grey]", width="content")
     st.caption(
         "Lines are means over seeds, bands their 95 % t intervals; a band is cut where it would flatten the lines."
     )
+
+
+def _finished(group: Group) -> str:
+    """n = 3; 1 of 3 finished while some have not."""
+    finished, total = sum(member.finished for member in group.members), len(group.members)
+    return f"n = {total}" if finished == total else f"{finished} of {total} finished"
 
 
 def _show_differences(groups: list[Group]) -> None:

@@ -7,13 +7,18 @@ from dashboard.format import counted, duration
 
 
 def how_far(runs: Sequence[Run]) -> str:
-    """7 of 45 finished · 2 failed · about 20 m 00 s left."""
+    """7 of 45 finished · 2 failed · about 20 min left."""
     parts = [f"{sum(run.status == 'finished' for run in runs)} of {len(runs)} finished"]
     for status in ("failed", "stopped", "running"):
         count = sum(run.status == status for run in runs)
         parts += [f"{count} {status}"] if count else []
     left = seconds_left(runs)
-    return " · ".join([*parts, f"about {duration(left)} left"] if left else parts)
+    return " · ".join([*parts, f"about {roughly(left)} left"] if left else parts)
+
+
+def roughly(seconds: float) -> str:
+    """A span of time no finer than it is known: 40 s, 20 min, 1 h 05 m."""
+    return f"{round(seconds / 60)} min" if 90 <= seconds < 3570 else duration(seconds)
 
 
 def seconds_left(runs: Sequence[Run]) -> float | None:
@@ -44,7 +49,7 @@ def _seconds_per_step(runs: Sequence[Run]) -> float | None:
 def runs_and_time(count: int, seconds: float | None) -> str:
     """45 runs · about 1 h 05 m with one worker."""
     return f"{counted(count, 'run')} · " + (
-        f"about {duration(seconds)} with one worker"
+        f"about {roughly(seconds)} with one worker"
         if seconds
         else "how long is not known yet: no similar step was measured"
     )

@@ -30,13 +30,13 @@ def run(status: Status, step: int = 0, *, took: float | None = None, eta: float 
 def test_the_rest_takes_as_long_a_step_as_what_has_finished() -> None:
     runs = [run("finished", 100, took=60), run("finished", 100, took=100), run("queued"), run("queued")]
     assert seconds_left(runs) == pytest.approx(160)
-    assert how_far(runs) == "2 of 4 finished · about 2 m 40 s left"
+    assert how_far(runs) == "2 of 4 finished · about 3 min left"
 
 
 def test_two_workers_share_what_is_left() -> None:
     runs = [run("finished", 100, took=100), run("running", 50), run("running", 50), run("queued")]
     assert seconds_left(runs) == pytest.approx(100)
-    assert how_far(runs) == "1 of 4 finished · 2 running · about 1 m 40 s left"
+    assert how_far(runs) == "1 of 4 finished · 2 running · about 2 min left"
 
 
 def test_before_the_first_has_finished_a_running_one_tells() -> None:
