@@ -11,7 +11,7 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.runs.rewards import rewards_in
+from backend.runs.rewards import reward_model_sources
 
 Find = Callable[[Connection, int, int, str], RowMapping]
 
@@ -39,7 +39,7 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
 def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p.CheckpointRef]:
     """What a worker needs to open the reward models, by their source; one that is gone is left out."""
     references = {}
-    for _, source in _reward_sources(config):
+    for _, source in reward_model_sources(config):
         named = checkpoint_of(source)
         row = store.live_at(tx, *named) if named else None
         if row is not None:
@@ -50,7 +50,7 @@ def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p
 def _rows(tx: Connection, config: Mapping[str, Json], errors: list[FieldError]) -> Iterator[tuple[str, RowMapping]]:
     model: Any = config["model"]
     sources: list[tuple[str, str, Find]] = [("model.source", model["source"], store.policy_at)]
-    sources += [(field, source, store.reward_model_at) for field, source in _reward_sources(config)]
+    sources += [(field, source, store.reward_model_at) for field, source in reward_model_sources(config)]
     for field, source, find in sources:
         named = checkpoint_of(source)
         if named is not None:
@@ -58,9 +58,3 @@ def _rows(tx: Connection, config: Mapping[str, Json], errors: list[FieldError]) 
                 yield field, find(tx, *named, field)
             except Invalid as invalid:
                 errors += invalid.errors
-
-
-def _reward_sources(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    for field, function in rewards_in(config):
-        if function["kind"] == "reward_model":
-            yield f"{field}.source", function["source"]

@@ -28,6 +28,13 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     )
 
 
+def reward_model_sources(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """The field and the source of each reward model."""
+    for field, function in rewards_in(config):
+        if function["kind"] == "reward_model":
+            yield f"{field}.source", function["source"]
+
+
 def rewards_in(config: Mapping[str, Json]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The path and the fields of each reward: of the run itself, or of the pairs that it samples."""
     pairs = config.get("pairs")

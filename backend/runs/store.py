@@ -8,8 +8,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, delete, func, insert, select, update
 
 from backend.contract import records as r
+from backend.contract.model import checkpoint_of
 from backend.errors import Conflict, NotFound
 from backend.runs.record import run_from_row
+from backend.runs.rewards import reward_model_sources
 from backend.storage.tables import run
 from backend.telemetry import events, sparkline
 
@@ -147,8 +149,10 @@ def remove(tx: Connection, run_id: int) -> None:
     status = row_of(tx, run_id)["status"]
     if status == "running":
         raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
-    needs = select(run.c.id).where(run.c.source_run_id == run_id, run.c.status.in_(WAITING), run.c.id != run_id)
-    dependent = tx.execute(needs.limit(1)).scalar_one_or_none()
-    if dependent is not None:
-        raise Conflict(f"Run {dependent} starts from a checkpoint of run {run_id}; stop or finish that one first.")
+    others = select(run.c.id, run.c.source_run_id, run.c.config).where(run.c.status.in_(WAITING), run.c.id != run_id)
+    for other in tx.execute(others.order_by(run.c.id)):
+        rewarding = {checkpoint_of(source) for _, source in reward_model_sources(other.config)}
+        if other.source_run_id == run_id or any(named and named[0] == run_id for named in rewarding):
+            what = "starts from" if other.source_run_id == run_id else "is rewarded by"
+            raise Conflict(f"Run {other.id} {what} a checkpoint of run {run_id}; stop or finish that one first.")
     tx.execute(delete(run).where(run.c.id == run_id))

@@ -143,3 +143,13 @@ def test_checkpoints_in_two_stores_are_refused_since_no_worker_reaches_both(back
     config = with_rewards(learned, model={**model, "source": f"run:{policy(backend)}@2"})
     assert "/far" in refusal(backend, config)["rewards.functions.0.source"]
     assert not backend.client.preflight(config).ok
+
+
+def test_a_reward_model_that_a_waiting_run_needs_is_not_deleted(backend: Backend) -> None:
+    run_id = reward_model(backend)
+    learned = {"name": "learned", "kind": "reward_model", "source": f"run:{run_id}@2"}
+    waiting = backend.client.create_run(with_rewards(learned))
+    with pytest.raises(ApiError, match=f"Run {waiting.id} is rewarded by a checkpoint of run {run_id}"):
+        backend.client.delete_run(run_id)
+    backend.client.command(waiting.id, "stop")
+    backend.client.delete_run(run_id)
