@@ -83,7 +83,7 @@ def grounds_of(recipes: list[RecipeCard]) -> dict[str, Config]:
         if card.config["kind"] == "grpo" and ground not in known:
             found[card.id] = card.config
     draft = drafts.current().config
-    return {**found, FORM: draft} if draft else found
+    return {**found, FORM: draft} if draft.get("kind") == "grpo" else found
 
 
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
