@@ -1,0 +1,53 @@
+"""Rewards that need something of a worker, in the form: what workers have is offered, and what nobody has is said."""
+
+from collections.abc import Callable
+
+import pytest
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract.protocol import ClaimRequest, WorkerInfo
+from dashboard.form.draft import Draft
+
+OpenPage = Callable[..., AppTest]
+
+
+def with_reward(at: AppTest, function: dict[str, object]) -> AppTest:
+    """The form after its only reward became this one."""
+    draft: Draft = at.session_state["draft"]
+    draft.change({"rewards.functions": [function]})
+    return at.run()
+
+
+def offered(at: AppTest, path: str) -> list[str]:
+    (box,) = [one for one in at.selectbox if str(one.key).startswith(f"{path}@")]
+    return list(box.options)
+
+
+def connect(backend: Backend) -> None:
+    info = WorkerInfo(name="one", device="CPU", store="/s", judges=["strict"], reward_functions=["a:b", "my:polite"])
+    backend.client.claim(ClaimRequest(worker=info))
+
+
+@pytest.mark.slow
+def test_what_a_connected_worker_has_is_offered(open_page: OpenPage, backend: Backend) -> None:
+    connect(backend)
+    at = open_page("new-run")
+    with_reward(at, {"kind": "judge", "name": "kind", "weight": 1.0, "endpoint": ""})
+    assert not at.exception
+    assert offered(at, "rewards.functions.0.endpoint") == ["strict"]
+    with_reward(at, {"kind": "python", "name": "polite", "weight": 1.0, "function": ""})
+    assert not at.exception
+    assert offered(at, "rewards.functions.0.function") == ["a:b", "my:polite"]
+
+
+@pytest.mark.slow
+def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
+    at = with_reward(open_page("new-run"), {"kind": "judge", "name": "kind", "weight": 1.0, "endpoint": "lenient"})
+    assert not at.exception
+    assert any(str(one.key).startswith("rewards.functions.0.endpoint@") for one in at.text_input)
+    connect(backend)
+    at.run()
+    shown = " ".join(str(one.value) for one in [*at.warning, *at.markdown, *at.caption])
+    assert "lenient" in shown
+    assert "JUDGES" in shown
