@@ -115,6 +115,47 @@ _MEANINGS: dict[str, Meaning] = {
     "rewards/accuracies": Meaning(
         "Pairs in the right order", "Share of pairs with a margin above 0. Healthy: above a half.", "higher", _SHARE
     ),
+    "rewards/chosen": Meaning(
+        "Chosen, moved from the reference",
+        "β × (log-prob − the reference's) of whole completions. Healthy: the chosen ones above the rejected ones; both may fall.",
+        "higher",
+    ),
+    "rewards/rejected": Meaning(
+        "Rejected, moved from the reference", "β × (log-prob − the reference's) of the rejected completions.", "lower"
+    ),
+    "logps/chosen": Meaning(
+        "Log-prob of the chosen",
+        "Sum over the completion's tokens, in nats. DPO trains the difference alone: both falling is common. Far down, the "
+        "policy forgets how to answer.",
+    ),
+    "logps/rejected": Meaning("Log-prob of the rejected", "Sum over the completion's tokens, in nats."),
+    "accuracy": Meaning(
+        "Pairs in the right order",
+        "Share of the step's pairs whose chosen completion scores higher. Healthy: from a half towards 1.",
+        "higher",
+        _SHARE,
+    ),
+    "margin": Meaning(
+        "Margin",
+        "How much higher the chosen completions score. Healthy: it grows, also after the order is right.",
+        "higher",
+    ),
+    "mean_reward": Meaning(
+        "Mean score",
+        "Of all completions. Only differences are trained: its level means nothing, and it may drift.",
+    ),
+    "eval/accuracy": Meaning(
+        "Held-out pairs in the right order",
+        "Share of pairs of other prompts that are ranked rightly; a tie counts half. Healthy: close to that of training.",
+        "higher",
+        _SHARE,
+    ),
+    "eval/margin": Meaning("Held-out margin", "Mean margin of pairs of other prompts.", "higher"),
+    "eval/loss": Meaning(
+        "Held-out loss",
+        "Loss of pairs of other prompts. Healthy: it falls; where it rises again, the pairs are being learned by heart.",
+        "lower",
+    ),
     "grad_norm": Meaning(
         "Gradient norm",
         "Length of the gradient before it is clipped. Healthy: the same order of magnitude throughout. 0 means that nothing "

@@ -10,7 +10,6 @@ from dashboard.charts.meaning import meaning, phases
 from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
 
-
 OF_SOME_ALGORITHMS = ("loss/value_avg", "explained_variance", "rewards/margins", "rewards/accuracies")
 
 
@@ -27,28 +26,28 @@ class Panel:
     from_zero: bool = False
     dots: bool = False
     stacked: bool = False
+    opens_groups: bool = True  # a click on a step
 
 
 def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
     """The charts of a run that logs the metrics `names` and has the reward functions `rewards`."""
-    passes = [name for name in names if name.startswith("eval/") and "pass@" in name]
     return [
-        _single("reward"),
+        single("reward"),
         _components(rewards),
-        _held_out(sorted(passes, key=_evaluation_order)),
-        _single("group_reward_std", from_zero=True),
+        held_out_success(names),
+        single("group_reward_std", from_zero=True),
         _dead(names),
-        _single("kl", from_zero=True),
-        _single("entropy", from_zero=True),
-        _single("completions/mean_length"),
-        _single("completions/clipped_ratio", from_zero=True),
+        single("kl", from_zero=True),
+        single("entropy", from_zero=True),
+        single("completions/mean_length"),
+        single("completions/clipped_ratio", from_zero=True),
         _together("clip", ("clip_ratio/low_mean", "clip_ratio/high_mean"), ("below 1 − ε", "above 1 + ε")),
-        _single("loss"),
-        *(_single(name) for name in OF_SOME_ALGORITHMS if name in names),
-        _single("grad_norm", from_zero=True),
-        _single("learning_rate", from_zero=True),
+        single("loss"),
+        *(single(name) for name in OF_SOME_ALGORITHMS if name in names),
+        single("grad_norm", from_zero=True),
+        single("learning_rate", from_zero=True),
         _phases(names),
-        _single("tokens_per_second", from_zero=True),
+        single("tokens_per_second", from_zero=True),
     ]
 
 
@@ -63,7 +62,7 @@ def training_figure(
         x_domain=(0, max(steps, 1)),
         from_zero=panel.from_zero,
         dots=panel.dots,
-        pickable=not panel.dots,  # an evaluation has no groups to open
+        pickable=panel.opens_groups and not panel.dots,  # an evaluation has no groups to open
         mark=mark,
     )
     if panel.stacked:
@@ -73,7 +72,8 @@ def training_figure(
     return Figure(line_spec(look), table)
 
 
-def _single(name: str, *, from_zero: bool = False) -> Panel:
+def single(name: str, *, from_zero: bool = False, dots: bool = False) -> Panel:
+    """A chart of one metric."""
     about = meaning(name)
     return Panel(
         name,
@@ -83,6 +83,7 @@ def _single(name: str, *, from_zero: bool = False) -> Panel:
         {about.title: INK},
         about.axis,
         from_zero or about.axis == "~%",
+        dots,
     )
 
 
@@ -112,8 +113,10 @@ def _components(rewards: Sequence[str]) -> Panel:
     )
 
 
-def _held_out(names: Sequence[str]) -> Panel:
-    labels = {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in names}
+def held_out_success(names: Sequence[str]) -> Panel:
+    """The shares of held-out items that are answered right."""
+    passes = sorted((name for name in names if name.startswith("eval/") and "pass@" in name), key=_evaluation_order)
+    labels = {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in passes}
     return Panel(
         "held-out",
         "Held-out success",

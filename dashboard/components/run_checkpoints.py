@@ -27,8 +27,9 @@ def draw_checkpoints(run: Run) -> None:
         checkpoint = _choose(run, checkpoints)
     with actions:
         _draw_actions(run, checkpoint)
-    st.divider()
-    draw_try(run, checkpoint)
+    if run.kind != "reward_model":  # it writes no completions
+        st.divider()
+        draw_try(run, checkpoint)
 
 
 def _wait_for_more(run_id: int, shown: int) -> None:
@@ -63,19 +64,35 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
 def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.markdown(f"**Checkpoint {checkpoint.step}**", help=f"{checkpoint.step} steps are done in it.")
     with st.container(horizontal=True, vertical_alignment="center"):
-        link(
-            "new-run",
-            "Start a run from it",
-            icon=":material/rocket_launch:",
-            help="The form, filled in from this run, with this checkpoint as the model.",
-            **{"from": f"{run.id}@{checkpoint.step}"},
-        )
+        if run.kind == "reward_model":
+            link_as_reward(run, checkpoint.step)
+        else:
+            link(
+                "new-run",
+                "Start a run from it",
+                icon=":material/rocket_launch:",
+                help="The form, filled in from this run, with this checkpoint as the model.",
+                **{"from": f"{run.id}@{checkpoint.step}"},
+            )
         _draw_download(run, checkpoint)
-    st.caption(f"`model.source: run:{run.id}@{checkpoint.step}` in a configuration starts from it.")
+    path = "rewards.functions.0.source" if run.kind == "reward_model" else "model.source"
+    use = "scores with it" if run.kind == "reward_model" else "starts from it"
+    st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
     show_text(f"{checkpoint.store.partition('#')[0]}/{checkpoint.path}")
     st.caption(
         "There it lies on the worker. A download that fails means that the backend does not reach the store, because the "
         "worker is on another machine: copy it from there."
+    )
+
+
+def link_as_reward(run: Run, step: int) -> None:
+    """The way to a run whose completions this run's model scores."""
+    link(
+        "new-run",
+        "Use it as a reward",
+        icon=":material/trophy:",
+        help="The form for a run that this model rewards, on the task that its pairs came from.",
+        reward=f"{run.id}@{step}",
     )
 
 

@@ -12,6 +12,7 @@ from dashboard.session import link
 PARTS = {
     "model": "Model",
     "task": "Task",
+    "pairs": "Pairs",
     "rewards": "Rewards",
     "sampling": "Sampling",
     "algorithm": "Algorithm",
@@ -34,7 +35,7 @@ def draw_configuration(run: Run) -> None:
             help="The whole configuration; the form reads it, and so does `groupscope submit`.",
             on_click="ignore",
         )
-        if run.kind == "grpo":
+        if run.kind != "sample":
             link("new-run", "Clone with changes", icon=":material/content_copy:", clone=run.id)
     parts = {name: value for name, value in run.config.items() if isinstance(value, dict)}
     rest: dict[str, Json] = {name: value for name, value in run.config.items() if name not in parts}
@@ -47,8 +48,11 @@ def draw_configuration(run: Run) -> None:
 
 def _arithmetic(run: Run) -> str:
     """Prompts, completions and steps multiplied out: the question that every form leaves open."""
-    if run.kind != "grpo":
+    if run.kind == "sample":
         return ""
+    if run.kind != "grpo":
+        pairs, steps = (int(number_at(run.config, f"budget.{name}", 0)) for name in ("pairs_per_step", "steps"))
+        return f"{count(pairs)} pairs × {count(steps)} steps = {count(pairs * steps)} pairs."
     each = completions_per_step(run.config)
     steps = int(number_at(run.config, "budget.steps", 0))
     return (

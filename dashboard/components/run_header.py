@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.model_text import show_text
+from dashboard.components.run_checkpoints import link_as_reward
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.format import ago, count, duration, model_name, percent, plain, reading
@@ -20,6 +21,7 @@ _PHASES = {
     "update": "updating the weights",
     "report": "reporting",
     "evaluation": "evaluating",
+    "pairs": "sampling the pairs",
     "checkpoint": "saving",
 }
 _ADVICE = {
@@ -72,7 +74,9 @@ def _actions(run: Run) -> None:
         label, icon, help = _COMMANDS[verb]
         if st.button(label, icon=icon, help=help, key=f"command-{verb}"):
             _do(lambda verb=verb: client().command(run.id, verb))  # type: ignore[misc]
-    if run.kind == "grpo":
+    if run.kind == "reward_model" and run.status == "finished":
+        link_as_reward(run, run.progress.step)
+    if run.kind != "sample":
         link(
             "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id
         )
@@ -113,12 +117,8 @@ def _figures(run: Run) -> None:
         cells = st.columns(5)
     cells[0].metric("Step", f"{count(progress.step)} of {count(total)}")
     cells[1].metric(*_clock(run))
-    cells[2].metric("Reward", reading(run.summary, "reward"))
-    cells[3].metric(
-        "Held-out pass@1",
-        _improvement(run.summary),
-        help="Share of held-out items answered right, first → latest evaluation.",
-    )
+    for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
+        cell.metric(label, value, help=help)
     cells[4].metric("Now", _activity(run))
     if run.status not in TERMINAL and total:
         st.progress(min(1.0, _share(run, total)))
@@ -153,8 +153,21 @@ def _share(run: Run, total: int) -> float:
     return (progress.step + inside) / total
 
 
-def _improvement(summary: dict[str, float | None]) -> str:
-    first, last = summary.get("eval/pass@1:first"), summary.get("eval/pass@1")
+def _results(run: Run) -> list[tuple[str, str, str | None]]:
+    """The two numbers that a run of this kind is judged by: label, value, help."""
+    right = ("Held-out pass@1", "eval/pass@1", "Share of held-out items answered right, first → latest evaluation.")
+    ranked = ("Held-out pairs", "eval/accuracy", "Share of held-out pairs ranked rightly, first → latest evaluation.")
+    first: tuple[str, str, str | None] = ("Reward", reading(run.summary, "reward"), None)
+    if run.kind == "reward_model":
+        first = ("Margin", reading(run.summary, "margin"), "How much higher the chosen completions of a step score.")
+    elif run.kind == "dpo":
+        first = (ranked[0], _improvement(run.summary, ranked[1]), ranked[2])
+    label, name, help = ranked if run.kind == "reward_model" else right
+    return [first, (label, _improvement(run.summary, name), help)]
+
+
+def _improvement(summary: dict[str, float | None], name: str) -> str:
+    first, last = summary.get(f"{name}:first"), summary.get(name)
     if last is None:
         return percent(None)
     return f"{percent(first)} → {percent(last)}"

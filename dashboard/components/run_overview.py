@@ -3,6 +3,7 @@
 import streamlit as st
 
 from backend.contract.records import Metrics, Run, Series
+from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups
 from dashboard.components.chart import show
@@ -19,16 +20,20 @@ def draw_overview(run: Run) -> None:
     with guard():
         metrics = client().metrics(run.id, max_points=POINTS)
     weight = st.session_state.get("smoothing", 0.6)
-    shown = [panel for panel in panels(list(metrics.series), reward_names(run.config)) if _has_place(panel, metrics)]
+    shown = [panel for panel in _panels(run, list(metrics.series)) if _has_place(panel, metrics)]
     for start in range(0, len(shown), COLUMNS):
         for column, panel in zip(st.columns(COLUMNS), shown[start : start + COLUMNS], strict=False):
             with column:
                 _draw(panel, run, metrics, weight)
 
 
+def _panels(run: Run, names: list[str]) -> list[Panel]:
+    return panels(names, reward_names(run.config)) if run.kind == "grpo" else pair_panels(run.kind, names)
+
+
 def _has_place(panel: Panel, metrics: Metrics) -> bool:
     """Before the first step every chart has its place; later, those without a metric of the run leave."""
-    return "reward" not in metrics.series or any(name in metrics.series for name in panel.labels)
+    return "loss" not in metrics.series or any(name in metrics.series for name in panel.labels)
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
@@ -40,9 +45,9 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
             figure,
             key=f"chart-{run.id}-{panel.key}",
             about=panel.title,
-            on_pick=None if panel.dots else lambda step: choose(step, then_open=True),
+            on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
         )
-        if panel.key == "loss":
+        if panel.key == "loss" and run.kind == "grpo":
             st.caption(_about_loss(run, metrics.series.get("loss")))
 
 

@@ -34,6 +34,17 @@ def highest_reward(config: Mapping[str, Json]) -> float:
     return sum(max(0.0, number_at(function, "weight", 1.0)) for function in reward_functions(config))
 
 
+def as_policy_run(config: Mapping[str, Json]) -> dict[str, Json]:
+    """The configuration with task, rewards and sampling where a policy run has them, also where pairs brought them."""
+    pairs = get(dict(config), "pairs")
+    if not isinstance(pairs, dict):
+        return dict(config)
+    decoding = pairs.get("decoding")
+    sampling = {**(decoding if isinstance(decoding, dict) else {}), "group_size": pairs.get("group_size", 8)}
+    asked = pairs if pairs.get("kind") == "dataset" else pairs.get("task")
+    return {**config, "task": asked, "rewards": pairs.get("rewards"), "sampling": sampling}
+
+
 def completions_per_step(config: Mapping[str, Json]) -> int:
     """Prompts × group size."""
     return int(number_at(config, "sampling.prompts_per_step", 1) * number_at(config, "sampling.group_size", 1))

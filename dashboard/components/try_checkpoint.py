@@ -8,7 +8,7 @@ from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.sample import SampleConfig
 from dashboard.components.completion_card import draw_cards
 from dashboard.components.model_text import show_text
-from dashboard.components.stored import number_at, text_at
+from dashboard.components.stored import as_policy_run, number_at, text_at
 from dashboard.form.paths import get
 from dashboard.session import client, explain, guard
 from dashboard.status import look
@@ -22,6 +22,7 @@ def draw_try(run: Run, checkpoint: Checkpoint) -> None:
         f"**Try checkpoint {checkpoint.step}**",
         help="Samples a group from it, as training does, without training on it.",
     )
+    asked = as_policy_run(run.config)
     with st.form("try", border=False):
         prompt = st.text_area("Prompt", _some_prompt(run.id), height=90, max_chars=20_000, key="try-prompt")
         answer_column, size_column, temperature_column, tokens_column = st.columns([3, 1, 1, 1])
@@ -29,12 +30,12 @@ def draw_try(run: Run, checkpoint: Checkpoint) -> None:
             "Reference answer",
             help="With an answer, the run's own rewards score the completions; without one they are shown as they are.",
         )
-        size = size_column.number_input("Completions", 1, 64, int(number_at(run.config, "sampling.group_size", 8)))
+        size = size_column.number_input("Completions", 1, 64, int(number_at(asked, "sampling.group_size", 8)))
         temperature = temperature_column.number_input(
-            "Temperature", 0.01, 10.0, number_at(run.config, "sampling.temperature", 1.0), step=0.1
+            "Temperature", 0.01, 10.0, number_at(asked, "sampling.temperature", 1.0), step=0.1
         )
         tokens = tokens_column.number_input(
-            "Max new tokens", 1, 32_768, int(number_at(run.config, "sampling.max_new_tokens", 48))
+            "Max new tokens", 1, 32_768, int(number_at(asked, "sampling.max_new_tokens", 48))
         )
         if st.form_submit_button("Sample", icon=":material/casino:", type="primary"):
             decoding = {**_decoding(run), "temperature": float(temperature), "max_new_tokens": int(tokens)}
@@ -48,23 +49,23 @@ def _sample_config(
     run: Run, checkpoint: Checkpoint, prompt: str, answer: str, group_size: int, decoding: dict[str, Json]
 ) -> dict[str, Json]:
     """A run of kind `sample`: the checkpoint, asked as the run asked, scored as the run scored."""
-    given = answer.strip()
+    given, asked = answer.strip(), as_policy_run(run.config)
     return {
         "kind": "sample",
         "model": {"source": f"run:{run.id}@{checkpoint.step}", "dtype": text_at(run.config, "model.dtype", "auto")},
         "prompts": [prompt],
         "answer": given or None,
-        "system_prompt": get(run.config, "task.system_prompt"),
-        "prompt_format": text_at(run.config, "task.prompt_format", "chat"),
+        "system_prompt": get(asked, "task.system_prompt"),
+        "prompt_format": text_at(asked, "task.prompt_format", "chat"),
         "group_size": group_size,
         "decoding": decoding,
-        "rewards": get(run.config, "rewards") if given else None,
+        "rewards": get(asked, "rewards") if given else None,
     }
 
 
 def _decoding(run: Run) -> dict[str, Json]:
     """How the run samples, as far as a sample can be drawn in the same way."""
-    sampling = get(run.config, "sampling")
+    sampling = get(as_policy_run(run.config), "sampling")
     known = SampleConfig.model_fields["decoding"].annotation
     names = getattr(known, "model_fields", {})
     return {name: value for name, value in sampling.items() if name in names} if isinstance(sampling, dict) else {}

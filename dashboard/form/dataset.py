@@ -1,10 +1,11 @@
-"""A task from one's own data: upload a file, look at its first rows, say which column is what."""
+"""One's own data, as a task or as preference pairs: upload a file, look at its first rows, say which column is what."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
 
+from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Upload, UploadPreview
 from dashboard.form.draft import Draft
@@ -14,59 +15,65 @@ from dashboard.format import count, counted, plain, size
 from dashboard.session import client, explain
 
 UPLOAD, HUB = "Uploaded file", "Hub"
+USUAL = {  # what columns are called, the likeliest first
+    "prompt_column": ("prompt", "question", "input", "problem"),
+    "answer_column": ("answer", "solution", "target", "output"),
+    "chosen_column": ("chosen", "preferred", "better", "winner"),
+    "rejected_column": ("rejected", "other", "worse", "loser"),
+}
 _REFUSED = "upload-refused"
 
 
-def show_dataset(form: Form, record: Record) -> None:
-    """The source, its first rows, the columns, and then the rest of the task's fields."""
+def show_dataset(form: Form, record: Record, path: str) -> None:
+    """The source, its first rows, the columns, and then the rest of the fields; they stand at `path`."""
     draft = form.draft
     st.caption(plain(record.help))
     fields = {inner.name: inner for inner in record.fields}
     columns: Sequence[str] | None = None
-    if _place(draft) == UPLOAD:
-        columns = _show_upload(draft)
-        show_problems(form, "task.source")
+    if _place(draft, path) == UPLOAD:
+        columns = _show_upload(draft, path)
+        show_problems(form, f"{path}.source")
     else:
-        _show_hub(draft)
-        show_problems(form, "task.source")
+        _show_hub(draft, path)
+        show_problems(form, f"{path}.source")
         for column, name in zip(st.columns(2), ("subset", "split"), strict=True):
             with column:
-                show(form, fields[name], f"task.{name}")
-    offers = {f"task.{name}": columns for name in ("prompt_column", "answer_column")} if columns is not None else {}
+                show(form, fields[name], f"{path}.{name}")
+    offers = {f"{path}.{name}": columns for name in USUAL if name in fields} if columns is not None else {}
     own = Form(draft, form.problems, {**form.suggestions, **offers}, form.elsewhere)
     rest = [inner for inner in record.fields if inner.name not in ("source", "subset", "split")]
-    show_fields(own, own_first(rest), "task")
+    show_fields(own, own_first(rest), path)
 
 
-def _place(draft: Draft) -> str:
+def _place(draft: Draft, path: str) -> str:
     """Where the data lie; choosing the other place empties the source."""
-    key = draft.key("task.source.place")
+    key = draft.key(f"{path}.source.place")
 
     def take() -> None:
-        draft.change({"task.source": "hub:" if st.session_state[key] == HUB else ""})
+        draft.change({f"{path}.source": "hub:" if st.session_state[key] == HUB else ""})
 
-    now = HUB if str(draft.get("task.source")).startswith("hub:") else UPLOAD
+    now = HUB if str(draft.get(f"{path}.source")).startswith("hub:") else UPLOAD
     st.segmented_control("Data", [UPLOAD, HUB], default=now, required=True, key=key, on_change=take)
     return now
 
 
-def _show_hub(draft: Draft) -> None:
-    key = draft.key("task.source")
+def _show_hub(draft: Draft, path: str) -> None:
+    key = draft.key(f"{path}.source")
 
     def take() -> None:
-        draft.write("task.source", f"hub:{st.session_state[key].strip()}")
+        draft.write(f"{path}.source", f"hub:{st.session_state[key].strip()}")
 
-    name = str(draft.get("task.source")).removeprefix("hub:")
+    name = str(draft.get(f"{path}.source")).removeprefix("hub:")
     st.text_input("Data set", name, key=key, placeholder="openai/gsm8k", on_change=take)
 
 
-def _show_upload(draft: Draft) -> list[str]:
+def _show_upload(draft: Draft, path: str) -> list[str]:
     """The file, chosen or uploaded; returns its columns."""
     file, chosen = st.columns(2)
     with file:
-        _show_uploader(draft)
+        _show_uploader(draft, path)
     with chosen:
-        upload = _show_uploads(draft)
+        upload = _show_uploads(draft, path)
     if upload is None:
         st.caption("The first rows will appear here, with a choice of columns.")
         return []
@@ -76,8 +83,8 @@ def _show_upload(draft: Draft) -> list[str]:
     return upload.columns
 
 
-def _show_uploader(draft: Draft) -> None:
-    key = draft.key("task.upload")
+def _show_uploader(draft: Draft, path: str) -> None:
+    key = draft.key(f"{path}.upload")
 
     def take() -> None:
         file = st.session_state[key]
@@ -91,42 +98,43 @@ def _show_uploader(draft: Draft) -> None:
         except Unreachable:
             st.session_state[_REFUSED] = "The backend does not answer; upload the file again once it is up\\."
         else:
-            draft.change(_with_columns(upload))
+            draft.change(_with_columns(draft, path, upload))
 
     st.file_uploader(
         "JSONL file",
         type=["jsonl", "ndjson", "json"],
         key=key,
-        help="One JSON object a line, for example with the fields prompt and answer\\.",
+        help="One JSON object a line, for example with the fields prompt and answer, or prompt, chosen and rejected\\.",
         on_change=take,
     )
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")
 
 
-def _with_columns(upload: Upload) -> dict[str, str | None]:
-    """The upload as the task's source, with the columns that are most likely meant."""
-    prompt = next((name for name in ("prompt", "question", "input", "problem") if name in upload.columns), None)
-    answer = next((name for name in ("answer", "solution", "target", "output") if name in upload.columns), None)
-    return {
-        "task.source": f"upload:{upload.id}",
-        "task.prompt_column": prompt or (upload.columns[0] if upload.columns else ""),
-        "task.answer_column": answer,
+def _with_columns(draft: Draft, path: str, upload: Upload) -> dict[str, Json]:
+    """The upload as the source, with the columns that are most likely meant."""
+    described = draft.get(path)
+    wanted = [name for name in USUAL if isinstance(described, dict) and name in described]
+    found: dict[str, Json] = {
+        f"{path}.{name}": next((usual for usual in USUAL[name] if usual in upload.columns), None) for name in wanted
     }
+    prompt = f"{path}.prompt_column"
+    first = upload.columns[0] if upload.columns else ""
+    return {f"{path}.source": f"upload:{upload.id}", **found, prompt: found.get(prompt) or first}
 
 
-def _show_uploads(draft: Draft) -> Upload | None:
+def _show_uploads(draft: Draft, path: str) -> Upload | None:
     try:
         uploads = {f"upload:{upload.id}": upload for upload in client().uploads()}
     except (ApiError, Unreachable):
         uploads = {}
-    source = str(draft.get("task.source"))
-    key = draft.key("task.source")
+    source = str(draft.get(f"{path}.source"))
+    key = draft.key(f"{path}.source")
     known = source in uploads
 
     def take() -> None:
         if st.session_state[key] is not None:
-            draft.change(_with_columns(uploads[st.session_state[key]]))
+            draft.change(_with_columns(draft, path, uploads[st.session_state[key]]))
 
     st.selectbox(
         "Uploaded before",

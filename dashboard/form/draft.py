@@ -16,6 +16,7 @@ from dashboard.form.defaults import complete, unknown
 from dashboard.form.schema import Record
 
 _KEY = "draft"
+Schemas = Mapping[str, Record]  # by kind of run
 
 
 @dataclass
@@ -53,15 +54,16 @@ class Draft:
             self.write(path, value)
         self.generation += 1
 
-    def fill(self, config: Mapping[str, Json], schema: Record) -> None:
+    def fill(self, config: Mapping[str, Json], schemas: Schemas) -> None:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and told."""
+        schema = schemas.get(str(config.get("kind")), schemas["grpo"])
         self.left_out = list(unknown(schema, dict(config)))
         self.config = cast("dict[str, Json]", complete(schema, dict(config)))
         self.generation += 1
 
-    def fill_from_run(self, run: Run, schema: Record, *, checkpoint: int | None = None) -> None:
+    def fill_from_run(self, run: Run, schemas: Schemas, *, checkpoint: int | None = None) -> None:
         """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
-        self.fill(run.config, schema)
+        self.fill(run.config, schemas)
         self.name = f"{run.name} (copy)" if checkpoint is None else f"{run.name} from step {checkpoint}"
         self.tags = list(run.tags)
         self.parent_id = run.id
@@ -85,5 +87,5 @@ def discard() -> None:
 
 
 def origin_checkpoint(query: str) -> tuple[int, int] | None:
-    """The (run, step) that `?from=3@40` names."""
+    """The (run, step) that `?from=3@40` or `?reward=3@40` names."""
     return checkpoint_of(f"run:{query}")

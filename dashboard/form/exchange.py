@@ -7,11 +7,12 @@ import yaml
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.grpo import GrpoConfig
-from dashboard.form.draft import Draft
-from dashboard.form.schema import Record
+from backend.contract.config import MODELS, RUN_CONFIG
+from dashboard.form.draft import Draft, Schemas
 from dashboard.form.written import dump
 from dashboard.format import plain
+
+IN_THE_FORM: tuple[str, ...] = tuple(kind for kind in MODELS if kind != "sample")
 
 
 class Unreadable(Exception):
@@ -35,16 +36,17 @@ def from_yaml(text: str) -> dict[str, Json]:
     if not isinstance(value, dict) or not value:
         raise Unreadable("A configuration is a mapping such as `sampling: {group_size: 8}`.")
     config: dict[str, Json] = {str(key): inner for key, inner in value.items()}
-    if config.get("kind", "grpo") != "grpo":
-        raise Unreadable(f"This form is for runs of kind grpo, and the file's kind is {config['kind']}.")
+    kind = str(config.setdefault("kind", "grpo"))
+    if kind not in IN_THE_FORM:
+        raise Unreadable(f"This form is for runs of the kinds {', '.join(IN_THE_FORM)}, and the file's kind is {kind}.")
     try:
-        return GrpoConfig.model_validate(config).model_dump(mode="json")
+        return RUN_CONFIG.validate_python(config).model_dump(mode="json")
     except ValidationError:
         return config
 
 
 @st.dialog("Configuration as YAML", width="large")
-def show_yaml(draft: Draft, schema: Record) -> None:
+def show_yaml(draft: Draft, schemas: Schemas) -> None:
     """Two tabs: the draft to take away, and a file or text to bring in."""
     away, bring = st.tabs(["Export", "Import"])
     with away:
@@ -55,12 +57,12 @@ def show_yaml(draft: Draft, schema: Record) -> None:
         file = st.file_uploader("YAML file", type=["yaml", "yml"])
         pasted = st.text_area("or paste it here", height=240)
         if st.button("Fill the form", type="primary", disabled=not (file or pasted.strip())):
-            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft, schema)
+            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft, schemas)
 
 
-def _bring(text: str, draft: Draft, schema: Record) -> None:
+def _bring(text: str, draft: Draft, schemas: Schemas) -> None:
     try:
-        draft.fill(from_yaml(text), schema)
+        draft.fill(from_yaml(text), schemas)
     except Unreadable as reason:
         st.error(plain(str(reason)), icon=":material/error:")
     else:

@@ -41,6 +41,8 @@ def show_preflight(draft: Draft, preflight: Preflight) -> None:
 
 
 def _show_counts(draft: Draft, preflight: Preflight) -> None:
+    if preflight.trained_pairs is not None:
+        _show_pairs(draft, preflight)
     if preflight.completions_per_step is None:
         return
     prompts, group, steps = (
@@ -50,6 +52,18 @@ def _show_counts(draft: Draft, preflight: Preflight) -> None:
         f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
         f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
     )
+
+
+def _show_pairs(draft: Draft, preflight: Preflight) -> None:
+    """The pairs there will be, and how often each is seen."""
+    each, steps = (show_number(draft.get(path)) for path in ("budget.pairs_per_step", "budget.steps"))
+    shown = f"{each} pairs × {steps} steps = **{count(preflight.trained_pairs)}** pairs"
+    prompts, group = (draft.get(f"pairs.{name}") for name in ("prompts", "group_size"))
+    if preflight.training_pairs:
+        times = (preflight.trained_pairs or 0) / preflight.training_pairs
+        where = f" from {show_number(prompts)} groups of {show_number(group)}" if prompts else ""
+        shown += f"  \nof about **{count(preflight.training_pairs)}** different ones{where}: each {number(times)} times"
+    st.markdown(shown)
 
 
 def _show_memory(preflight: Preflight) -> None:

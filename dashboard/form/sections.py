@@ -9,65 +9,65 @@ from backend.contract.records import Catalog
 from dashboard.form.dataset import show_dataset
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_kind, show_problems
+from dashboard.form.layout import label_of, layout_of
+from dashboard.form.offers import offered_by_workers
 from dashboard.form.paths import get
 from dashboard.form.schema import Field, Record, Union
 from dashboard.form.widgets import in_words
 from dashboard.form.written import show_number
 from dashboard.format import counted, model_name, plain
 
-ESSENTIALS = (
-    ("sampling.prompts_per_step", "sampling.group_size", "sampling.max_new_tokens", "budget.steps"),
-    ("optimizer.learning_rate", "budget.seed"),
-)
-SECTIONS = ("model", "task", "rewards", "sampling", "algorithm", "optimizer", "budget", "telemetry")
-TITLES = {"telemetry": "What to keep"}
-
 
 def suggestions(catalog: Catalog, draft: Draft) -> dict[str, list[str]]:
-    """Values to choose from where a text is free: the catalog's models, the names of the run's own rewards."""
-    functions = draft.get("rewards.functions")
-    names = [str(get(function, "name")) for function in functions] if isinstance(functions, list) else []
-    gates = draft.get("rewards.gates")
-    offers = {"model.source": [model.source for model in catalog.models]}
-    for index in range(len(gates) if isinstance(gates, list) else 0):
-        offers |= {f"rewards.gates.{index}.{end}": names for end in ("reward", "requires")}
+    """Values to choose from where a text is free: the catalog's models, what workers have, the run's own rewards."""
+    offers = {"model.source": [model.source for model in catalog.models], **offered_by_workers(draft)}
+    for rewards in ("rewards", "pairs.rewards"):
+        names = [str(get(function, "name")) for function in _items(draft.get(f"{rewards}.functions"))]
+        for index in range(len(_items(draft.get(f"{rewards}.gates")))):
+            offers |= {f"{rewards}.gates.{index}.{end}": names for end in ("reward", "requires")}
     return offers
 
 
 def show_essentials(form: Form, schema: Record) -> None:
-    """Model, task, and the numbers that most runs differ in."""
+    """Model, task or pairs, and the numbers that most runs differ in."""
+    layout, draft = layout_of(form.draft.config), form.draft
     with st.container(border=True, key="essentials"):
-        model, task, rate, seed = st.columns([3, 2, 1.5, 1.5])
+        model, *kinds, rate, seed = st.columns([3, *(2 for _ in layout.kinds), 1.5, 1.5])
         with model:
-            show(form, _find(schema, "model.source"), "model.source", label="Model")
-        with task:
-            union = _find(schema, "task")
+            show(form, _find(schema, "model.source", draft), "model.source", label="Model")
+        for column, path in zip(kinds, layout.kinds, strict=True):
+            union = _find(schema, path, draft)
             if isinstance(union, Union):
-                show_kind(form, union, "task", "Task")
+                with column:
+                    show_kind(form, union, path, label_of(path))
         for column, path in ((rate, "optimizer.learning_rate"), (seed, "budget.seed")):
             with column:
-                show(form, _find(schema, path), path)
-        for column, path in zip(st.columns(len(ESSENTIALS[0])), ESSENTIALS[0], strict=True):
+                show(form, _find(schema, path, draft), path)
+        for column, path in zip(st.columns(len(layout.numbers)), layout.numbers, strict=True):
             with column:
-                show(form, _find(schema, path), path)
+                show(form, _find(schema, path, draft), path)
 
 
-def essential_paths() -> frozenset[str]:
-    """The paths that stand at the top, and so in no section."""
-    return frozenset({"model.source", *ESSENTIALS[0], *ESSENTIALS[1]})
+def elsewhere(draft: Draft) -> frozenset[str]:
+    """The paths that stand at the top or in a section of their own, and so in no other."""
+    layout = layout_of(draft.config)
+    return layout.at_the_top | {path for path in layout.sections if "." in path}
 
 
 def show_sections(form: Form, schema: Record) -> None:
     """Everything else, folded; the label tells what is inside and how much of it is wrong."""
-    for name in SECTIONS:
-        field = _find(schema, name)
+    sections = layout_of(form.draft.config).sections
+    for name in sections:
+        field = _find(schema, name, form.draft)
         summary = plain(_summary(name, form.draft.get(name)))
-        wrong = form.problems_in(name)
+        inside = [other for other in sections if other.startswith(f"{name}.")]
+        wrong = form.problems_in(name) - sum(form.problems_in(other) for other in inside)
         mend = f" :red[:material/error: {wrong} to mend]" if wrong else ""
-        label = f"**{TITLES.get(name, name.capitalize())}**{mend} :small[:gray[{summary}]]"
+        label = f"**{label_of(name)}**{mend} :small[:gray[{summary}]]"
         # a data set needs an answer here; a section of its own key opens, and stays as the person leaves it
-        needed = name == "task" and form.draft.get("task.kind") == "dataset"
-        with st.expander(label, expanded=needed, key=f"section-{name}-dataset" if needed else f"section-{name}"):
+        needed = form.draft.get(f"{name}.kind") == "dataset"
+        key = f"section-{name.replace('.', '-')}"
+        with st.expander(label, expanded=needed, key=f"{key}-dataset" if needed else key):
             _show_section(form, field, name)
 
 
@@ -75,34 +75,39 @@ def _show_section(form: Form, field: Field, name: str) -> None:
     if field.help:
         st.caption(plain(field.help))
     if isinstance(field, Union):
-        if form.draft.get(f"{name}.kind") == "dataset":
-            show_dataset(form, field.kinds["dataset"])
+        kind = str(form.draft.get(f"{name}.kind"))
+        if kind == "dataset":
+            show_dataset(form, field.kinds["dataset"], name)
         else:
-            _show_task(form, field.kinds.get(str(form.draft.get(f"{name}.kind")), Record("")))
+            _show_kind_fields(form, field.kinds.get(kind, Record("")), name)
     elif isinstance(field, Record):
         show_fields(form, field.fields, name)
     show_problems(form, name)
 
 
-def _show_task(form: Form, task: Record) -> None:
-    """The task's own fields, then how any task's items become prompts."""
-    st.caption(plain(task.help))
-    show_fields(form, own_first(task.fields), "task")
+def _show_kind_fields(form: Form, record: Record, name: str) -> None:
+    """The kind's own fields, then how any task's items become prompts."""
+    st.caption(plain(record.help))
+    show_fields(form, own_first(record.fields), name)
 
 
-def _find(schema: Record, path: str) -> Field:
-    """The field at a path through records."""
+def _find(schema: Record, path: str, draft: Draft) -> Field:
+    """The field at a path through records, and through unions by the kinds that are chosen."""
     field: Field = schema
+    passed: list[str] = []
     for part in path.split("."):
+        if isinstance(field, Union):
+            field = field.kinds.get(str(draft.get(".".join([*passed, "kind"]))), Record(""))
         if isinstance(field, Record):
             field = next(inner for inner in field.fields if inner.name == part)
+        passed.append(part)
     return field
 
 
 def _summary(name: str, value: Json) -> str:
     """A section in a few words, so that nobody has to open it to know."""
     parts: Sequence[str | None]
-    match name:
+    match name.rpartition(".")[2]:
         case "model":
             rank = get(value, "lora.rank")
             source = get(value, "source")
@@ -117,7 +122,11 @@ def _summary(name: str, value: Json) -> str:
             functions, gates = get(value, "functions"), get(value, "gates")
             shown = [f"{get(one, 'name')} × {show_number(get(one, 'weight'))}" for one in _items(functions)]
             parts = [" + ".join(shown), counted(len(_items(gates)), "gate") if gates else None]
-        case "sampling":
+        case "pairs":
+            asked = get(value, "prompts")
+            groups = f"{show_number(asked)} groups of {show_number(get(value, 'group_size'))}" if asked else None
+            parts = [_worded(value, "kind"), groups, _worded(value, "source")]
+        case "sampling" | "decoding":
             parts = [f"temperature {show_number(get(value, 'temperature'))}", _worded(value, "top_k", "top k ")]
         case "algorithm":
             parts = [

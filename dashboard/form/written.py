@@ -63,7 +63,7 @@ def read_lines(text: str | None, word: str | None = None) -> Json:
 
 def show_settings(value: Json) -> str:
     """One `name: value` a line."""
-    if not value:
+    if value is None or value in ({}, [], ""):
         return ""
     return dump(value).strip() if isinstance(value, dict) else str(value)
 

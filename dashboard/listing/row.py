@@ -14,6 +14,7 @@ from dashboard.status import look
 WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])
 _PASS = "eval/pass@1"  # noqa: S105 — a metric's name
+_RANKED = "eval/accuracy"
 
 
 def show_run(run: Run) -> None:
@@ -85,9 +86,11 @@ def _phase(run: Run) -> str:
 
 def _show_result(run: Run) -> None:
     """The latest reward with its course; for an ended run what it learned on held-out items."""
-    if run.status in TERMINAL and run.summary.get(_PASS) is not None:
-        first, last = reading(run.summary, f"{_PASS}:first"), number(run.summary[_PASS])
-        st.markdown(f":gray[pass@1] {first} → **{last}**")
+    learned = {_PASS: "pass@1", _RANKED: "held-out pairs"}
+    measured = next((name for name in learned if run.summary.get(name) is not None), None)
+    if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
+        first, last = reading(run.summary, f"{measured}:first"), number(run.summary[measured])
+        st.markdown(f":gray[{learned[measured]}] {first} → **{last}**")
     elif "reward" in run.summary:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
             st.markdown(f":gray[reward] **{reading(run.summary, 'reward')}**", width="content")

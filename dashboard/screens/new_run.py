@@ -7,13 +7,14 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Catalog, Message, Preflight
 from dashboard.form import draft as drafts
-from dashboard.form.draft import Draft
-from dashboard.form.exchange import show_yaml
+from dashboard.form.draft import Draft, Schemas
+from dashboard.form.exchange import IN_THE_FORM, show_yaml
 from dashboard.form.fields import Form
 from dashboard.form.preflight import check, show_preflight
 from dashboard.form.recipes import show_recipes
-from dashboard.form.schema import Record, read_schema
-from dashboard.form.sections import essential_paths, show_essentials, show_sections, suggestions
+from dashboard.form.reward import rewarded_by
+from dashboard.form.schema import read_schema
+from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
 from dashboard.format import plain
 from dashboard.session import client, explain, go, guard, link
 
@@ -36,27 +37,30 @@ def load_catalog() -> Catalog:
     return cast(Catalog, st.session_state[_CATALOG])
 
 
-def fill_from_address(draft: Draft, catalog: Catalog, schema: Record) -> None:
-    """Take the start that the address names, once: a clone, a checkpoint, a recipe, or the first recipe of all."""
+def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
+    """Take the start that the address names, once: a clone, a checkpoint, a reward model, a recipe, or the first recipe."""
     query = st.query_params
-    origin = next((f"{name}={query[name]}" for name in ("clone", "from", "recipe") if name in query), None)
+    origin = next((f"{name}={query[name]}" for name in ("clone", "from", "reward", "recipe") if name in query), None)
     if draft.config and origin in (None, draft.origin):
         return
     draft.origin = origin
     kind, _, value = (origin or "").partition("=")
-    start = drafts.origin_checkpoint(value) if kind == "from" else None
-    if start is not None:
-        draft.fill_from_run(client().run(start[0]), schema, checkpoint=start[1])
+    start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
+    if start is not None and kind == "reward":
+        draft.fill(rewarded_by(client().run(start[0]), start[1], catalog.recipes[0]), schemas)
+        draft.parent_id = start[0]
+    elif start is not None:
+        draft.fill_from_run(client().run(start[0]), schemas, checkpoint=start[1])
     elif kind == "clone" and value.isdecimal():
-        draft.fill_from_run(client().run(int(value)), schema)
+        draft.fill_from_run(client().run(int(value)), schemas)
     else:
-        choose_recipe(draft, catalog, schema, value if kind == "recipe" else None)
+        choose_recipe(draft, catalog, schemas, value if kind == "recipe" else None)
 
 
-def choose_recipe(draft: Draft, catalog: Catalog, schema: Record, recipe_id: str | None) -> None:
+def choose_recipe(draft: Draft, catalog: Catalog, schemas: Schemas, recipe_id: str | None) -> None:
     """Fill the form with a recipe; the first one where no such recipe is known."""
     recipe = next((one for one in catalog.recipes if one.id == recipe_id), catalog.recipes[0])
-    draft.fill(recipe.config, schema)
+    draft.fill(recipe.config, schemas)
     draft.parent_id = None
 
 
@@ -65,11 +69,12 @@ def show_page() -> None:
     draft = drafts.current()
     with guard():
         catalog = load_catalog()
-        schema = read_schema(catalog.schemas["grpo"])
-        fill_from_address(draft, catalog, schema)
+        schemas = {kind: read_schema(catalog.schemas[kind]) for kind in IN_THE_FORM}
+        fill_from_address(draft, catalog, schemas)
+    schema = schemas.get(str(draft.get("kind")), schemas["grpo"])
 
     def pick(recipe_id: str) -> None:
-        choose_recipe(draft, catalog, schema, recipe_id)
+        choose_recipe(draft, catalog, schemas, recipe_id)
         draft.origin = f"recipe={recipe_id}"
         st.query_params.from_dict({"recipe": recipe_id})
 
@@ -80,21 +85,21 @@ def show_page() -> None:
             show_preflight(draft, preflight)
         show_start(draft, preflight)
     with written:
-        show_heading(draft, schema)
+        show_heading(draft, schemas)
         recipe = draft.get("recipe")
         show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
         show_origin(draft)
-        form = Form(draft, by_field(preflight), suggestions(catalog, draft), essential_paths())
+        form = Form(draft, by_field(preflight), suggestions(catalog, draft), elsewhere(draft))
         show_essentials(form, schema)
         show_sections(form, schema)
 
 
-def show_heading(draft: Draft, schema: Record) -> None:
+def show_heading(draft: Draft, schemas: Schemas) -> None:
     """The page's title, and the way out of and into a file."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.subheader("New run", width="content", anchor=False)
         if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
-            show_yaml(draft, schema)
+            show_yaml(draft, schemas)
 
 
 def by_field(preflight: Preflight | None) -> dict[str, list[Message]]:

@@ -16,6 +16,8 @@ from dashboard.components.style import apply_style
 from dashboard.session import client, guard, link
 
 TABS = (OVERVIEW, GROUPS, "Configuration", "Log", "Checkpoints")
+TABS_ON_PAIRS = tuple(tab for tab in TABS if tab != GROUPS)
+TABS_OF_A_SAMPLE = TABS[1:4]
 TICK = 2.0  # seconds between two looks at a run that moves
 
 
@@ -33,7 +35,7 @@ def main() -> None:
     live = bool(st.session_state.get("live", True))
     tick = TICK if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, run.status, live)
-    labels = TABS if run.kind == "grpo" else TABS[1:4]
+    labels = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
     st.session_state["tab"] = tab_in_address(labels)  # the address leads, also when the browser goes back
     tabs = st.tabs(labels, key="tab", on_change=lambda: open_tab(st.session_state["tab"]))
     with next((tab for tab in tabs if tab.open), tabs[0]):

@@ -95,7 +95,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
     labels = {"schema_version", "kind", "recipe"}
     expected = {leaf for leaf in leaves(recipe.config) if leaf not in labels and not leaf.endswith(".kind")}
     shown = {path: widget.value for path, widget in value_widgets(at).items()}
-    assert expected - {"model.lora", "rewards.gates"} == set(shown)
+    assert expected - {"model.lora", "rewards.gates", "pairs.rewards.gates"} == set(shown)
     for widget in value_widgets(at).values():
         nudge(widget)
     at.run()
@@ -113,12 +113,12 @@ def test_the_run_that_starts_has_the_configuration_that_was_shown(
     open_page: OpenPage, backend: Backend, recipe: RecipeCard
 ) -> None:
     at = open_page("new-run", recipe=recipe.id)
-    at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
+    at.number_input(key=key(at, "budget.seed")).set_value(6).run()
     at.text_input(key=key(at, "name")).set_value("mine").run()
     press_start(at)
     run = backend.client.runs().items[0]
     assert run.name == "mine"
-    assert run.config == {**recipe.config, "sampling": {**recipe.config["sampling"], "group_size": 6}}  # type: ignore[dict-item]
+    assert run.config == {**recipe.config, "budget": {**recipe.config["budget"], "seed": 6}}  # type: ignore[dict-item]
     assert at.query_params == {"id": str(run.id)}
     assert "draft" not in at.session_state
 
@@ -271,11 +271,11 @@ def test_an_unreadable_file_is_refused_with_its_line(open_page: OpenPage) -> Non
 
 def test_a_configuration_that_breaks_the_rules_is_shown_to_be_mended(open_page: OpenPage) -> None:
     at = open_page("new-run")
-    draft_of(at).change({"sampling.group_size": 1, "task.kind": "chess", "algorithm.kl.estimator": "k9"})
+    draft_of(at).change({"sampling.group_size": 0, "task.kind": "chess", "algorithm.kl.estimator": "k9"})
     at.run()
     assert not at.exception
     assert start_disabled(at)
-    assert at.text_input(key=key(at, "sampling.group_size")).value == "1"
+    assert at.text_input(key=key(at, "sampling.group_size")).value == "0"
     at.button(key=key(at, "sampling.group_size.default")).click().run()
     assert at.number_input(key=key(at, "sampling.group_size")).value == 8
 

@@ -1,0 +1,81 @@
+"""The New run page for runs on preference pairs, against a real backend."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from dashboard.form.draft import Draft
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., AppTest]
+PAIRS = b'{"prompt": "2 + 2 x 6?", "chosen": "14", "rejected": "24"}\n{"prompt": "1 + 2 x 2?", "chosen": "5", "rejected": "6"}\n'
+
+
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: what a test leaves in the queue is nothing to the others."""
+    return shared_backend
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def texts(at: AppTest) -> str:
+    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error, at.info) for element in kind)
+    return "\n".join(shown).replace("\\", "")
+
+
+def sections(at: AppTest) -> list[str]:
+    return [expander.label.split("**")[1] for expander in at.expander if expander.label.startswith("**")]
+
+
+@pytest.mark.parametrize(("recipe", "kind"), [("reward-model", "reward_model"), ("dpo", "dpo")])
+def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_kind(
+    open_page: OpenPage, backend: Backend, recipe: str, kind: str
+) -> None:
+    at = open_page("new-run")
+    assert "Algorithm" in sections(at)
+    next(button for button in at.button if button.key == f"recipe-{recipe}").click().run()
+    assert not at.exception
+    assert sections(at) == ["Model", "Pairs", "Task", "Rewards", "Decoding", "Optimizer", "Budget"]
+    steps = 60 if kind == "reward_model" else 100
+    assert f"16 pairs × {steps} steps = **{16 * steps:,}** pairs" in texts(at)
+    assert "from 1000 groups of 8" in texts(at)
+    next(button for button in at.button if button.label == "Start run").click().run()
+    assert not at.exception
+    [run, *_] = backend.client.runs(limit=1).items
+    assert (run.kind, run.config["recipe"]) == (kind, recipe)
+
+
+def test_own_pairs_are_chosen_by_their_columns(open_page: OpenPage, backend: Backend) -> None:
+    upload = backend.client.upload("pairs.jsonl", PAIRS)
+    at = open_page("new-run", recipe="reward-model")
+    draft = draft_of(at)
+    at.selectbox(key=draft.key("pairs.kind")).set_value("dataset").run()
+    assert sections(at) == ["Model", "Pairs", "Optimizer", "Budget"]
+    at.selectbox(key=draft.key("pairs.source")).set_value(f"upload:{upload.id}").run()
+    assert not at.exception
+    assert draft.get("pairs.chosen_column") == "chosen"
+    assert draft.get("pairs.rejected_column") == "rejected"
+    assert "of about **2** different ones" in texts(at)
+    draft.change({"pairs.chosen_column": "poem"})
+    at.run()
+    assert "column poem is missing in rows 1, 2" in texts(at)
+    assert next(button for button in at.button if button.label == "Start run").disabled
+
+
+def test_what_does_not_go_together_is_said_at_its_field(open_page: OpenPage) -> None:
+    at = open_page("new-run", recipe="reward-model")
+    draft = draft_of(at)
+    draft.change({"model.lora": {"rank": 4, "alpha": 8, "target_modules": "all-linear"}})
+    at.run()
+    assert "LoRA of rank 4 has no place" in texts(at)
+    next(button for button in at.button if button.key == draft.key("fix-model.lora-0")).click().run()
+    assert draft.get("model.lora") is None
+    assert not next(button for button in at.button if button.label == "Start run").disabled
