@@ -131,7 +131,8 @@ def _draw_picture(group: Group, how: Estimator) -> None:
         cells[2].metric("Highest advantage", signed(max(advantages)))
         cells[3].metric("Lowest advantage", signed(min(advantages)))
     rewards = [completion.reward for completion in group.completions]
-    show(bars_figure(rewards, advantages, "completion"), key="play-bars", about="The advantage of each completion")
+    with st.container(key="play-bars"):
+        show(bars_figure(rewards, advantages, "completion"), key="play-bars-chart", about="The completions' advantages")
     st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=96)
 
 

@@ -142,7 +142,8 @@ def _draw(
         for name, advantage, each in traced
     ]
     figure = curves_figure(curves, ratio, x_title="ratio new / old", y_title=y_title, equal=1.0, band=_band(surrogate))
-    show(figure, key=f"play-{y_title}", about=about)
+    with st.container(key=f"play-{y_title.split()[0]}"):
+        show(figure, key=f"play-{y_title.split()[0]}-chart", about=about)
     named = ", ".join(f"{name} A {signed(advantage)}" for name, advantage, _ in traced)
     st.caption(f"{about}. {named}.")
 

@@ -1,0 +1,169 @@
+"""The Playground's page against a real backend."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+
+
+def metrics(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def shown(at: AppTest) -> str:
+    kinds = (at.markdown, at.caption, at.info, at.error, at.code, at.get("html"))
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+@pytest.fixture
+def group(backend: Backend) -> int:
+    """A logged group with an unscored completion, in a run that chose another estimator than the page opens with."""
+    how = {"advantage": {"kind": "leave_one_out"}, "surrogate": {"kind": "clip", "epsilon_high": 0.28}}
+    run_id = recorded.queue(backend.client, "some run", algorithm=how)
+    claimed = recorded.claim(backend.client, run_id)
+    reported = recorded.group_of(0, [0.1, 1.0, None, 0.0])
+    mean = math.fsum([0.1, 1.0, 0.0]) / 3
+    completions = [
+        completion.model_copy(
+            update={"advantage": 0.0 if completion.reward is None else (completion.reward - mean) * 1.5}
+        )
+        for completion in reported.completions
+    ]
+    groups = [reported.model_copy(update={"completions": completions}), recorded.group_of(1, [1.0, 1.0, 0.0, 0.0])]
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=7, groups=groups))
+    return backend.client.groups(run_id).items[0].id
+
+
+def test_it_opens_on_the_documents_example(open_page: Open) -> None:
+    at = open_page("playground")
+    assert at.text[0].value == "Calculate 2 + 2 x 6"
+    assert metrics(at) == {
+        "Mean (group)": "0.500",
+        "Std (population)": "0.500",
+        "Highest advantage": "+1.00",
+        "Lowest advantage": "−1.00",
+    }
+    for number in ("0.53", "±0.94", "±1.0", "0.183 / 0.067", "ratio = 0.9 / 0.5 = **1.8** → clipped to **1.2**"):
+        assert number in shown(at)
+    assert not at.query_params
+
+
+def test_every_control_changes_the_numbers_and_stands_in_the_address(open_page: Open) -> None:
+    at = open_page("playground")
+    at.segmented_control(key="play-std").set_value("sample").run()
+    assert metrics(at)["Highest advantage"] == "+0.935"
+    at.text_input(key="play-rewards").set_value("1, 1, 0").run()
+    at.number_input(key="play-new").set_value(0.2).run()
+    at.text_input(key="play-epsilon_low").set_value("0.3").run()
+    at.segmented_control(key="play-kl").set_value("k1").run()
+    at.number_input(key="play-lam").set_value(0.0).run()
+    assert "= **0.4** → clipped to **0.7**" in shown(at)
+    assert "**λ = 0 is TD:**" in shown(at)
+    again = open_page("playground", **at.query_params)
+    assert shown(again) == shown(at)
+    assert metrics(again) == metrics(at)
+
+
+def test_a_value_set_back_leaves_the_address(open_page: Open) -> None:
+    at = open_page("playground", rewards="1, 0")
+    at.text_input(key="play-rewards").set_value("1, 1, 1, 1, 0, 0, 0, 0").run()
+    assert not at.query_params
+
+
+@pytest.mark.parametrize("field", ["rewards", "eps", "delta", "beta", "values"])
+def test_a_typo_is_named_and_the_last_good_picture_stays(open_page: Open, field: str) -> None:
+    at = open_page("playground", rewards="1, 0, 0")
+    before = metrics(at)
+    at.text_input(key=f"play-{field}").set_value("1, x").run()
+    assert not at.exception
+    assert ":red[" in shown(at)
+    assert metrics(at) == before
+
+
+def test_an_address_with_nonsense_shows_the_example_and_the_message(open_page: Open) -> None:
+    at = open_page("playground", rewards="x", estimator="gae", new="7", lam="a", group="y", surrogate="dpo")
+    assert metrics(at)["Highest advantage"] == "+1.00"
+    assert "“x” is not a number" in shown(at)
+
+
+def test_equal_rewards_are_a_dead_group_but_not_for_softmax_weights(open_page: Open) -> None:
+    at = open_page("playground", rewards="1, 1, 1, 1")
+    assert "**A dead group.**" in shown(at)
+    assert "no pull, A is 0" in shown(at)
+    at.selectbox(key="play-estimator").set_value("softmax").run()
+    assert "A dead group" not in shown(at)
+    assert metrics(at)["Highest advantage"] == metrics(at)["Lowest advantage"] == "+0.250"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "group_center",
+        "softmax",
+        "leave_one_out",
+        "batch_std",
+        "batch_baseline",
+        "none",
+        "normalize_then_sum",
+        "best_worst",
+    ],
+)
+def test_every_estimator_has_its_picture(open_page: Open, kind: str) -> None:
+    at = open_page("playground", estimator=kind)
+    assert ":red[" not in shown(at)
+    assert metrics(at)["Highest advantage"].startswith("+")
+
+
+@pytest.mark.parametrize("kind", ["cispo", "sapo", "vespo", "policy_gradient"])
+def test_every_surrogate_has_its_picture(open_page: Open, kind: str) -> None:
+    at = open_page("playground", surrogate=kind)
+    assert ":red[" not in shown(at)
+    assert "best: pulled **up**" in shown(at)
+
+
+def test_on_policy_it_says_why_the_loss_reads_0(open_page: Open) -> None:
+    at = open_page("playground", new="0.5")
+    assert "**the loss reads 0, yet each token is pulled by its A**" in shown(at)
+
+
+def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, backend: Backend, group: int) -> None:
+    at = open_page("playground", group=group)
+    logged = backend.client.group(group)
+    assert at.text[0].value == logged.prompt
+    assert at.text_input(key="play-rewards").value == "0.1, 1, -, 0"
+    assert at.selectbox(key="play-estimator").value == "leave_one_out"
+    assert at.text_input(key="play-epsilon_high").value == "0.28"
+    assert "Exactly the advantages that the run trained with" in shown(at)
+    at.selectbox(key="play-estimator").set_value("softmax").run()
+    assert "What if: the run itself trained with −0.550 … +0.950" in shown(at)
+    assert set(at.query_params) == {"group", "estimator"}
+
+
+def test_the_estimators_over_the_batch_look_at_the_steps_other_groups(open_page: Open, group: int) -> None:
+    at = open_page("playground", group=group, estimator="batch_baseline")
+    assert at.text_input(key="play-batch").value == "1, 1, 0, 0"
+    assert metrics(at)["Mean (batch)"] == "0.443"
+
+
+def test_the_way_back_to_the_example_is_one_click(open_page: Open, group: int) -> None:
+    at = open_page("playground", group=group)
+    next(button for button in at.button if button.label == "The documents' example").click().run()
+    assert not at.query_params
+    assert metrics(at)["Highest advantage"] == "+1.00"
+    assert at.selectbox(key="play-estimator").value == "group_zscore"
+
+
+def test_the_groups_page_leads_here(open_page: Open, group: int) -> None:
+    at = open_page("group", id=group)
+    links = [link for link in at.get("page_link") if "Playground" in link.proto.label]
+    assert [link.proto.query_string for link in links] == [f"group={group}"]
