@@ -78,3 +78,7 @@ def completion(text: object, finish_reason: str = "stop") -> bytes:
 
 def says(text: object, finish_reason: str = "stop") -> Act:
     return lambda _, handler: answer(handler, 200, completion(text, finish_reason))
+
+
+def hang(_: Service, handler: BaseHTTPRequestHandler) -> None:
+    handler.rfile.read(1)  # until the client gives up

@@ -1,12 +1,13 @@
 """A judge and a reward model in real runs: what they need reaches the worker, and secrets reach nobody else."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judge_service import Service, says
-from processes import Site, tiny_run
+from judge_service import Service, hang, says
+from processes import Site, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +83,15 @@ def test_a_judge_without_a_verdict_fails_the_run_in_words_and_the_next_run_train
     assert ended.error.code == "reward_errors"
     assert "the judge 'strict' holds no number; it replied: I will not rate that, [key]" in ended.error.message
     assert site.wait_for_end(plain.id).status == "finished"
+
+
+def test_a_worker_told_to_end_does_not_wait_for_a_judge(site: Site, service: Service) -> None:
+    service.act = hang
+    site.backend()
+    worker = site.worker()
+    judged = [{"name": "kind", "kind": "judge", "endpoint": "strict"}]
+    run = site.client.create_run(tiny_run(1, every=0, rewards={"functions": judged}))
+    wait_until(lambda: service.bodies, "the judge is asked")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+    assert (site.client.run(run.id).status, site.client.run(run.id).failures) == ("queued", 0)

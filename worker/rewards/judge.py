@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from threading import Thread
 
 from backend.contract.base import Json
 from backend.contract.reward import Judge
@@ -15,6 +16,9 @@ from worker.rewards.numeric import number
 from worker.tasks.items import Item
 
 LOOK_SECONDS = 0.5
+Known = tuple[Reply, bool]
+"""A reply, and whether it was known without a request."""
+
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
 
@@ -75,23 +79,35 @@ class JudgeScorer:
         `waiting` is called now and then while a reply is awaited. Whoever leaves early cancels what was not yet asked.
         """
         questions = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
-        pool = ThreadPoolExecutor(self._endpoint.settings.max_concurrent, thread_name_prefix="judge")
+        replies: dict[str, Future[Known]] = {text: Future() for text in questions}
+        unasked = iter(list(replies.items()))
+        for _ in range(min(self._endpoint.settings.max_concurrent, len(replies))):
+            # Not a ThreadPoolExecutor: its threads would keep a worker that was told to end until the last reply came.
+            Thread(target=self._ask, args=(unasked,), name="judge", daemon=True).start()
         try:
-            replies = {text: pool.submit(self._reply, text) for text in dict.fromkeys(questions)}
             yield self._outcomes(questions, replies, waiting)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for reply in replies.values():
+                reply.cancel()
+
+    def _ask(self, unasked: Iterator[tuple[str, Future[Known]]]) -> None:
+        """One thread: question after question, until none is left; a list's iterator gives each thread another one."""
+        for text, future in unasked:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(self._reply(text))
+                except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever waits gets it
+                    future.set_exception(error)
 
     def _outcomes(
-        self, questions: Sequence[str], replies: Mapping[str, Future[tuple[Reply, bool]]], waiting: Callable[[], None]
+        self, questions: Sequence[str], replies: Mapping[str, Future[Known]], waiting: Callable[[], None]
     ) -> Iterator[dict[str, Json]]:
         seen: set[str] = set()
         for text in questions:
             yield self._outcome(replies[text], waiting, repeated=text in seen)
             seen.add(text)
 
-    def _reply(self, text: str) -> tuple[Reply, bool]:
-        """The reply, and whether it was known."""
+    def _reply(self, text: str) -> Known:
         key = cache_key(self._endpoint.identity, text, self._judge.max_tokens)
         known = self._cache.find(key)
         if known is not None:
@@ -100,9 +116,7 @@ class JudgeScorer:
         self._cache.keep(key, reply)
         return reply, False
 
-    def _outcome(
-        self, future: Future[tuple[Reply, bool]], waiting: Callable[[], None], *, repeated: bool
-    ) -> dict[str, Json]:
+    def _outcome(self, future: Future[Known], waiting: Callable[[], None], *, repeated: bool) -> dict[str, Json]:
         name = self._endpoint.name
         try:
             reply, known = _awaited(future, waiting)
@@ -122,7 +136,7 @@ class JudgeScorer:
             return {"error": f"reward_value: the reply of the judge {name!r} {reason}; {said}"}
 
 
-def _awaited(future: Future[tuple[Reply, bool]], waiting: Callable[[], None]) -> tuple[Reply, bool]:
+def _awaited(future: Future[Known], waiting: Callable[[], None]) -> Known:
     while not wait([future], timeout=LOOK_SECONDS).done:
         waiting()
     return future.result()

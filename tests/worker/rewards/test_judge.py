@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_service import Act, Service, answer, says
+from judge_service import Act, Service, answer, hang, says
 from pydantic import AnyHttpUrl
 
 from backend.contract.reward import Gate, Judge, Length, Rewards
@@ -232,10 +232,6 @@ def test_what_does_not_pass_leaves_the_completion_unscored(
     assert said.startswith("reward_error: the judge 'strict': ")
     assert says_what in said
     assert len(service.bodies) == requests
-
-
-def hang(_: Service, handler: BaseHTTPRequestHandler) -> None:
-    handler.rfile.read(1)  # until the client gives up
 
 
 def drip(_: Service, handler: BaseHTTPRequestHandler) -> None:
