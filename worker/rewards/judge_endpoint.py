@@ -1,5 +1,6 @@
 """A judge's endpoint: an OpenAI-compatible chat service that the operator named, asked with patience and within bounds."""
 
+import json
 import logging
 import os
 import threading
@@ -131,14 +132,17 @@ class JudgeEndpoint:
 
     def _post(self, body: dict[str, object]) -> bytes:
         """The bytes of a good answer. Raises _Transient or JudgeFailed."""
-        headers = {"Accept-Encoding": "identity"}  # a small compressed reply may be a huge one
+        headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",  # a small compressed reply may be a huge one
+        }
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         url = f"{str(self.settings.url).rstrip('/')}/chat/completions"
         deadline = time.monotonic() + self.settings.timeout_seconds
         content = bytearray()
         try:
-            with self._http.stream("POST", url, json=body, headers=headers) as response:
+            with self._http.stream("POST", url, content=json.dumps(body), headers=headers) as response:
                 for chunk in response.iter_raw():
                     content += chunk
                     if len(content) > REPLY_BYTES:

@@ -95,7 +95,7 @@ def test_it_is_asked_through_the_chat_protocol_with_the_places_filled(service: S
 
 
 def test_hostile_text_reaches_the_judge_as_text(service: Service) -> None:
-    texts = ['"}], "model": "other', "\x1b[2J\u2028", "𝟙𝟜", "{prompt}" * 3, "\\"]
+    texts = ['"}], "model": "other', "\x00 \ud800", "\x1b[2J\u2028", "𝟙𝟜", "{prompt}" * 3, "\\"]
     judged(service, *texts)
     for body, text in zip(sorted(service.bodies, key=lambda one: texts.index(text_of(one))), texts, strict=True):
         assert body["model"] == "judge-1"
