@@ -13,6 +13,7 @@ from backend.contract.config import Kind
 from backend.contract.records import GroupReport, Progress, Requested, RunError
 
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
+EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
 Outcome = Literal["finished", "stopped", "paused", "released"]
 
 
@@ -112,8 +113,9 @@ class TraceFile(Record):
 class Report(Record):
     """POST …/report: what one step (or a moment between steps) brought. Numbered; sending one twice is harmless.
 
-    A training step s is reported once, with its groups, after its update. An evaluation after k steps is reported with
-    step k and no groups. A report without a step carries log lines only. A metric that was not finite is None.
+    A training step s is reported once, with its groups where it has some, after its update. An evaluation after k steps is
+    reported with step k, no groups, and metrics under `eval/` alone. A report without a step carries log lines only. A metric
+    that was not finite is None.
     """
 
     attempt: Attempt
@@ -124,6 +126,12 @@ class Report(Record):
     trace: TraceFile | None = None
     logs: list[LogLine] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
+
+    @property
+    def trained_step(self) -> int | None:
+        """The step whose training it tells; None for an evaluation, or log lines."""
+        trained = self.groups or any(not name.startswith(EVALUATION) for name in self.metrics)
+        return self.step if trained else None
 
 
 class CheckpointReport(Record):

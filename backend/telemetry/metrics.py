@@ -8,11 +8,10 @@ from operator import itemgetter
 from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
+from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric
 from backend.storage.upsert import upsert
 from backend.telemetry import history
-
-EVALUATION = "eval/"
 
 Point = tuple[int, float | None]
 

@@ -40,9 +40,8 @@ def store(
         raise
     if _seen(tx, run_id, sent, body_sha256):
         return True
-    trained = sent.step if sent.groups else None
     values = {"run_id": run_id, "attempt": sent.attempt, "seq": sent.seq, "body_sha256": body_sha256}
-    tx.execute(insert(report).values(**values, step=trained, seconds=sent.seconds))
+    tx.execute(insert(report).values(**values, step=sent.trained_step, seconds=sent.seconds))
     if sent.step is not None:
         _store_step(tx, row, sent, sent.step, trace, at)
     _store_logs(tx, run_id, sent, at)
@@ -67,12 +66,12 @@ def _store_step(
     run_id = row["id"]
     if history.from_step(tx, run_id, sent.attempt) is None:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
-    if sent.groups and _has_groups(tx, run_id, sent.attempt, step):
-        raise ReportConflict(f"Attempt {sent.attempt} reported the groups of step {step} before, under another number.")
+    if sent.trained_step is not None and _has_step(tx, run_id, sent.attempt, step):
+        raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
     metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
     values: dict[str, Any] = summary.extended(row, step, sent.metrics)
-    if sent.groups:
-        groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
+    groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
+    if sent.trained_step is not None:
         values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
         values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)
         events.record(tx, run_id, "step", {"step": step}, at)
@@ -81,7 +80,7 @@ def _store_step(
     tx.execute(update(run).where(run.c.id == run_id).values(values))
 
 
-def _has_groups(tx: Connection, run_id: int, number: int, step: int) -> bool:
+def _has_step(tx: Connection, run_id: int, number: int, step: int) -> bool:
     query = select(report.c.seq).where(report.c.run_id == run_id, report.c.attempt == number, report.c.step == step)
     return len(tx.execute(query.limit(2)).all()) > 1  # the report itself is there already
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
+from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric
 from backend.telemetry import history, metrics, sparkline
 
@@ -38,5 +39,5 @@ def recomputed(tx: Connection, run_id: int) -> dict[str, Any]:
 
 def _with(summary: Summary, values: Mapping[str, float | None]) -> Summary:
     """The latest values, and of evaluations the first, too."""
-    firsts = {f"{name}:first": value for name, value in values.items() if name.startswith(metrics.EVALUATION)}
+    firsts = {f"{name}:first": value for name, value in values.items() if name.startswith(EVALUATION)}
     return {**firsts, **summary, **values}

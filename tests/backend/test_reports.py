@@ -50,6 +50,20 @@ def test_the_same_number_with_another_body_is_refused(backend: Backend) -> None:
     assert backend.client.metrics(actor.run_id).series["reward"].value == [1.0]
 
 
+def test_a_step_without_groups_moves_the_run_on_and_an_evaluation_does_not(backend: Backend) -> None:
+    actor = began(backend)
+    for seq, (step, metrics) in enumerate(
+        [(0, {"eval/accuracy": 0.5}), (0, {"loss": 0.7}), (1, {"eval/accuracy": 0.9})]
+    ):
+        sent = p.Report(attempt=actor.attempt, seq=seq, step=step, metrics=metrics)
+        backend.client.report(actor.run_id, sent)
+        assert backend.client.run(actor.run_id).progress.step == (1 if seq else 0)
+    again = p.Report(attempt=actor.attempt, seq=3, step=0, metrics={"loss": 0.6})
+    with pytest.raises(ApiError) as caught:
+        backend.client.report(actor.run_id, again)
+    assert caught.value.code == "report_conflict"
+
+
 def test_the_groups_of_a_step_come_once_per_attempt(backend: Backend) -> None:
     actor = began(backend)
     actor.report(0)
