@@ -30,7 +30,7 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
                 "reward": completion.reward,
                 "advantage": completion.advantage,
                 "level": height[completion.reward],
-                "colour": advantage_colour(completion.advantage, scale),
+                "colour": advantage_colour(completion.advantage or 0.0, scale),
             }
         )
     columns = ["completion", "reward", "advantage", "level", "colour"]

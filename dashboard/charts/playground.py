@@ -43,15 +43,18 @@ def bars_figure(
                 "label": label if roomy else "",
             }
         )
-    return Figure(_bars_spec(noun, height), pd.DataFrame(rows, columns=_BAR_COLUMNS))
+    return Figure(
+        _bars_spec(f"{noun}, and its reward below" if roomy else noun, noun, height),
+        pd.DataFrame(rows, columns=_BAR_COLUMNS),
+    )
 
 
 @lru_cache(maxsize=8)
-def _bars_spec(noun: str, height: int) -> Spec:
+def _bars_spec(x_title: str, noun: str, height: int) -> Spec:
     labels = alt.Axis(
         labelExpr="split(datum.label, '|')", labelAngle=0, labelOverlap=True, ticks=False, domain=False, labelPadding=6
     )
-    x = alt.X("place:N", sort=None, title=f"{noun}, and its reward below", axis=labels)
+    x = alt.X("place:N", sort=None, title=x_title, axis=labels)
     reach = alt.Scale(zero=True, nice=False, padding=22)
     y = alt.Y("advantage:Q", title="advantage", scale=reach, axis=alt.Axis(tickCount=5, format="~g", minExtent=34))
     base = canvas().encode(x=x, y=y)

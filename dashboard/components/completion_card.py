@@ -47,7 +47,7 @@ def _by_advantage(completion: CompletionRecord) -> tuple[bool, float]:
 def _colours(group: Group) -> dict[int, str]:
     scale = advantage_scale([completion.advantage for completion in group.completions])
     return {
-        completion.id: advantage_colour(None if completion.reward is None else completion.advantage, scale)
+        completion.id: advantage_colour(None if completion.reward is None else completion.advantage or 0.0, scale)
         for completion in group.completions
     }
 

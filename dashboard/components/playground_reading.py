@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from dashboard.form.widgets import in_words
 from dashboard.form.written import read_number, show_number
 
-MOST = 64  # completions of a group, as in a run
+MOST = 1024  # completions of a group, as in a run
 LARGEST = 1e6
 UNSCORED = ("nan", "-", "–", "−")
 M = TypeVar("M", bound=BaseModel)

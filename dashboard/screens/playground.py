@@ -13,7 +13,7 @@ from dashboard.components.playground_surrogate import draw_surrogate
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.session import guard, link
 
-MOST = 120  # letters of the prompt in the page's head; the group's page has all of it
+MOST = 64  # letters of the prompt in the page's head; the group's page has all of it
 
 
 def main() -> None:
