@@ -360,6 +360,8 @@ class RecipeCard(Record):
     sentence: str
     when: str
     source: str
+    formula: str  # LaTeX
+    family: str = ""
     config: dict[str, Json]
 
 

@@ -1,4 +1,4 @@
-"""Recipe cards: a named starting point each, the chosen one marked."""
+"""Recipe cards: a named starting point each, family by family, the chosen one marked."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,9 +11,16 @@ ACROSS = 3
 
 
 def show_recipes(recipes: Sequence[RecipeCard], chosen: str | None, choose: Callable[[str], None]) -> None:
-    """Cards in rows; pressing one calls `choose` with its id."""
-    for start in range(0, len(recipes), ACROSS):
-        for column, recipe in zip(st.columns(ACROSS), recipes[start : start + ACROSS], strict=False):
+    """The families, and the cards of one of them; pressing a card calls `choose` with its id."""
+    families = list(dict.fromkeys(recipe.family for recipe in recipes))
+    own = next((recipe.family for recipe in recipes if recipe.id == chosen), families[0])
+    # A key of its own for each start: the family of a recipe that was chosen elsewhere (an address, a clone) shows first.
+    picked = st.segmented_control(
+        "Recipes", families, default=own, required=True, key=f"family-{chosen}", label_visibility="collapsed"
+    )
+    shown = [recipe for recipe in recipes if recipe.family == (picked or own)]
+    for start in range(0, len(shown), ACROSS):
+        for column, recipe in zip(st.columns(ACROSS), shown[start : start + ACROSS], strict=False):
             with column:
                 _show_recipe(recipe, recipe.id == chosen, choose)
 
@@ -32,4 +39,6 @@ def _show_recipe(recipe: RecipeCard, chosen: bool, choose: Callable[[str], None]
                 on_click=choose,
                 args=(recipe.id,),
             )
-            st.caption("Source", help=plain(recipe.source))
+            with st.popover("Formula", type="tertiary", key=f"formula-{recipe.id}"):
+                st.latex(recipe.formula)
+                st.caption(plain(recipe.source))

@@ -27,6 +27,13 @@ NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
 ELSEWHERE = ("name", "tags", "model.lora", "task.upload", "task.source.place")
 
 
+# A second each: only one of a kind is quick enough for `make check`.
+EACH_RECIPE = pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(card, id=card.id, marks=[] if card.id in ("grpo", "dpo") else pytest.mark.slow) for card in RECIPES],
+)
+
+
 @pytest.fixture
 def backend(shared_backend: Backend) -> Backend:
     """One for all: what a test leaves in the queue is nothing to the others."""
@@ -88,7 +95,7 @@ def nudge(widget: Widget) -> None:
         widget.set_value(f"{widget.value or ''}9")
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+@EACH_RECIPE
 def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page: OpenPage, recipe: RecipeCard) -> None:
     at = open_page("new-run", recipe=recipe.id)
     assert draft_of(at).config == recipe.config
@@ -108,7 +115,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
     assert draft_of(at).config == recipe.config
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
+@EACH_RECIPE
 def test_the_run_that_starts_has_the_configuration_that_was_shown(
     open_page: OpenPage, backend: Backend, recipe: RecipeCard
 ) -> None:

@@ -41,7 +41,8 @@ def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_ki
 ) -> None:
     at = open_page("new-run")
     assert "Algorithm" in sections(at)
-    next(button for button in at.button if button.key == f"recipe-{recipe}").click().run()
+    at.button_group(key="family-grpo").set_value("Preferences").run()
+    at.button(key=f"recipe-{recipe}").click().run()
     assert not at.exception
     assert sections(at) == ["Model", "Pairs", "Task", "Rewards", "Decoding", "Optimizer", "Budget"]
     steps = 60 if kind == "reward_model" else 100

@@ -1,0 +1,1 @@
+"""The recipes, family by family."""
