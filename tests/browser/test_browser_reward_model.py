@@ -1,0 +1,94 @@
+"""A reward model is trained on preference pairs in the browser, and a policy learns from it alone what is right."""
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from conftest import Stack
+from on_page import field, fill, open_section, settled
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+
+MINUTES = 4 * 60_000  # for a loaded machine; both runs together take about one
+
+
+def start(page: Page) -> int:
+    """Press the button; the new run's number."""
+    button = page.get_by_role("button", name="Start run")
+    expect(button).to_be_enabled()
+    button.click()
+    page.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
+    found = re.search(r"[?&]id=(\d+)", page.url)
+    assert found is not None
+    return int(found[1])
+
+
+def finished(page: Page) -> None:
+    """Wait for the end of the run whose page is open."""
+    expect(page.locator(".st-key-run-title")).to_contain_text(re.compile("finished|failed"), timeout=MINUTES)
+    expect(page.locator(".st-key-run-title")).to_contain_text("finished")
+
+
+def shown(page: Page, label: str) -> list[float]:
+    """The numbers of one of the figures at the top of a run's page."""
+    figure = page.get_by_test_id("stMetric").filter(has_text=label)
+    expect(figure).to_contain_text(re.compile(r"\d"))
+    return [float(number) for number in re.findall(r"[\d.]+(?= ?%)", figure.inner_text())]
+
+
+def train_a_reward_model(page: Page) -> int:
+    """On pairs that the small model gives by itself; its page shows that it ranks other prompts' pairs."""
+    page.get_by_role("radio", name="Preferences").or_(page.get_by_role("button", name="Preferences")).first.click()
+    page.locator(".st-key-recipe-reward-model button").first.click()
+    expect(field(page, "Pairs per step")).to_have_value("16")
+    fill(page, "Prompts", "300")
+    fill(page, "Steps", "30")
+    open_section(page, "pairs")
+    fill(page, "Held out prompts", "100")
+    fill(page, "Name", "a judge of sums", ".st-key-preflight")
+    expect(page.locator(".st-key-preflight")).to_contain_text("16 pairs × 30 steps = 480 pairs")
+    run_id = start(page)
+    finished(page)
+    first, last = shown(page, "Held-out pairs")
+    assert first < 90 <= last
+    for panel in ("loss", "accuracy", "margin", "eval-accuracy"):
+        expect(page.locator(f".st-key-panel-{panel} canvas, .st-key-panel-{panel} svg").first).to_be_visible()
+    expect(page.get_by_role("tab", name="Groups")).to_have_count(0)
+    page.get_by_role("tab", name="Checkpoints").click()
+    expect(page.get_by_text(f"rewards.functions.0.source: run:{run_id}@30")).to_be_visible()
+    expect(page.get_by_text("Try checkpoint")).to_have_count(0)
+    expect(page.get_by_role("link", name="Start a run from it")).to_have_count(0)
+    return run_id
+
+
+def test_a_person_trains_a_reward_model_and_a_policy_that_it_alone_rewards(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    page = open_page("/new-run")
+    judge = train_a_reward_model(page)
+
+    page.get_by_role("link", name="Use it as a reward").first.click()
+    expect(page.get_by_text(f"Filled from run {judge}")).to_be_visible()
+    open_section(page, "rewards")
+    expect(field(page, "Source")).to_have_value(f"run:{judge}@30")
+    for label, value in (("Prompts per step", "8"), ("Steps", "40"), ("Learning rate", "1e-4")):
+        fill(page, label, value)
+    open_section(page, "budget")
+    for label, value in (("Evaluation every", "40"), ("Evaluation items", "100")):
+        fill(page, label, value)
+    fill(page, "Name", "rewarded by the judge", ".st-key-preflight")
+    settled(page)
+    policy = start(page)
+    finished(page)
+    before, after = shown(page, "Held-out pass@1")
+    assert after >= before + 15
+
+    functions = stack.client.run(policy).config["rewards"]["functions"]  # type: ignore[index,call-overload]
+    assert {one["name"]: one["weight"] for one in functions} == {"reward-model": 1.0, "correctness": 0.0}  # type: ignore[union-attr,index,call-overload]
+    right = stack.client.metrics(policy, names=["eval/pass@1"]).series["eval/pass@1"].value
+    assert right[-1] is not None
+    assert right[0] is not None
+    assert right[-1] - right[0] >= 0.15
