@@ -179,7 +179,7 @@ class Trainer:
         self._clock.add("report", self._last_report_seconds)
         metrics = step_metrics(scored, filtered, batch.tokens, credit, update)
         metrics |= self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
-        metrics["num_tokens"] = float(self._state.num_tokens)
+        metrics |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
         groups = self._groups(scored, filtered, batch, credit)
         self._reporter.step(step, metrics, groups, self._trace(step, batch, credit))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way

@@ -39,6 +39,9 @@ def show_worker(worker: Worker) -> None:
         memory = f" · {size(worker.memory_bytes)}" if worker.memory_bytes else ""
         versions = " · ".join(f"{name} {version}" for name, version in worker.versions.items())
         device.markdown(f"{plain(worker.device)}{memory}  \n:small[:gray[{plain(versions)}]]")
+        for what, names in (("judges", worker.judges), ("reward functions", worker.reward_functions)):
+            if names:
+                device.caption(f"{what}: {plain(', '.join(names))}")
         with work:
             if worker.run_id is None:
                 st.caption("waits for a run" if worker.alive else "")

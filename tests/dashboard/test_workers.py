@@ -18,7 +18,13 @@ def texts(at: AppTest) -> str:
 
 def worker(name: str) -> p.WorkerInfo:
     return p.WorkerInfo(
-        name=name, device="NVIDIA H200", memory_bytes=22 * 2**30, store="/s", versions={"torch": "2.13.0"}
+        name=name,
+        device="NVIDIA H200",
+        memory_bytes=22 * 2**30,
+        store="/s",
+        versions={"torch": "2.13.0"},
+        judges=["careful"],
+        reward_functions=["manners:is_polite"],
     )
 
 
@@ -37,6 +43,8 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
     assert "**busy_one**" in shown
     assert "NVIDIA H200 · 22 GiB" in shown
     assert "torch 2.13.0" in shown
+    assert "judges: careful" in shown
+    assert "reward functions: manners:is_polite" in shown
     assert "last heartbeat just now" in shown
     [link] = [link for link in at.get("page_link") if link.label == "mine"]
     assert link.proto.query_string == f"id={run.id}"
