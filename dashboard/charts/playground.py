@@ -119,36 +119,37 @@ def curves_figure(
     on_left = at > low + 0.6 * (high - low)
     marks: list[dict[str, object]] = [{"kind": "at", "x": at}, {"kind": "equal", "x": equal}]
     lines = np.concatenate([c.y for c in curves])
-    gap = 0.085 * float(lines.max() - lines.min())
-    strong = [c for c in curves if c.strong]
-    label_y = dict(zip((c.label for c in strong), _apart([c.at for c in strong], gap), strict=True))
-    ends_y = _apart([float(c.y[-1]) for c in curves], gap)
-    for c, end_y in zip(curves, ends_y, strict=True):
+    reach = float(lines.max() - lines.min())
+    sides = _free_sides([c for c in curves if c.strong], at, on_left, 0.2 * reach)
+    for c, end_y in zip(curves, _apart([float(c.y[-1]) for c in curves], 0.085 * reach), strict=True):
         shown = {"label": c.label, "colour": c.colour, "strong": c.strong}
         marks.append({"kind": "point", "x": at, "y": c.at, **shown})
-        if c.strong:
-            where = _free_corner(c, at, on_left)
-            marks.append(
-                {"kind": "number", "x": at, "y": label_y[c.label], "text": signed(c.at), "where": where, **shown}
-            )
         marks.append({"kind": "end", "x": c.x[-1], "y": end_y, **shown})
+        if c.strong:
+            where = f"{'left' if on_left else 'right'} {sides[c.label]}"
+            marks.append({"kind": "number", "x": at, "y": c.at, "text": signed(c.at), "where": where, **shown})
     if band is not None:
         marks.append({"kind": "band", "x": max(band[0], 0.0), "x2": min(band[1], high)})
     data = pd.concat([*frames, pd.DataFrame(marks)], ignore_index=True).reindex(columns=_CURVE_COLUMNS)
     return Figure(_curves_spec(x_title, y_title), data)
 
 
-def _free_corner(curve: Curve, at: float, on_left: bool) -> str:
-    """Where beside the point its number does not lie on the curve."""
+def _free_sides(curves: Sequence[Curve], at: float, on_left: bool, close: float) -> dict[str, str]:
+    """Above or below: where beside its point a curve's number lies neither on the curve nor on a close curve's number."""
+    sides = {c.label: "below" if (_slope(c, at) < 0) == on_left and _slope(c, at) else "above" for c in curves}
+    for lower, upper in pairwise(sorted(curves, key=lambda c: c.at)):
+        if upper.at - lower.at < close:
+            sides |= {lower.label: "below", upper.label: "above"}
+    return sides
+
+
+def _slope(curve: Curve, at: float) -> float:
     place = int(np.clip(np.searchsorted(curve.x, at), 1, len(curve.x) - 1))
-    rises = curve.y[place] > curve.y[place - 1]
-    falls = curve.y[place] < curve.y[place - 1]
-    below = falls if on_left else rises
-    return f"{'left' if on_left else 'right'} {'below' if below else 'above'}"
+    return float(curve.y[place] - curve.y[place - 1])
 
 
 def _apart(values: Sequence[float], gap: float) -> list[float]:
-    """The values moved apart where they lie closer than the gap, so that what is written at them can be read."""
+    """The values moved apart where they lie closer than the gap, so that what is written there can be read."""
     moved = list(values)
     order = sorted(range(len(values)), key=values.__getitem__)
     for below, above in pairwise(order):

@@ -14,6 +14,7 @@ from dashboard.components.playground_documents import draw_documents
 from dashboard.components.playground_estimate import OVER_BATCH, Rewards, played, rewards_of
 from dashboard.components.playground_opening import ADVANTAGE, ESTIMATORS, Opening
 from dashboard.components.playground_reading import read_rewards, read_rows, read_settings
+from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_words import ESTIMATORS as IN_WORDS
 from dashboard.components.playground_words import group_in_a_line, reading
 from dashboard.components.style import FIGURES
@@ -33,7 +34,9 @@ EXAMPLES = {
 
 def draw_advantages(opening: Opening) -> Group:
     """The part with its controls; returns the group with its advantages."""
-    st.markdown("##### 1 · From rewards to advantages", width="content")
+    draw_title(
+        "1 · From rewards to advantages", "One prompt, several completions, each scored, then compared with the others."
+    )
     controls, picture, documents = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
         group, advantage = _controls(opening)

@@ -11,6 +11,7 @@ from dashboard.components.chart import show
 from dashboard.components.group_arithmetic import exact
 from dashboard.components.playground_address import last_good, stepped, typed
 from dashboard.components.playground_reading import read_rewards
+from dashboard.components.playground_style import draw_title
 from dashboard.format import plain
 from worker.algorithms.gae import gae
 
@@ -27,7 +28,10 @@ class Tokens(NamedTuple):
 
 def draw_gae() -> None:
     """The part with its controls, of the documents' PPO: nothing above changes it."""
-    st.markdown("##### 4 · PPO's other way: an advantage for each token (GAE)")
+    draw_title(
+        "4 · PPO's other way",
+        "Generalised advantage estimation (GAE): an advantage for each token, from what a value head expects there.",
+    )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
         rewards = typed(

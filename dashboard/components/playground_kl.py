@@ -12,6 +12,7 @@ from dashboard.components.playground_address import chosen, last_good, stepped, 
 from dashboard.components.playground_curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
 from dashboard.components.playground_opening import KL, Opening
 from dashboard.components.playground_reading import read_settings
+from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_surrogate import HIGHEST, LOWEST, Point
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
@@ -27,7 +28,10 @@ FORMULAS = {
 
 def draw_kl(opening: Opening, point: Point) -> None:
     """The part with its controls."""
-    st.markdown("##### 3 · The leash: how far is the policy from the reference?")
+    draw_title(
+        "3 · The leash",
+        "How far is the policy from the reference? lp and ref are the token's log-probabilities under the one and the other.",
+    )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
         reference = stepped(
@@ -64,7 +68,7 @@ def draw_kl(opening: Opening, point: Point) -> None:
             for name, each in traced.items()
         ]
         figure = curves_figure(
-            curves, log_ratio, x_title="lp − ref, the log of new / reference", y_title="KL in nats", equal=0.0
+            curves, log_ratio, x_title="lp − ref, the log of new / reference", y_title="estimated KL", equal=0.0
         )
         show(figure, key="play-kl-curves", about="The three estimators of the KL over the log-ratio")
     with words:

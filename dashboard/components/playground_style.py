@@ -25,3 +25,10 @@ table.play-tokens td { border-top: 1px solid rgba(128, 134, 145, 0.25); }
 def apply_style() -> None:
     """Put the rules on the page."""
     st.html(_RULES)
+
+
+def draw_title(title: str, question: str) -> None:
+    """The title of a part, and beside it what the part is about."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.markdown(f"##### {title}", width="content")
+        st.caption(question, width="stretch")

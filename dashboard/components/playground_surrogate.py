@@ -13,6 +13,7 @@ from dashboard.components.playground_address import chosen, last_good, put, step
 from dashboard.components.playground_curves import CONSTANT_WEIGHT, Traced, objective, pull
 from dashboard.components.playground_opening import SURROGATE, SURROGATES, Opening
 from dashboard.components.playground_reading import read_settings
+from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_words import CONSTANT_WEIGHT as ONLY_THE_PULL
 from dashboard.components.playground_words import SURROGATES as IN_WORDS
 from dashboard.components.playground_words import on_policy, pull_in_words, ratio_in_a_line
@@ -48,7 +49,10 @@ class Point:
 
 def draw_surrogate(opening: Opening, group: Group) -> Point:
     """The part with its controls; returns where the point stands."""
-    st.markdown("##### 2 · From advantages to an update: how far may a token move?")
+    draw_title(
+        "2 · From advantages to an update",
+        "How far may a token of the best and of the worst completion move? Its ratio is its new probability over its old one.",
+    )
     controls, picture = st.columns([1.05, 3.35], gap="medium")
     with controls:
         surrogate, new, old = _controls(opening)
