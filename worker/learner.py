@@ -16,8 +16,8 @@ from worker.algorithms.objective import TokenTerms, token_terms
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.errors import RunFailure
-from worker.micro_batches import MicroBatch, micro_batch_rows, with_progress
-from worker.policy.logprobs import TokenBatch, TokenValues
+from worker.micro_batches import Batch, MicroBatch, split, with_progress
+from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
 from worker.schedule import learning_rate
@@ -26,15 +26,6 @@ from worker.token_record import TokenRecord
 _MAX_SKIPPED_IN_A_ROW = 3
 
 OnProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A rollout as it passes through the model, and what is known of its tokens so far."""
-
-    rollout: Rollout
-    micro_batches: list[MicroBatch]
-    tokens: TokenRecord
 
 
 @dataclass(frozen=True)
@@ -87,32 +78,14 @@ class Learner:
         return algorithm.advantage.kind == "gae" or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
 
     def split(self, rollout: Rollout) -> Batch:
-        """The rollout in micro-batches within the token budget."""
-        completions = [completion.ids for completion in rollout.completions_R]
-        prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
-        supports = [completion.supports for completion in rollout.completions_R]
-        kept = self._algorithm.logprobs == "renormalized"
-        parts = micro_batch_rows(
-            prompts,
-            completions,
-            self._config.optimizer.micro_batch_tokens,
+        """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
+        return split(
+            rollout,
+            self._policy.device,
+            budget=self._config.optimizer.micro_batch_tokens,
             together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
+            with_supports=self._algorithm.logprobs == "renormalized",
         )
-        micro_batches = [
-            MicroBatch(
-                rows,
-                TokenBatch.of(
-                    [prompts[row] for row in rows],
-                    [completions[row] for row in rows],
-                    self._policy.device,
-                    [supports[row] for row in rows] if kept else None,
-                ),
-            )
-            for rows in parts
-        ]
-        lengths_R = torch.tensor([len(ids) for ids in completions])
-        mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
-        return Batch(rollout, micro_batches, TokenRecord(mask_R_T))
 
     @torch.no_grad()
     def look(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from worker.policy.logprobs import TokenBatch
+from worker.rollout.rollout import Rollout
+from worker.token_record import TokenRecord
 
 
 @dataclass
@@ -25,6 +28,41 @@ class MicroBatch:
     def of(self, values_R_T: Tensor) -> Tensor:
         """These rows of a step's (R, T) or (R, 1) values, as wide as this micro-batch."""
         return values_R_T[self.rows, : self.mask_R_T.shape[1]].to(self.mask_R_T.device)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rollout as it passes through the model, and what is known of its tokens so far."""
+
+    rollout: Rollout
+    micro_batches: list[MicroBatch]
+    tokens: TokenRecord
+
+
+def split(
+    rollout: Rollout, device: torch.device, *, budget: int, together: int = 1, with_supports: bool = False
+) -> Batch:
+    """The rollout in micro-batches of at most `budget` tokens; `together` completions, in order, are never parted.
+
+    `with_supports` takes along which tokens the sampler could draw.
+    """
+    completions = [completion.ids for completion in rollout.completions_R]
+    prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
+    micro_batches = [
+        MicroBatch(
+            rows,
+            TokenBatch.of(
+                [prompts[row] for row in rows],
+                [completions[row] for row in rows],
+                device,
+                [rollout.completions_R[row].supports for row in rows] if with_supports else None,
+            ),
+        )
+        for rows in micro_batch_rows(prompts, completions, budget, together=together)
+    ]
+    lengths_R = torch.tensor([len(ids) for ids in completions])
+    mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
+    return Batch(rollout, micro_batches, TokenRecord(mask_R_T))
 
 
 def micro_batch_rows(

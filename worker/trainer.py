@@ -1,6 +1,7 @@
 """The GRPO loop: draw prompts, sample a group for each, score, compare within the group, update, report. Then again."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -9,13 +10,14 @@ from torch import Tensor
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import TraceFile
 from backend.contract.records import GroupReport
-from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state, save_checkpoint
+from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
 from worker.dynamic_sampling import Scored, fill_with_live
 from worker.errors import Interrupted
 from worker.evaluation import evaluate
 from worker.group_records import filtered_reports, group_reports
-from worker.learner import Batch, Learner, Update
+from worker.learner import Learner, Update
+from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
 from worker.policy.policy import Policy
 from worker.reporter import Channels, Ending, Place, Reporter
@@ -23,6 +25,7 @@ from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import sample
+from worker.saver import Saver
 from worker.step_metrics import step_metrics
 from worker.tasks.items import Items, draw, held_out
 from worker.traces import TraceTooLarge, trace_file, traced_rows
@@ -35,7 +38,7 @@ class Trainer:
         self, config: GrpoConfig, policy: Policy, items: Items, scorer: RewardScorer, place: Place, channels: Channels
     ) -> None:
         self._config, self._policy, self._items, self._scorer = config, policy, items, scorer
-        self._place, self._channels = place, channels
+        self._channels = channels
         self._learner = Learner(policy, config)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
@@ -43,8 +46,17 @@ class Trainer:
             load_optimizer(place.resume, policy, self._learner.optimizer)
             if self._synced:
                 load_reference(place.resume, policy)
-        self._saved_step = self._state.step  # of the newest checkpoint; at step 0 the model itself is one
-        self._reporter = Reporter(place, channels, total_steps=config.budget.steps, elapsed=self._state.elapsed_seconds)
+        budget = config.budget
+        self._reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self._state.elapsed_seconds)
+        self._saver = Saver(
+            place,
+            self._reporter,
+            policy,
+            self._learner.optimizer,
+            every=budget.checkpoint_every,
+            steps=budget.steps,
+            saved_step=self._state.step,
+        )
         self._clock = PhaseClock()
         self._last_report_seconds = 0.0
 
@@ -72,7 +84,7 @@ class Trainer:
             update = self._update(step, batch, credit)
             self._advance(scored, filtered)
             self._report(step, scored, filtered, batch, credit, update)
-            self._save_if_due()
+            self._saver.save_if_due(self._state, self._followed)
             self._channels.between_steps()
         self._evaluate_if_due(self._config.budget.steps)
         self._save_if_new()
@@ -158,6 +170,11 @@ class Trainer:
     def _synced(self) -> bool:
         return self._config.algorithm.kl.reference == "synced"
 
+    @property
+    def _followed(self) -> Mapping[str, Tensor] | None:
+        """The reference's weights, where they belong into a checkpoint."""
+        return self._policy.reference_weights if self._synced else None
+
     def _sync_reference_if_due(self, step: int) -> None:
         if self._synced and step % self._config.algorithm.kl.sync_every == 0:
             self._policy.copy_reference()
@@ -216,24 +233,8 @@ class Trainer:
     def _show(self, phase: str, done: int, total: int) -> None:
         self._reporter.show(self._state.step, phase, done, total)
 
-    # ---- checkpoints
-
-    def _save_if_due(self) -> None:
-        every = self._config.budget.checkpoint_every
-        if every and self._state.step % every == 0 and self._state.step < self._config.budget.steps:
-            self._save_if_new()
-
     def _save_if_new(self) -> None:
-        """Save the state, unless no step was done since the newest checkpoint."""
-        if self._state.step == self._saved_step:
-            return
-        self._show("checkpoint", 0, 1)
-        state = replace(self._state, elapsed_seconds=self._reporter.elapsed_seconds)
-        folder = self._place.checkpoint(state.step)
-        reference = self._policy.reference_weights if self._synced else None
-        saved = save_checkpoint(folder, self._policy, self._learner.optimizer, state, reference=reference)
-        self._saved_step = state.step
-        self._reporter.checkpoint(state.step, saved)
+        self._saver.save_if_new(self._state, self._followed)
 
 
 def samples_of(rollout: Rollout) -> list[Sample]:

@@ -11,7 +11,8 @@ from worker_models import random_policy, roll_out, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit
 from worker.group_records import group_reports
-from worker.learner import Batch, Learner, Update
+from worker.learner import Learner, Update
+from worker.micro_batches import Batch
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backend.contract.preference import DpoConfig, RewardModelConfig
-from worker.checkpoint import TrainingState, load_optimizer, load_state, save_checkpoint
+from worker.checkpoint import TrainingState, load_optimizer, load_state
 from worker.errors import Interrupted, RunFailure
 from worker.preferences.learner import PairLearner
 from worker.preferences.objective import Objective
 from worker.preferences.pairs import Pairs
 from worker.reporter import Channels, Ending, Place, Reporter
+from worker.saver import Saver
 from worker.tasks.items import draw
 
 Examination = Callable[[Callable[[int, int], None]], dict[str, float]]
@@ -30,21 +31,30 @@ class PairTrainer:
         examination: Examination = lambda on_progress: {},
     ) -> None:
         self._config, self._objective, self._pairs = config, objective, pairs
-        self._place, self._channels, self._examination = place, channels, examination
+        self._channels, self._examination = channels, examination
         self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
             self._state = load_state(place.resume)
             load_optimizer(place.resume, objective.trained, self._learner.optimizer)
-        self._saved_step = self._state.step
-        self._reporter = Reporter(place, channels, total_steps=config.budget.steps, elapsed=self._state.elapsed_seconds)
+        budget = config.budget
+        self._reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self._state.elapsed_seconds)
+        self._saver = Saver(
+            place,
+            self._reporter,
+            objective.trained,
+            self._learner.optimizer,
+            every=budget.checkpoint_every,
+            steps=budget.steps,
+            saved_step=self._state.step,
+        )
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         try:
             return self._run()
         except Interrupted:
-            self._save_if_new()
+            self._saver.save_if_new(self._state)
             return "released"
 
     def _run(self) -> Ending:
@@ -53,14 +63,14 @@ class PairTrainer:
         for step in range(self._state.step, self._config.budget.steps):
             ending = self._reporter.asked_to_end()
             if ending is not None:
-                self._save_if_new()
+                self._saver.save_if_new(self._state)
                 return ending
             self._evaluate_if_due(step)
             self._train(step)
-            self._save_if_due()
+            self._saver.save_if_due(self._state)
             self._channels.between_steps()
         self._evaluate_if_due(self._config.budget.steps)
-        self._save_if_new()
+        self._saver.save_if_new(self._state)
         return "finished"
 
     def _train(self, step: int) -> None:
@@ -114,19 +124,3 @@ class PairTrainer:
 
     def _show(self, phase: str, done: int, total: int) -> None:
         self._reporter.show(self._state.step, phase, done, total)
-
-    def _save_if_due(self) -> None:
-        every = self._config.budget.checkpoint_every
-        if every and self._state.step % every == 0 and self._state.step < self._config.budget.steps:
-            self._save_if_new()
-
-    def _save_if_new(self) -> None:
-        """Save the state, unless no step was done since the newest checkpoint."""
-        if self._state.step == self._saved_step:
-            return
-        self._show("checkpoint", 0, 1)
-        state = replace(self._state, elapsed_seconds=self._reporter.elapsed_seconds)
-        folder = self._place.checkpoint(state.step)
-        saved = save_checkpoint(folder, self._objective.trained, self._learner.optimizer, state)
-        self._saved_step = state.step
-        self._reporter.checkpoint(state.step, saved)
