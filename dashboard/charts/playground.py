@@ -101,20 +101,7 @@ def curves_figure(
     band: tuple[float, float] | None = None,
 ) -> Figure:
     """Functions over one x with the point `at` marked on each; `equal` is where both policies agree, `band` the free range."""
-    frames = [
-        pd.DataFrame(
-            {
-                "kind": "line",
-                "label": c.label,
-                "colour": c.colour,
-                "x": c.x,
-                "y": c.y,
-                "strong": c.strong,
-                "dashed": c.dashed,
-            }
-        )
-        for c in curves
-    ]
+    frames = [pd.DataFrame({**_look(c), "kind": "line", "x": c.x, "y": c.y, "dashed": c.dashed}) for c in curves]
     low, high = float(curves[0].x[0]), float(curves[0].x[-1])
     on_left = at > low + 0.6 * (high - low)
     marks: list[dict[str, object]] = [{"kind": "at", "x": at}, {"kind": "equal", "x": equal}]
@@ -122,16 +109,19 @@ def curves_figure(
     reach = float(lines.max() - lines.min())
     sides = _free_sides([c for c in curves if c.strong], at, on_left, 0.2 * reach)
     for c, end_y in zip(curves, _apart([float(c.y[-1]) for c in curves], 0.085 * reach), strict=True):
-        shown = {"label": c.label, "colour": c.colour, "strong": c.strong}
-        marks.append({"kind": "point", "x": at, "y": c.at, **shown})
-        marks.append({"kind": "end", "x": c.x[-1], "y": end_y, **shown})
+        marks.append({"kind": "point", "x": at, "y": c.at, **_look(c)})
+        marks.append({"kind": "end", "x": c.x[-1], "y": end_y, **_look(c)})
         if c.strong:
             where = f"{'left' if on_left else 'right'} {sides[c.label]}"
-            marks.append({"kind": "number", "x": at, "y": c.at, "text": signed(c.at), "where": where, **shown})
+            marks.append({"kind": "number", "x": at, "y": c.at, "text": signed(c.at), "where": where, **_look(c)})
     if band is not None:
         marks.append({"kind": "band", "x": max(band[0], 0.0), "x2": min(band[1], high)})
     data = pd.concat([*frames, pd.DataFrame(marks)], ignore_index=True).reindex(columns=_CURVE_COLUMNS)
     return Figure(_curves_spec(x_title, y_title), data)
+
+
+def _look(curve: Curve) -> dict[str, object]:
+    return {"label": curve.label, "colour": curve.colour, "strong": curve.strong}
 
 
 def _free_sides(curves: Sequence[Curve], at: float, on_left: bool, close: float) -> dict[str, str]:
@@ -162,54 +152,53 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
 
 @lru_cache(maxsize=8)
 def _curves_spec(x_title: str, y_title: str) -> Spec:
-    def of(kind: str) -> alt.Chart:
-        return canvas().transform_filter(f"datum.kind == '{kind}'")
-
-    x = alt.X(
-        "x:Q",
-        title=x_title,
-        scale=alt.Scale(zero=True, nice=False),
-        axis=alt.Axis(grid=False, tickCount=6, format="~g"),
-    )
-    y = alt.Y(
-        "y:Q",
-        title=y_title,
-        scale=alt.Scale(zero=True, nice=True, padding=10),
-        axis=alt.Axis(tickCount=5, format="~g", minExtent=34),
-    )
-    colour = alt.Color("colour:N", scale=None)
+    flat = alt.Axis(grid=False, tickCount=6, format="~g")
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=True, nice=False), axis=flat)
+    ticks = alt.Axis(tickCount=5, format="~g", minExtent=34)
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True, nice=True, padding=10), axis=ticks)
+    drawn = canvas().encode(x=x, y=y, color=alt.Color("colour:N", scale=None))
     tooltip = [
         alt.Tooltip("label:N", title="line"),
         alt.Tooltip("x:Q", title=x_title, format=".4~g"),
         alt.Tooltip("y:Q", title=y_title, format="+.4~g"),
     ]
-
-    def number(where: str) -> alt.Chart:
-        chart: alt.Chart = of("number").transform_filter(f"datum.where == '{where}'")
-        return chart.encode(x=x, y=y, text="text:N", color=colour)
-
-    lines = of("line").encode(x=x, y=y, color=colour, detail="label:N", tooltip=tooltip)
     layers = [
-        of("band").mark_rect(color=NEUTRAL, opacity=0.14).encode(x=x, x2="x2:Q"),
+        _only(canvas(), "band").mark_rect(color=NEUTRAL, opacity=0.14).encode(x=x, x2="x2:Q"),
         canvas().transform_aggregate(rows="count()").mark_rule(color=NEUTRAL, opacity=0.6).encode(y=alt.datum(0)),
-        of("equal").mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x=x),
-        of("at").mark_rule(color=NEUTRAL, strokeWidth=1.5).encode(x=x),
-        *(
-            lines.transform_filter(f"datum.strong == {strong} && datum.dashed == {dashed}").mark_line(
-                strokeWidth=width, strokeDash=dash, opacity=opacity
-            )
-            for strong, width, opacity in (("true", 2.6, 1.0), ("false", 1.4, 0.75))
-            for dashed, dash in (("false", [1, 0]), ("true", [5, 4]))
-        ),
-        of("point")
-        .mark_circle(size=130, opacity=1, stroke="white", strokeWidth=1.5)
-        .encode(x=x, y=y, color=colour, tooltip=tooltip),
-        number("left above").mark_text(align="right", dx=-9, dy=-10, fontSize=12, fontWeight=600),
-        number("left below").mark_text(align="right", dx=-9, dy=12, fontSize=12, fontWeight=600),
-        number("right above").mark_text(align="left", dx=9, dy=-10, fontSize=12, fontWeight=600),
-        number("right below").mark_text(align="left", dx=9, dy=12, fontSize=12, fontWeight=600),
-        of("end").mark_text(align="left", dx=5, fontSize=12).encode(x=x, y=y, text="label:N", color=colour),
+        _only(canvas(), "equal").mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x=x),
+        _only(canvas(), "at").mark_rule(color=NEUTRAL, strokeWidth=1.5).encode(x=x),
+        *_lines(_only(drawn, "line").encode(detail="label:N", tooltip=tooltip)),
+        _only(drawn, "point").mark_circle(size=130, opacity=1, stroke="white", strokeWidth=1.5).encode(tooltip=tooltip),
+        *_numbers(_only(drawn, "number").encode(text="text:N")),
+        _only(drawn, "end").mark_text(align="left", dx=5, fontSize=12).encode(text="label:N"),
     ]
-    return specification(
-        alt.layer(*layers).properties(height=230, padding={"left": 0, "right": 8, "top": 4, "bottom": 0})
-    )
+    padding = {"left": 0, "right": 8, "top": 4, "bottom": 0}
+    return specification(alt.layer(*layers).properties(height=230, padding=padding))
+
+
+def _only(chart: alt.Chart, kind: str) -> alt.Chart:
+    return chart.transform_filter(f"datum.kind == '{kind}'")
+
+
+def _lines(lines: alt.Chart) -> list[alt.Chart]:
+    return [
+        lines.transform_filter(f"datum.strong == {strong} && datum.dashed == {dashed}").mark_line(
+            strokeWidth=width, strokeDash=dash, opacity=opacity
+        )
+        for strong, width, opacity in (("true", 2.6, 1.0), ("false", 1.4, 0.75))
+        for dashed, dash in (("false", [1, 0]), ("true", [5, 4]))
+    ]
+
+
+def _numbers(numbers: alt.Chart) -> list[alt.Chart]:
+    """At the corner beside the point that is free."""
+
+    def at(corner: str) -> alt.Chart:
+        return numbers.transform_filter(f"datum.where == '{corner}'")
+
+    return [
+        at("left above").mark_text(align="right", dx=-9, dy=-10, fontSize=12, fontWeight=600),
+        at("left below").mark_text(align="right", dx=-9, dy=12, fontSize=12, fontWeight=600),
+        at("right above").mark_text(align="left", dx=9, dy=-10, fontSize=12, fontWeight=600),
+        at("right below").mark_text(align="left", dx=9, dy=12, fontSize=12, fontWeight=600),
+    ]

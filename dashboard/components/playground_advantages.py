@@ -1,6 +1,7 @@
 """The Playground's first part: type rewards, choose an estimator, see what each completion is worth."""
 
 from dataclasses import replace
+from math import isclose
 
 import streamlit as st
 
@@ -157,11 +158,13 @@ def _lines(group: Group, how: Estimator) -> list[str]:
 
 def _against_the_run(group: Group, logged: Group) -> str:
     """Whether these are the advantages that the run trained with."""
-    stored = [completion.advantage for completion in logged.completions]
-    if any(advantage is None for advantage in stored):
+    stored = [completion.advantage for completion in logged.completions if completion.advantage is not None]
+    if len(stored) < len(logged.completions):
         return ":gray[The run did not train on this group.]"
-    now = [completion.advantage for completion in group.completions]
-    if now == stored:
-        return "**Exactly the advantages that the run trained with.**"
-    known = [advantage for advantage in stored if advantage is not None]
-    return f"What if: the run itself trained with {signed(min(known))} … {signed(max(known))}."
+    now = [completion.advantage or 0.0 for completion in group.completions]
+    # The trainer computes on torch: the last bits of an exponential may differ.
+    if len(now) == len(stored) and all(
+        isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(now, stored, strict=True)
+    ):
+        return "**These are the advantages that the run trained with.**"
+    return f"What if: the run itself trained with {signed(min(stored))} … {signed(max(stored))}."

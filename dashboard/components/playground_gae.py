@@ -34,48 +34,51 @@ def draw_gae() -> None:
     )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
-        rewards = typed(
-            "Reward of each token", "token_rewards", REWARDS, help="A language model gets its reward at the last token."
-        )
-        values = typed(
-            "Value of each token",
-            "values",
-            VALUES,
-            help="What the value head expects to get from there on. It is 0 after the end.",
-        )
-        of_gamma, of_lam = st.columns(2)
-        with of_gamma:
-            gamma = stepped("γ", "gamma", 1.0, low=0.0, high=1.0, step=0.05, help="Discount of the next token's value.")
-        with of_lam:
-            lam = stepped(
-                "λ", "lam", 0.95, low=0.0, high=1.0, step=0.05, help="0 is the one-step TD error, 1 is Monte Carlo."
-            )
-        tokens, wrong = last_good("tokens", lambda: _read(rewards, values), lambda: _read(REWARDS, VALUES))
-        if wrong is not None:
-            st.markdown(f":red[{plain(wrong)}]")
-    delta, _ = _gae(tokens, gamma, 0.0)
+        tokens, gamma, lam = _controls()
     advantages, returns = _gae(tokens, gamma, lam)
     with picture:
-        show(
-            bars_figure(tokens.rewards, advantages, "token", height=190),
-            key="play-gae-bars",
-            about="The advantage of each token",
+        figure = bars_figure(tokens.rewards, advantages, "token", height=190)
+        show(figure, key="play-gae-bars", about="The advantage of each token")
+        delta, _ = _gae(tokens, gamma, 0.0)
+        _draw_table(
+            {"reward": tokens.rewards, "value V": tokens.values, "δ": delta, "A": advantages, "return": returns}
         )
-        columns = {"reward": tokens.rewards, "value V": tokens.values, "δ": delta, "A": advantages, "return": returns}
-        head = "".join(f"<th>{place}</th>" for place in range(1, len(delta) + 1))
-        rows = "".join(
-            f"<tr><td>{name}</td>{''.join(f'<td>{exact(round(value, 9))}</td>' for value in each)}</tr>"
-            for name, each in columns.items()
-        )
-        st.html(f'<table class="play-tokens"><tr><th>token</th>{head}</tr>{rows}</table>')
     with words:
         st.markdown(
-            f"δₜ = rₜ + γ Vₜ₊₁ − Vₜ  \nAₜ = δₜ + γλ Aₜ₊₁, with γλ = {exact(gamma * lam)}  \nreturn = Aₜ + Vₜ, what the value head should have said"
+            f"δₜ = rₜ + γ Vₜ₊₁ − Vₜ  \nAₜ = δₜ + γλ Aₜ₊₁, with γλ = {exact(gamma * lam)}  \n"
+            "return = Aₜ + Vₜ, what the value head should have said"
         )
         st.markdown(_meaning(lam))
         st.caption(
-            "From the blog. GRPO leaves the value head out: its group is the baseline, and every token of a completion gets the same advantage."
+            "From the blog. GRPO leaves the value head out: its group is the baseline, and every token of a completion gets "
+            "the same advantage."
         )
+
+
+def _controls() -> tuple[Tokens, float, float]:
+    about = "A language model gets its reward at the last token."
+    rewards = typed("Reward of each token", "token_rewards", REWARDS, help=about)
+    about = "What the value head expects to get from there on. It is 0 after the end."
+    values = typed("Value of each token", "values", VALUES, help=about)
+    of_gamma, of_lam = st.columns(2)
+    with of_gamma:
+        about = "Discount of the next token's value."
+        gamma = stepped("γ", "gamma", 1.0, low=0.0, high=1.0, step=0.05, help=about)
+    with of_lam:
+        about = "0 is the one-step TD error, 1 is Monte Carlo."
+        lam = stepped("λ", "lam", 0.95, low=0.0, high=1.0, step=0.05, help=about)
+    tokens, wrong = last_good("tokens", lambda: _read(rewards, values), lambda: _read(REWARDS, VALUES))
+    if wrong is not None:
+        st.markdown(f":red[{plain(wrong)}]")
+    return tokens, gamma, lam
+
+
+def _draw_table(rows: dict[str, list[float]]) -> None:
+    """A row for each quantity, a column for each token."""
+    head = "".join(f"<th>{place}</th>" for place in range(1, len(rows["A"]) + 1))
+    cells = {name: "".join(f"<td>{exact(round(value, 9))}</td>" for value in values) for name, values in rows.items()}
+    body = "".join(f"<tr><td>{name}</td>{each}</tr>" for name, each in cells.items())
+    st.html(f'<table class="play-tokens"><tr><th>token</th>{head}</tr>{body}</table>')
 
 
 def _meaning(lam: float) -> str:

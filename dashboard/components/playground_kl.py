@@ -8,12 +8,12 @@ from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.chart import show
 from dashboard.components.group_arithmetic import exact
-from dashboard.components.playground_address import chosen, last_good, stepped, typed
+from dashboard.components.playground_address import chosen, last_good, typed
 from dashboard.components.playground_curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
 from dashboard.components.playground_opening import KL, Opening
 from dashboard.components.playground_reading import read_settings
 from dashboard.components.playground_style import draw_title
-from dashboard.components.playground_surrogate import HIGHEST, LOWEST, Point
+from dashboard.components.playground_surrogate import OLD, Point, probability
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
 
@@ -34,32 +34,7 @@ def draw_kl(opening: Opening, point: Point) -> None:
     )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
-        reference = stepped(
-            "Reference probability",
-            "reference",
-            0.5,
-            low=LOWEST,
-            high=HIGHEST,
-            step=0.05,
-            help="Of the same token, under the reference: the weights at the start, or, in the notebook, the old policy.",
-        )
-        kind = chosen(
-            "KL estimator",
-            "kl",
-            opening.kl.estimator,
-            KL_ESTIMATORS,
-            words=str,
-            help="How the KL is estimated from the sampled token alone.",
-        )
-        beta = typed(
-            "β",
-            "beta",
-            show_number(opening.kl.beta),
-            help="Weight of the penalty: 0.04 in DeepSeekMath and the notebook, 0 in TRL.",
-        )
-        kl, wrong = last_good("kl", lambda: read_settings(KL, {"estimator": kind, "beta": beta}), lambda: opening.kl)
-        if wrong is not None:
-            st.markdown(f":red[{plain(wrong)}]")
+        reference, kl = _controls(opening)
     log_ratio = float(np.log(point.new / reference))
     traced = {name: kl_curve(name, point.new, reference) for name in KL_ESTIMATORS}
     with picture:
@@ -73,14 +48,28 @@ def draw_kl(opening: Opening, point: Point) -> None:
         show(figure, key="play-kl-curves", about="The three estimators of the KL over the log-ratio")
     with words:
         st.markdown(f"lp − ref = ln({point.new:g} / {reference:g}) = **{signed(log_ratio)}**")
-        st.markdown(
-            "  \n".join(
-                f"{'**' if name == kl.estimator else ''}{name} = {signed(each.at)}{'**' if name == kl.estimator else ''}"
-                for name, each in traced.items()
-            )
-        )
+        estimates = {name: f"{name} = {signed(each.at)}" for name, each in traced.items()}
+        estimates[kl.estimator] = f"**{estimates[kl.estimator]}**"
+        st.markdown("  \n".join(estimates.values()))
         st.caption(FORMULAS[kl.estimator])
         st.markdown(_whole(point, kl, reference))
+
+
+def _controls(opening: Opening) -> tuple[float, Kl]:
+    reference = probability(
+        "Reference probability",
+        "reference",
+        OLD,
+        help="Of the same token, under the reference: the weights at the start, or, in the notebook, the old policy.",
+    )
+    about = "How the KL is estimated from the sampled token alone."
+    kind = chosen("KL estimator", "kl", opening.kl.estimator, KL_ESTIMATORS, words=str, help=about)
+    about = "Weight of the penalty: 0.04 in DeepSeekMath and the notebook, 0 in TRL."
+    beta = typed("β", "beta", show_number(opening.kl.beta), help=about)
+    kl, wrong = last_good("kl", lambda: read_settings(KL, {"estimator": kind, "beta": beta}), lambda: opening.kl)
+    if wrong is not None:
+        st.markdown(f":red[{plain(wrong)}]")
+    return reference, kl
 
 
 def _whole(point: Point, kl: Kl, reference: float) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.records import Group
 from backend.contract.surrogate import Cispo, Clip, Surrogate
@@ -33,8 +34,8 @@ LABELS = {
     "k_negative": "k, A < 0",
     "lambda_negative": "λ, A < 0",
 }
-LOWEST, HIGHEST = 0.001, 1.0  # probabilities
-CASES = ((0.9, 0.5), (0.2, 0.5), (0.7, 0.5), (0.5, 0.5))
+NEW, OLD = 0.9, 0.5  # the notebook's first case
+CASES = (NEW, 0.2, 0.7, OLD)  # its new probabilities, and none at all
 
 
 @dataclass(frozen=True)
@@ -75,35 +76,13 @@ def draw_surrogate(opening: Opening, group: Group) -> Point:
 def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
     of_new, of_old = st.columns(2)
     with of_new:
-        new = stepped(
-            "New probability",
-            "new",
-            0.9,
-            low=LOWEST,
-            high=HIGHEST,
-            step=0.05,
-            help="Of one token, under the policy that is being trained.",
-        )
+        new = probability("New probability", "new", NEW, help="Of one token, under the policy that is being trained.")
     with of_old:
-        old = stepped(
-            "Old probability",
-            "old",
-            0.5,
-            low=LOWEST,
-            high=HIGHEST,
-            step=0.05,
-            help="Of the same token, under the policy that sampled it.",
-        )
+        old = probability("Old probability", "old", OLD, help="Of the same token, under the policy that sampled it.")
     with st.container(horizontal=True, gap="xxsmall", key="play-cases"):
-        for case_new, case_old in CASES:
-            values = {"new": None if case_new == 0.9 else str(case_new), "old": None}
-            st.button(
-                f"{case_new:g} / {case_old:g}",
-                type="tertiary",
-                on_click=put,
-                kwargs=values,
-                key=f"play-case-{case_new}",
-            )
+        for case in CASES:
+            change = {"new": None if case == NEW else str(case), "old": None}
+            st.button(f"{case:g} / {OLD:g}", type="tertiary", on_click=put, kwargs=change, key=f"play-case-{case}")
     kind = chosen(
         "Surrogate",
         "surrogate",
@@ -112,29 +91,38 @@ def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
         words=in_words,
         help="What is maximised for each token.",
     )
-    defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
-    names = [name for name in type(defaults).model_fields if name != "kind"]
-    settings = {"kind": kind}
-    for start in range(0, len(names), 3 if kind == "clip" else 2):
-        width = 3 if kind == "clip" else 2
-        for column, name in zip(st.columns(width), names[start : start + width], strict=False):
-            about = plain(type(defaults).model_fields[name].description or "")
-            with column:
-                settings[name] = typed(
-                    LABELS[name], name, show_number(getattr(defaults, name)), help=about, placeholder="none"
-                )
-    surrogate, wrong = last_good(f"surrogate-{kind}", lambda: read_settings(SURROGATE, settings), lambda: defaults)
+    surrogate, wrong = _settings(kind, opening)
     if wrong is not None:
         st.markdown(f":red[{plain(wrong)}]")
     return surrogate, new, old
 
 
+def probability(label: str, name: str, default: float, *, help: str) -> float:
+    """A token's probability, which moves the point."""
+    return stepped(label, name, default, low=0.001, high=1.0, step=0.05, help=help)
+
+
+def _settings(kind: str, opening: Opening) -> tuple[Surrogate, str | None]:
+    """The surrogate with its own settings; where the run's is chosen, they start as the run had them."""
+    defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
+    fields = {name: field for name, field in type(defaults).model_fields.items() if name != "kind"}
+    settings = {"kind": kind}
+    cells: list[DeltaGenerator] = []
+    across = 3 if len(fields) == 3 else 2
+    for place, (name, field) in enumerate(fields.items()):
+        if place % across == 0:
+            cells += st.columns(across)
+        with cells[place]:
+            written = show_number(getattr(defaults, name))
+            about = plain(field.description or "")
+            settings[name] = typed(LABELS[name], name, written, help=about, placeholder="none")
+    return last_good(f"surrogate-{kind}", lambda: read_settings(SURROGATE, settings), lambda: defaults)
+
+
 def _ends(group: Group) -> list[tuple[str, float]]:
     """The best and the worst completion's advantage; one line where they do not differ."""
-    advantages = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None] or [
-        0.0
-    ]
-    highest, lowest = max(advantages), min(advantages)
+    advantages = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None]
+    highest, lowest = max(advantages, default=0.0), min(advantages, default=0.0)
     return [("all", highest)] if highest == lowest else [("best", highest), ("worst", lowest)]
 
 

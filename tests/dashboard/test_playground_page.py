@@ -143,7 +143,7 @@ def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, back
     assert at.text_input(key="play-rewards").value == "0.1, 1, -, 0"
     assert at.selectbox(key="play-estimator").value == "leave_one_out"
     assert at.text_input(key="play-epsilon_high").value == "0.28"
-    assert "Exactly the advantages that the run trained with" in shown(at)
+    assert "These are the advantages that the run trained with" in shown(at)
     at.selectbox(key="play-estimator").set_value("softmax").run()
     assert "What if: the run itself trained with −0.550 … +0.950" in shown(at)
     assert set(at.query_params) == {"group", "estimator"}
