@@ -234,7 +234,7 @@ class Learner:
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
         means.add("rewards/margins", margin_N)
-        means.add("rewards/accuracies", (margin_N > 0).float())
+        means.add("rewards/accuracies", (margin_N.sign() + 1) / 2)  # a tie is a coin's toss: half right
         loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
         return loss
 

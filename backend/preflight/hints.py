@@ -123,10 +123,19 @@ def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
 
 
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
-    """Nothing holds the policy back."""
-    if config.algorithm.kl.beta == 0:
+    """Nothing holds the policy back, or what should hold it does not."""
+    algorithm, kl = config.algorithm, config.algorithm.kl
+    if kl.beta == 0 and algorithm.surrogate.kind != "dpo":  # whose own β compares with the reference
         text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
         yield Message(level="info", field="algorithm.kl.beta", text=text)
+    elif kl.beta > 0 and kl.placement == "loss" and kl.estimator == "k1":
+        text = "k1 in the loss has a gradient that is 0 on average: it measures the KL and holds nothing; k3 pulls, and so does k1 in the reward"
+        yield Message(level="info", field="algorithm.kl.estimator", text=text, fix={"algorithm.kl.estimator": "k3"})
+    elif kl.beta > 0 and kl.reference == "old" and algorithm.updates_per_batch == 1:
+        text = "with one update per batch the policy is still the old one: the penalty and its gradient are exactly 0"
+        yield Message(
+            level="info", field="algorithm.kl.reference", text=text, fix={"algorithm.kl.reference": "initial"}
+        )
 
 
 def checkpoints(config: TrainingConfig, _facts: Facts) -> Hints:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class ValueHead(torch.nn.Module):
-    """V(s) = w · h(s) + b, h the last hidden state; it begins at 0, so that the first advantages are the rewards."""
+    """V(s) = w · h(s) + b, h the last hidden state; it begins at 0 and expects nothing."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()

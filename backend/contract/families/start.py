@@ -45,7 +45,7 @@ CARDS: tuple[RecipeCard, ...] = (
     card(
         "grpo-notebook",
         "GRPO, the seed notebook's",
-        "One prompt, one token, two groups of four: the notebook's example as it stands, dead groups and all.",
+        "One prompt, one token, two groups of four: the notebook's example, dead groups and all, trained here on SmolLM2.",
         "To follow the notebook line by line. Most groups are dead: all four answers are wrong, or all are right.",
         "The notebook “GRPO”: population std, k1 KL to the old policy, top-k 10, temperature 0.7, log-probs at temperature 1",
         r"\begin{aligned}\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ \mathcal L=-\tfrac1G\sum_i&\min\!\Big(\tfrac{\pi(o_i)}{\pi_\mathrm{old}(o_i)}\hat A_i,\ \operatorname{clip}(\cdot,0.8,1.2)\,\hat A_i\Big)\\ &+\beta\,(\log\pi-\log\pi_\mathrm{old})\end{aligned}",

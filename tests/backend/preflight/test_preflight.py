@@ -156,6 +156,8 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
             "warning",
             5.0,
         ),
+        ({"algorithm": {"kl": {"estimator": "k1"}}}, Facts(), "algorithm.kl.estimator", "info", "k3"),
+        ({"algorithm": {"kl": {"reference": "old"}}}, Facts(), "algorithm.kl.reference", "info", "initial"),
         ({}, Facts(training_items=100), "budget.steps", "info", None),
         ({}, Facts(), None, "info", None),
         ({"model": {"source": "builtin:tiny"}}, Facts(), "model.source", "error", TINY_ARITHMETIC),
@@ -185,6 +187,18 @@ def test_a_trap_is_named_at_its_field(
     [
         ({"algorithm": {"advantage": {"kind": "gae"}}, "sampling": {"group_size": 1}}, "sampling.group_size"),
         ({"algorithm": {"logprobs": "renormalized"}, "sampling": {"top_k": 10}}, "sampling.top_k"),
+        ({"algorithm": {"kl": {"estimator": "k1", "placement": "reward"}}}, "algorithm.kl.estimator"),
+        (
+            {
+                "algorithm": {
+                    "kl": {"beta": 0},
+                    "surrogate": {"kind": "dpo"},
+                    "advantage": {"kind": "best_worst"},
+                    "aggregation": "group_sum",
+                }
+            },
+            "algorithm.kl.beta",
+        ),
     ],
 )
 def test_what_is_no_trap_with_this_algorithm_is_not_named(changes: dict[str, Any], field: str) -> None:
