@@ -7,8 +7,7 @@ from pydantic import Field, TypeAdapter
 
 from backend.contract.base import Frozen
 from backend.contract.grpo import GrpoConfig
-from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.reward import Rewards
+from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 
@@ -22,13 +21,6 @@ MODELS: Mapping[Kind, type[Frozen]] = {
     "sample": SampleConfig,
 }
 RUN_CONFIG: TypeAdapter[TrainingConfig | SampleConfig] = TypeAdapter(RunConfig)
-
-
-def rewards_of(config: TrainingConfig | SampleConfig) -> tuple[str, Rewards] | None:
-    """The reward functions that a run scores with, and the path at which they stand; None where nothing is scored."""
-    if isinstance(config, RewardModelConfig | DpoConfig):
-        return ("pairs.rewards", config.pairs.rewards) if isinstance(config.pairs, SampledPairs) else None
-    return ("rewards", config.rewards) if config.rewards is not None else None
 
 
 def data_of(config: TrainingConfig | SampleConfig) -> tuple[str, Dataset | DatasetPairs] | None:

@@ -40,7 +40,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         origin=_origin(tx, config.model.source),
         refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
         training_items=_training_items(tx, config),
-        step_times=_step_times(tx, config, similar),
+        step_times=_step_times(tx, config, similar) if similar else None,
         success=_success(tx, similar),
     )
 

@@ -28,14 +28,7 @@ def hints(config: RewardModelConfig | DpoConfig, facts: Facts, pairs: int | None
             text = f"{asked} new tokens and a prompt exceed the model's context of {shape.context} tokens"
             fix = {"pairs.decoding.max_new_tokens": shape.context // 2}
             yield Message(level="error", field="pairs.decoding.max_new_tokens", text=text, fix=dict(fix))
-    if not pairs:
-        return
-    budget = config.budget
-    times = budget.steps * budget.pairs_per_step / pairs
-    seen = f"{budget.steps} steps of {budget.pairs_per_step} pairs, and about {pairs:,} pairs: each is seen about {times:.2g} times"
+    times = config.budget.steps * config.budget.pairs_per_step / pairs if pairs else 0
     if times > MANY_TIMES:
-        yield Message(
-            level="warning", field="budget.steps", text=f"{seen}, and may be learned by heart; watch eval/accuracy"
-        )
-    else:
-        yield Message(level="info", field="budget.steps", text=seen)
+        text = f"each of about {pairs:,} pairs is seen about {times:.0f} times and may be learned by heart; watch eval/accuracy"
+        yield Message(level="warning", field="budget.steps", text=text)

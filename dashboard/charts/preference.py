@@ -15,7 +15,7 @@ LOSS_HELP = (
 
 def pair_panels(kind: str, names: Sequence[str]) -> list[Panel]:
     """The charts of a run of the kind `reward_model` or `dpo` that logs the metrics `names`."""
-    loss = replace(single("loss", from_zero=True), help=LOSS_HELP)
+    loss = replace(single("loss"), help=LOSS_HELP)
     own = _of_dpo(names) if kind == "dpo" else [single("accuracy"), single("margin", from_zero=True)]
     held_out = [single(f"eval/{name}", dots=True) for name in ("accuracy", "margin", "loss")]
     drift = [] if kind == "dpo" else [single("mean_reward")]

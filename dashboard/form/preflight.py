@@ -91,7 +91,7 @@ def _line(name: str, value: str, detail: str) -> None:
 def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
     if not preflight.dead_groups:
         return
-    own = draft.get("sampling.group_size")
+    own = draft.get("sampling.group_size") or draft.get("pairs.group_size")
     sizes = [_bold(f"G = {one.group_size}", one.group_size == own) for one in preflight.dead_groups]
     shares = [_bold(percent(one.share), one.group_size == own) for one in preflight.dead_groups]
     rate = number(preflight.success_rate)

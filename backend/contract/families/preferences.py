@@ -41,7 +41,7 @@ CARDS: tuple[RecipeCard, ...] = (
         r"\mathcal L=-\log\sigma\!\big(r(x,y_w)-r(x,y_l)\big)",
         RewardModelConfig(
             optimizer=Optimizer(learning_rate=3e-4, warmup_steps=5),
-            budget=PairBudget(steps=60, eval_every=20, checkpoint_every=0),
+            budget=PairBudget(steps=60, eval_every=20, checkpoint_every=20),
         ),
     ),
 )
