@@ -44,7 +44,7 @@ def show_run(run: Run) -> None:
 
 def _recipe(run: Run) -> str:
     source = get(run.config, "model.source")
-    parts = (run.config.get("recipe") or run.kind, model_name(str(source)) if source else None)
+    parts = (run.config.get("recipe") or run.kind.replace("_", " "), model_name(str(source)) if source else None)
     return " · ".join(plain(str(part)) for part in parts if part)
 
 

@@ -1,0 +1,115 @@
+"""The page and the row of a run on preference pairs, against a real backend."""
+
+from collections.abc import Callable
+
+import pytest
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.preference import DpoConfig, RewardModelConfig
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
+LOGGED = {
+    "reward_model": {"loss": 0.5, "accuracy": 0.9, "margin": 1.25, "mean_reward": 0.1, "grad_norm": 1.0},
+    "dpo": {
+        "loss": 0.5,
+        "rewards/margins": 0.4,
+        "rewards/accuracies": 0.9,
+        "logps/chosen": -3.0,
+        "logps/rejected": -4.0,
+    },
+}
+
+
+def recorded(backend: Backend, kind: str) -> int:
+    """A finished run of two steps with a checkpoint."""
+    models: dict[str, type[RewardModelConfig] | type[DpoConfig]] = {"reward_model": RewardModelConfig, "dpo": DpoConfig}
+    config: dict[str, Json] = models[kind].model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
+    run_id = backend.client.create_run(config, name="on pairs").id
+    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    assert claim is not None
+    backend.client.start(run_id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    judged = [{"eval/accuracy": 0.5, "eval/margin": 0.0}, {"eval/accuracy": 0.96, "eval/margin": 2.0}]
+    if kind == "dpo":
+        judged = [one | {"eval/pass@1": rate} for one, rate in zip(judged, (0.5, 0.75), strict=True)]
+    reports = [(0, judged[0]), (0, LOGGED[kind]), (1, LOGGED[kind]), (2, judged[1])]
+    for seq, (step, metrics) in enumerate(reports):
+        sent = p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics)
+        backend.client.report(run_id, sent)
+    saved = p.CheckpointReport(
+        attempt=claim.attempt, step=2, store=WORKER.store, path=f"{run_id}/2", sha256="0" * 64, size_bytes=1
+    )
+    backend.client.checkpoint(run_id, saved)
+    backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    return run_id
+
+
+def figures(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def links(at: AppTest) -> list[str]:
+    return [link.proto.label for link in at.get("page_link")]
+
+
+def tabs(at: AppTest) -> list[str]:
+    return [tab.label for tab in at.tabs]
+
+
+def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_rewards(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded(backend, "reward_model")
+    at = open_page("run", id=run_id)
+    assert tabs(at) == ["Overview", "Configuration", "Log", "Checkpoints"]
+    assert figures(at) | {"Step": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
+    assert "Use it as a reward" in links(at)
+    saved = open_page("run", id=run_id, tab="checkpoints")
+    assert "Start a run from it" not in links(saved)
+    assert not saved.text_area
+    form = open_page("new-run", reward=f"{run_id}@2")
+    config = form.session_state["draft"].config
+    assert config["kind"] == "grpo"
+    assert [(one["name"], one["weight"]) for one in config["rewards"]["functions"]] == [
+        ("reward-model", 1.0),
+        ("correctness", 0.0),
+    ]
+    assert config["rewards"]["functions"][0]["source"] == f"run:{run_id}@2"
+    assert not next(button for button in form.button if button.label == "Start run").disabled
+
+
+def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(open_page: Open, backend: Backend) -> None:
+    run_id = recorded(backend, "dpo")
+    at = open_page("run", id=run_id)
+    assert figures(at) | {"Held-out pairs": "50 % → 96 %", "Held-out pass@1": "50 % → 75 %"} == figures(at)
+    assert "Use it as a reward" not in links(at)
+    saved = open_page("run", id=run_id, tab="checkpoints")
+    assert "Start a run from it" in links(saved)
+    saved.text_area(key="try-prompt").set_value("Calculate 2 + 2 x 6")
+    next(field for field in saved.text_input if field.label == "Reference answer").set_value("14")
+    next(button for button in saved.button if button.label == "Sample").click().run()
+    assert not saved.exception
+    [sample] = backend.client.runs(kind="sample").items
+    functions = sample.config["rewards"]["functions"]  # type: ignore[index,call-overload]
+    assert [one["name"] for one in functions] == ["correctness", "format"]  # type: ignore[union-attr,index,call-overload]
+
+
+@pytest.mark.parametrize(
+    ("kind", "result"), [("reward_model", "held-out pairs] 0.500 → **0.960**"), ("dpo", "pass@1] 0.500 → **0.750**")]
+)
+def test_a_row_tells_what_was_learned(open_page: Open, backend: Backend, kind: str, result: str) -> None:
+    recorded(backend, kind)
+    at = open_page("runs")
+    assert any(result in element.value for element in at.markdown)
+
+
+def test_runs_of_several_kinds_are_compared(open_page: Open, backend: Backend) -> None:
+    ids = [recorded(backend, kind) for kind in LOGGED]
+    at = open_page("compare", runs=",".join(map(str, ids)))
+    assert not at.exception
