@@ -19,7 +19,7 @@ class Credit:
     """Rewards as the estimator used them, (P, G), and what came of them."""
 
     rewards_P_G: Tensor  # float64; without the KL penalty where it is in the reward; NaN: unscored
-    statistics: GroupStatistics
+    statistics: GroupStatistics  # but a group is live only if the task's own rewards differ, whatever the penalty adds
     advantages_R_T: Tensor  # (R, 1): one for all of a completion's tokens; (R, T) from a critic
     returns_R_T: Tensor | None  # what the critic should have said
     penalty_R: Tensor | None  # the sum of a completion's KL, where it is in the reward
@@ -44,17 +44,22 @@ def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Cr
         penalty_R = tokens["kl"].double().nansum(-1)
         rewards_R = rewards_R - penalty_R_T.sum(-1)
     rewards_P_G = rewards_R.reshape(-1, config.sampling.group_size)
-    chosen = config.algorithm.advantage
+    chosen, task = (
+        config.algorithm.advantage,
+        group_statistics(torch.from_numpy(scores.total).reshape(rewards_P_G.shape)),
+    )
     if isinstance(chosen, Gae):
         advantages_R_T, returns_R_T = _from_critic(chosen, torch.from_numpy(scores.total), penalty_R_T, tokens)
-        return Credit(rewards_P_G, group_statistics(rewards_P_G), advantages_R_T, returns_R_T, penalty_R)
+        statistics = group_statistics(rewards_P_G)._replace(live_P=task.live_P)
+        return Credit(rewards_P_G, statistics, advantages_R_T, returns_R_T, penalty_R)
     components_P_G_K = torch.tensor(
         [[torch.nan if score.raw is None else score.raw for score in parts] for parts in scores.components],
         dtype=torch.float64,
     ).reshape(*rewards_P_G.shape, -1)
     weights_K = torch.tensor([score.weight for score in scores.components[0]], dtype=torch.float64)
     estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
-    return Credit(rewards_P_G, estimated.statistics, estimated.advantages_P_G.reshape(-1, 1), None, penalty_R)
+    statistics = estimated.statistics if penalty_R is None else estimated.statistics._replace(live_P=task.live_P)
+    return Credit(rewards_P_G, statistics, estimated.advantages_P_G.reshape(-1, 1), None, penalty_R)
 
 
 def _from_critic(

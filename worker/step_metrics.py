@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit
 from worker.dynamic_sampling import Scored
 from worker.learner import Update
@@ -20,7 +21,8 @@ def step_metrics(
     """Metrics by name; NaN where there was nothing to measure. Of the batch that was trained on, but for `frac_filtered`.
 
     `reward_std` is the std over the whole batch and `group_reward_std` the mean of the groups' stds: the field uses one
-    word for both. Both are population stds. `frac_reward_zero_std` counts groups with two scored completions or more.
+    word for both. Both are population stds. `frac_reward_zero_std` counts groups with two scored completions or more, and
+    looks at the task's rewards: a KL penalty in the reward differs between any two completions, and teaches no task.
     """
     rollout, rewards_P_G = scored.rollout, credit.rewards_P_G
     rewards_R = rewards_P_G.flatten()
@@ -30,7 +32,7 @@ def step_metrics(
     return {
         "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
         "reward_std": float(scored_R.std(correction=0)) if len(scored_R) else math.nan,
-        **_spread(rewards_P_G),
+        **_spread(rewards_P_G, credit.statistics),
         **_components(scored.scores),
         "frac_unscored": float(rewards_R.isnan().double().mean()),
         "completions/mean_length": float(lengths_R.mean()),
@@ -63,17 +65,12 @@ def _filtered(scored: Scored, filtered: Scored | None) -> dict[str, float]:
     return {"frac_filtered": gone / (gone + kept)}
 
 
-def _spread(rewards_P_G: Tensor) -> dict[str, float]:
-    stds, dead, judged = [], 0, 0
-    for rewards_G in rewards_P_G:
-        scored = rewards_G[~rewards_G.isnan()]
-        if len(scored) >= 2:
-            judged += 1
-            dead += bool(scored.max() == scored.min())
-            stds.append(float(scored.std(correction=0)))
+def _spread(rewards_P_G: Tensor, groups: GroupStatistics) -> dict[str, float]:
+    stds = [float(rewards_G[~rewards_G.isnan()].std(correction=0)) for rewards_G in rewards_P_G[groups.scored_P >= 2]]
+    dead_P = ~groups.live_P[groups.scored_P >= 2]
     return {
         "group_reward_std": float(np.mean(stds)) if stds else math.nan,
-        "frac_reward_zero_std": dead / judged if judged else math.nan,
+        "frac_reward_zero_std": float(dead_P.double().mean()) if len(dead_P) else math.nan,
     }
 
 

@@ -106,10 +106,15 @@ def spell_advantage(completion: CompletionRecord, group: Group, how: Estimator) 
     advantage = exact(completion.advantage, sign=True)
     if how.centred and group.state == "unscored":
         return f"{advantage}: fewer than two completions were scored"
-    if how.centred and group.state == "zero_variance":
+    if how.centred and group.state == "zero_variance" and all_equal(group):
         return _spell_equal(completion.reward, group.reward_mean, how)
     spelled = _spell(completion.reward, group, how)
     return f"{spelled} = {advantage}" if spelled else f"{advantage}: {_why(completion.advantage, how)}"
+
+
+def all_equal(group: Group) -> bool:
+    """Whether the scored completions have one reward: a KL penalty in it may differ where the task's rewards do not."""
+    return len({completion.reward for completion in group.completions if completion.reward is not None}) < 2
 
 
 _DEVIATIONS = ("group_zscore", "group_center", "batch_std", "leave_one_out", "batch_baseline")

@@ -1,7 +1,7 @@
 """What a group's state means for the policy, in words that hold for the estimator of its run."""
 
 from backend.contract.records import Group
-from dashboard.components.group_arithmetic import Estimator, exact
+from dashboard.components.group_arithmetic import Estimator, all_equal, exact
 from dashboard.format import number
 
 _LIVE = {
@@ -37,6 +37,11 @@ def state_in_words(group: Group, how: Estimator) -> str:
         return _LIVE.get(
             how.kind,
             "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged.",
+        )
+    if not all_equal(group):
+        return (
+            "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
+            "is all that this group teaches: to stay near the reference."
         )
     reward = next((completion.reward for completion in group.completions if completion.reward is not None), None)
     if not how.centred:

@@ -246,3 +246,11 @@ def test_numbers_keep_enough_digits_to_follow_by_hand() -> None:
     assert exact(1 / 3) == "0.333333"
     assert exact(-0.5, sign=True) == "−0.5"
     assert exact(0.0, sign=True) == "0"
+
+
+def test_equal_rewards_that_a_kl_penalty_tells_apart_are_said_to_teach_the_kl_alone() -> None:
+    near, far = completion(0, 0.9, 0.1), completion(1, 0.7, -0.1)
+    penalised = group(near, far, state="zero_variance", mean=0.8, std=0.1)
+    how = estimator(config_of(LeaveOneOut()))
+    assert "stay near the reference" in state_in_words(penalised, how)
+    assert "all rewards are equal" not in spell_advantage(near, penalised, how)

@@ -10,6 +10,7 @@ from worker_models import random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit
+from worker.dynamic_sampling import Scored
 from worker.group_records import group_reports
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
@@ -17,6 +18,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores
 from worker.rollout.rollout import Rollout
+from worker.step_metrics import step_metrics
 
 
 def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: object) -> GrpoConfig:
@@ -138,6 +140,18 @@ def test_a_penalty_in_the_reward_is_beta_times_the_completions_kl_and_a_componen
             assert completion.reward == pytest.approx(
                 sum(one.raw * one.weight for one in completion.rewards if one.raw is not None)
             )
+
+
+def test_a_group_is_dead_where_the_tasks_rewards_are_equal_whatever_the_penalty_adds() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured({"kl": {"beta": 0.5, "placement": "reward", "estimator": "k1"}})
+    rollout = roll_out(policy, config)
+    batch, credit, update = step(Learner(policy, config), config, rollout, REWARDS)
+    states = [one.state for one in group_reports(rollout, scored(REWARDS), credit, batch.tokens, beta=0.5)]
+    assert states == ["live", "zero_variance", "live"]
+    assert credit.advantages_R_T[4:8].abs().min() > 0  # to stay near the reference is all that it teaches
+    metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
+    assert metrics["frac_reward_zero_std"] == pytest.approx(1 / 3)
 
 
 def test_a_synced_reference_stays_until_it_is_copied_again() -> None:
