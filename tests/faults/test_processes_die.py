@@ -40,6 +40,31 @@ def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_un
     assert rewards(site, run.id) == rewards(site, undisturbed.id)
 
 
+def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(site: Site) -> None:
+    config = {
+        "kind": "reward_model",
+        "pairs": {"kind": "sampled", "prompts": 40, "held_out_prompts": 10, "group_size": 4},
+        "budget": {"steps": 40, "pairs_per_step": 8, "eval_every": 20, "checkpoint_every": 3},
+    }
+    site.backend()
+    first = site.worker()
+    run = site.client.create_run(config)
+    site.wait_for_step(run.id, 5)
+    first.kill()
+    first.wait()
+    [pairs] = site.home.glob("checkpoints/run-*/pairs.jsonl")
+    written = pairs.stat().st_mtime_ns
+    site.worker()
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
+    assert pairs.stat().st_mtime_ns == written
+    undisturbed = site.client.create_run(config)
+    site.wait_for_end(undisturbed.id)
+    histories = [site.client.metrics(one.id, names=["loss", "eval/accuracy"]).series for one in (run, undisturbed)]
+    assert histories[0] == histories[1]
+    assert histories[0]["loss"].step == list(range(40))
+
+
 def test_a_killed_backend_loses_nothing_it_acknowledged_and_training_goes_on_meanwhile(site: Site) -> None:
     backend = site.backend()
     site.worker()

@@ -1,0 +1,144 @@
+"""What is learned from pairs equals a plain forward pass, however the pairs are split into micro-batches."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from worker_models import CPU, tiny_policy
+
+from backend.contract.model import Lora, Model
+from backend.contract.training import Optimizer
+from worker.checkpoint import weights_hash
+from worker.errors import RunFailure
+from worker.policy.classifier import new_reward_model
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.preferences.learner import PairLearner
+from worker.preferences.objective import BradleyTerry, DirectPreference, Objective
+from worker.preferences.pairs import Pair, Response
+
+KINDS = pytest.mark.parametrize("kind", ["reward_model", "dpo"])
+
+
+def pair(a: int, b: int, *, right: str = "14", ids: tuple[int, ...] | None = None) -> Pair:
+    question = f"Calculate {a} + {b} x 6"
+    chat = ({"role": "user", "content": question},)
+    wrong = f"<think>{a} + {b} = {a + b}</think><answer>{6 * (a + b)}</answer>"
+    return Pair(f"{a}+{b}", question, chat, Response(f"<answer>{right}</answer>", ids), Response(wrong))
+
+
+PAIRS = [pair(2, 2), pair(3, 5, right="33"), pair(1, 9, right="55"), pair(7, 4, right="31"), pair(8, 8, right="56")]
+
+
+def objective_of(kind: str, *, model: Model | None = None, beta: float = 0.3) -> Objective:
+    if kind == "dpo":
+        return DirectPreference(tiny_policy(model), beta=beta)
+    source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
+    return BradleyTerry(new_reward_model(source, CPU, "float32", seed=0))
+
+
+def plain_logprob(policy: object, prompt: Sequence[int], completion: Sequence[int]) -> float:
+    """Of the whole completion, one sequence at a time, in float64 from the logits on."""
+    ids = torch.tensor([[*prompt, *completion]])
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids).logits[0].double()  # type: ignore[attr-defined]
+    chosen = logits[:-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+    return float(chosen[len(prompt) - 1 :].sum())
+
+
+def test_dpo_measures_what_a_plain_forward_pass_of_policy_and_reference_gives() -> None:
+    torch.manual_seed(0)
+    policy, reference, beta = tiny_policy(), tiny_policy(reference=False), 0.3
+    tokenizer = policy.tokenizer
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+        verdict = DirectPreference(policy, beta=beta).judge(PAIRS)
+    for place, one in enumerate(PAIRS):
+        prompt = policy.encode(one)[1]
+        logps, moved = [], []
+        for response in (one.chosen, one.rejected):
+            ids = [*tokenizer(response.text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            logps.append(plain_logprob(policy, prompt, ids))
+            moved.append(beta * (logps[-1] - plain_logprob(reference, prompt, ids)))
+        margin = moved[0] - moved[1]
+        expected = {
+            "logps/chosen": logps[0],
+            "logps/rejected": logps[1],
+            "rewards/chosen": moved[0],
+            "rewards/rejected": moved[1],
+        }
+        assert {name: float(values[place]) for name, values in verdict.measured.items()} == pytest.approx(
+            expected, abs=1e-3
+        )
+        assert float(verdict.margin_N[place]) == pytest.approx(margin, abs=1e-3)
+        assert float(verdict.loss_N[place]) == pytest.approx(math.log1p(math.exp(-margin)), abs=1e-3)
+
+
+def test_sampled_tokens_are_judged_as_they_were_sampled_not_as_their_text_is_tokenized_again() -> None:
+    cut_off = pair(2, 2, ids=(5, 6, 7))
+    objective = DirectPreference(tiny_policy(), beta=0.1)
+    prompt = len(tiny_policy(reference=False).encode(cut_off)[1])
+    assert objective.lengths(cut_off)[0] == prompt + 3
+
+
+def test_a_reward_model_scores_both_completions_as_it_does_when_it_is_a_reward() -> None:
+    objective = objective_of("reward_model")
+    assert isinstance(objective, BradleyTerry)
+    verdict, model = objective.judge(PAIRS), objective.trained
+    for place, one in enumerate(PAIRS):
+        scores = model.scores([model.token_ids(one.messages or "", r.text) for r in (one.chosen, one.rejected)])
+        assert float(verdict.margin_N[place]) == pytest.approx(scores[0] - scores[1], abs=1e-5)
+
+
+@KINDS
+def test_the_update_does_not_depend_on_how_the_pairs_are_split(kind: str) -> None:
+    moved = []
+    for tokens in (16, 200, 100_000):
+        objective = objective_of(kind)
+        learner = PairLearner(objective, Optimizer(learning_rate=1e-3, micro_batch_tokens=tokens), steps=1)
+        update = learner.update(0, PAIRS)
+        moved.append((update, [parameter.detach().clone() for _, parameter in objective.trained.named_parameters()]))
+    whole, weights = moved[-1]
+    for update, others in moved[:-1]:
+        assert update.metrics == pytest.approx(whole.metrics, rel=1e-3, abs=1e-5)
+        assert update.tokens == whole.tokens
+        # AdamW's first step is a sign times the rate: where a gradient is about 0 its sign is rounding
+        same = [torch.isclose(a, b, atol=1e-5).float().mean().item() for a, b in zip(weights, others, strict=True)]
+        assert min(same) > 0.97
+
+
+@KINDS
+def test_a_few_updates_put_the_chosen_completions_first(kind: str) -> None:
+    objective = objective_of(kind)
+    learner = PairLearner(objective, Optimizer(learning_rate=3e-4), steps=12)
+    before = learner.examine(PAIRS)
+    for step in range(12):
+        learner.update(step, PAIRS)
+    after = learner.examine(PAIRS)
+    assert after["eval/loss"] < before["eval/loss"]
+    assert after["eval/accuracy"] == 1.0
+
+
+def test_with_adapters_the_reference_is_the_model_without_them() -> None:
+    objective = objective_of("dpo", model=Model(lora=Lora(rank=4, alpha=8)))
+    learner = PairLearner(objective, Optimizer(learning_rate=1e-2), steps=3)
+    assert learner.examine(PAIRS)["eval/margin"] == pytest.approx(0, abs=1e-5)
+    for step in range(3):
+        learner.update(step, PAIRS)
+    assert learner.examine(PAIRS)["eval/margin"] > 0.1
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_the_third_in_a_row_ends_the_run() -> None:
+    objective = objective_of("dpo", beta=math.inf)
+    learner = PairLearner(objective, Optimizer(), steps=9)
+    before = weights_hash(objective.trained)
+    for step in range(2):
+        update = learner.update(step, PAIRS)
+        assert not update.applied
+        assert math.isnan(update.metrics["grad_norm"])
+    with pytest.raises(RunFailure, match="3 steps in a row, the last being step 2") as caught:
+        learner.update(2, PAIRS)
+    assert caught.value.code == "diverged"
+    assert weights_hash(objective.trained) == before
