@@ -96,7 +96,7 @@ def measure(client: Client, run: Run, seed: int) -> dict[str, object]:
 def main() -> None:
     """Parse, train, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", choices=[card.id for card in RECIPES])
+    parser.add_argument("recipe", choices=[card.id for card in RECIPES if card.config["kind"] == "grpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")

@@ -12,6 +12,7 @@ from dashboard.charts.series import XAxis
 from dashboard.comparison.settings import ALONE, RECIPE, choices
 
 DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", "group_reward_std")
+ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run samples while it trains
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 
 
@@ -36,8 +37,9 @@ class Controls:
 def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
     """The choices in two lines."""
     logged = in_order(name for run in runs for name in run.summary if ":" not in name)
-    options = in_order([*logged, *DEFAULT])
-    names = st.multiselect("Charts", options, default=list(DEFAULT), key="metrics", bind="query-params")
+    options = in_order([*logged, *DEFAULT, *ON_PAIRS])
+    first = DEFAULT if not runs or any(run.kind == "grpo" for run in runs) else ON_PAIRS
+    names = st.multiselect("Charts", options, default=list(first), key="metrics", bind="query-params")
     together, along, smoothing, scale = st.columns([3, 4, 3, 3], vertical_alignment="bottom")
     fields = choices(runs)
     by = together.selectbox(

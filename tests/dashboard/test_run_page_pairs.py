@@ -112,4 +112,5 @@ def test_a_row_tells_what_was_learned(open_page: Open, backend: Backend, kind: s
 def test_runs_of_several_kinds_are_compared(open_page: Open, backend: Backend) -> None:
     ids = [recorded(backend, kind) for kind in LOGGED]
     at = open_page("compare", runs=",".join(map(str, ids)))
-    assert not at.exception
+    assert at.multiselect(key="metrics").value == ["eval/accuracy", "eval/margin", "loss", "eval/loss"]
+    assert "Held-out pairs in the right order" in "".join(element.value for element in at.markdown)
