@@ -43,10 +43,10 @@ def prompt_text(item: Item) -> str:
 def verdict(reply: str, minimum: float, maximum: float) -> float:
     """The score from 0 to 1 that a reply gives: the last {"score": number}, else its last number, on the scale.
 
-    "8/10", "8 of 10" and "8 out of 10" are an 8. Raises NoVerdict.
+    "8/10", "8.0/10.0", "8 of 10" and "8 out of 10" are an 8. Raises NoVerdict.
     """
     scores = _SCORE.findall(reply)
-    without_scale = re.sub(rf"(?:/|\b(?:out\s+)?of\b)\s*{re.escape(f'{maximum:g}')}(?![.,]?[0-9])", " ", reply)
+    without_scale = re.sub(rf"(?:/|\b(?:out\s+)?of\b)\s*{re.escape(f'{maximum:g}')}(?:\.0+)?(?![.,]?[0-9])", " ", reply)
     found = scores[-1] if scores else last_number(without_scale)
     value = None if found is None else number(found)
     if value is None:

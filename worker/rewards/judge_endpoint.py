@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import httpx
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, ValidationError
 
 REPLY_BYTES = 2**20
 ATTEMPTS = 4
@@ -64,9 +64,12 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
+Tokens = Annotated[int, Field(ge=0, le=10**9)]  # bounded: a service may claim more than a float holds
+
+
 class _Usage(BaseModel):
-    prompt_tokens: NonNegativeInt = 0
-    completion_tokens: NonNegativeInt = 0
+    prompt_tokens: Tokens = 0
+    completion_tokens: Tokens = 0
 
 
 class _Answer(BaseModel):

@@ -1,5 +1,6 @@
 """The judge: what it is asked, how its reply is read, and what an endpoint that misbehaves in each way leads to."""
 
+import json
 import logging
 import socket
 import time
@@ -31,6 +32,11 @@ def answers(status: int, content: bytes = b"no", **headers: str) -> Act:
 def at_first(first: Act, times: int = 1) -> Act:
     """`first` for so many requests, then a good answer."""
     return lambda service, handler: (first if len(service.bodies) <= times else says("10"))(service, handler)
+
+
+def costly(tokens: int) -> bytes:
+    usage = {"prompt_tokens": tokens, "completion_tokens": 1}
+    return json.dumps({"choices": [{"message": {"content": "10"}}], "usage": usage}).encode()
 
 
 @pytest.fixture
@@ -141,6 +147,8 @@ def test_a_scale_upside_down_is_refused() -> None:
         ("I would give 3, no: 8.", 0.8),
         ("8/10", 0.8),
         ("8 out of 10.", 0.8),
+        ("8.0/10.0", 0.8),
+        ("8.5 out of 10.00", 0.85),
         ("Score: 8 of 10", 0.8),
         ("10/10", 1.0),
         ("0", 0.0),
@@ -162,6 +170,7 @@ def test_a_reply_without_a_number_of_the_scale_is_no_verdict(reply: str) -> None
 def test_another_scale_is_mapped_to_one() -> None:
     assert verdict("3", 1, 5) == pytest.approx(0.5)
     assert verdict("-1", -1, 1) == 0.0
+    assert verdict("0.8/1.0", 0, 1) == pytest.approx(0.8)
 
 
 def test_a_reply_without_a_verdict_leaves_the_completion_unscored_and_is_shown(service: Service) -> None:
@@ -220,9 +229,10 @@ def test_it_waits_as_long_as_it_is_told(service: Service) -> None:
         (answers(200, b'{"choices": []}'), "no chat completion", 1),
         (answers(200, b'{"choices": [{"message": {"content": null}}]}'), "no chat completion", 1),
         (answers(200, b"[" * 100_000), "no chat completion", 1),
+        (answers(200, costly(10**400)), "no chat completion", 1),
         (answers(200, b" " * (2**20 + 1)), "larger than 1,048,576 bytes", 1),
     ],
-    ids=["500", "400", "401", "404", "302", "307", "no JSON", "no text", "empty", "null", "nested", "huge"],
+    ids=["500", "400", "401", "404", "302", "307", "no JSON", "no text", "empty", "null", "nested", "price", "huge"],
 )
 def test_what_does_not_pass_leaves_the_completion_unscored(
     service: Service, act: Act, says_what: str, requests: int
