@@ -14,6 +14,8 @@ from worker.reporter import Channels, Ending, Place, Reporter
 from worker.saver import Saver
 from worker.tasks.items import draw
 
+LOGGED_CHARACTERS = 200
+
 Examination = Callable[[Callable[[int, int], None]], dict[str, float]]
 """Further metrics of an evaluation; it is given where to tell what is done, of how much."""
 
@@ -98,6 +100,12 @@ class PairTrainer:
             f"{trained:,} trained parameters, {len(self._pairs.train):,} pairs to train on, "
             f"{len(self._pairs.held_out):,} of other prompts held out{left_out}",
         )
+        first = self._pairs.train[0]
+        chosen, rejected = (_shortened(response.text) for response in (first.chosen, first.rejected))
+        self._reporter.log(
+            "info",
+            f"for example, to “{_shortened(first.question)}” the chosen is “{chosen}”, the rejected “{rejected}”",
+        )
 
     def _check_lengths(self) -> None:
         """Raises RunFailure where a pair is longer than what the model was made for."""
@@ -108,7 +116,7 @@ class PairTrainer:
                 raise RunFailure(
                     "pair_too_long",
                     f"A prompt with its completion has {longest:,} tokens, and the model was made for {context:,}: "
-                    f"“{pair.question[:80]}”. Leave such rows out, or choose another model.",
+                    f"“{_shortened(pair.question)}”. Leave such rows out, or choose another model.",
                 )
 
     def _evaluate_if_due(self, step: int) -> None:
@@ -124,3 +132,8 @@ class PairTrainer:
 
     def _show(self, phase: str, done: int, total: int) -> None:
         self._reporter.show(self._state.step, phase, done, total)
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LOGGED_CHARACTERS else f"{line[: LOGGED_CHARACTERS - 1]}…"
