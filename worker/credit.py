@@ -21,7 +21,7 @@ class Credit:
     rewards_P_G: Tensor  # float64; without the KL penalty where it is in the reward; NaN: unscored
     statistics: GroupStatistics  # but a group is live only if the task's own rewards differ, whatever the penalty adds
     advantages_R_T: Tensor  # (R, 1): one for all of a completion's tokens; (R, T) from a critic
-    returns_R_T: Tensor | None  # what the critic should have said
+    returns_R_T: Tensor | None  # what the critic should have said; NaN: unscored
     penalty_R: Tensor | None  # the sum of a completion's KL, where it is in the reward
 
     def advantages_P_G(self, mask_R_T: Tensor) -> Tensor:
@@ -75,4 +75,4 @@ def _from_critic(
     advantages_R_T, returns_R_T = gae(rewards_R_T, values_R_T, mask_R_T, gamma=chosen.gamma, lam=chosen.lam)
     if chosen.normalize:
         advantages_R_T = normalize(advantages_R_T, mask_R_T * scored_R_1)
-    return torch.where(scored_R_1, advantages_R_T, 0.0), returns_R_T
+    return torch.where(scored_R_1, advantages_R_T, 0.0), torch.where(scored_R_1, returns_R_T, torch.nan)

@@ -199,7 +199,10 @@ class Learner:
             full_logprob_R_T=values.full_logprob_R_T,
             entropy_R_T=values.entropy_R_T,
             values_R_T=values.value_R_T,
-            returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.float()),
+            # An unscored completion has none, and weighs 0: only a number times 0 is 0.
+            returns_R_T=None
+            if credit.returns_R_T is None
+            else micro.of(credit.returns_R_T.float().nan_to_num(nan=0.0)),
         )
         weights_r_t = micro.of(weights_R_T)
         loss: Tensor = (weights_r_t * terms.loss_R_T).sum()
@@ -258,7 +261,8 @@ class Learner:
         if terms.kl_R_T is not None:
             measured["kl"] = terms.kl_R_T
         if values.value_R_T is not None and credit.returns_R_T is not None:
-            measured["loss/value_avg"] = (values.value_R_T - micro.of(credit.returns_R_T)) ** 2
+            error_R_T = values.value_R_T - micro.of(credit.returns_R_T)
+            means.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
         for name, tensor in measured.items():
             means.add(name, tensor[mask_R_T])
         if tokens is None:

@@ -50,8 +50,9 @@ def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:
     """What was measured before the update: the KL where it is in the reward, and how good the critic is."""
     metrics = {} if credit.penalty_R is None else {"kl": tokens.mean("kl")}
     if credit.returns_R_T is not None:
-        returns, values = credit.returns_R_T[tokens.mask], tokens["value"][tokens.mask].double()
-        variance = float(returns.var(correction=0))
+        known_R_T = tokens.mask & ~credit.returns_R_T.isnan()
+        returns, values = credit.returns_R_T[known_R_T], tokens["value"][known_R_T].double()
+        variance = float(returns.var(correction=0)) if len(returns) else 0.0
         error = float((returns - values).var(correction=0))
         metrics["explained_variance"] = 1 - error / variance if variance > 0 else math.nan
     return metrics

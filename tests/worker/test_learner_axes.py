@@ -41,7 +41,7 @@ def step(
     batch = learner.split(rollout)
     learner.look(batch)
     credit = assign_credit(config, scored(rewards_R), batch.tokens)
-    return batch, credit, learner.update(0, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+    return batch, credit, learner.update(0, batch, credit, ~torch.tensor(rewards_R).isnan())
 
 
 def gradients(policy: Policy) -> torch.Tensor:
@@ -105,6 +105,23 @@ def test_a_critic_learns_what_to_expect() -> None:
     lengths = [len(completion.ids) for completion in rollout.completions_R]
     assert errors[0] == pytest.approx(sum(lengths[:6]) / sum(lengths))  # it begins at 0, and these returns are 1
     assert errors[-1] < 0.5 * errors[0]
+
+
+def test_an_unscored_completion_teaches_the_critic_nothing_and_counts_in_none_of_its_metrics() -> None:
+    results = []
+    for cut in (1, 12):  # the last completion's length: nothing that is measured of the critic may depend on it
+        policy = random_policy(vocabulary=300)
+        config = configured(PPO | {"kl": {"beta": 0.0}, "entropy_bonus": 0.0})
+        rollout = roll_out(policy, config)
+        ids = rollout.completions_R[-1].ids
+        ids[cut:] = []
+        learner = Learner(policy, config)
+        assert policy.value_head is not None
+        torch.nn.init.constant_(policy.value_head.weight, 0.1)
+        batch, credit, update = step(learner, config, rollout, [*REWARDS[:-1], math.nan])
+        metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
+        results.append([metrics[name] for name in ("loss", "loss/value_avg", "explained_variance", "grad_norm")])
+    assert results[0] == pytest.approx(results[1], abs=1e-6)
 
 
 def test_dpos_loss_is_of_the_best_and_the_worst_and_a_dead_group_has_none() -> None:
