@@ -56,6 +56,7 @@ def main() -> None:
     """Parse, train, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--advantage", choices=["group_center"], help="instead of the recipe's group_zscore")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     arguments = parser.parse_args()
@@ -65,7 +66,9 @@ def main() -> None:
     with processes(home) as client:
         for seed in arguments.seeds:
             judge = train(client, put(CARDS["reward-model"].config, "budget.seed", seed), f"reward model, seed {seed}")
-            config = rewarded_by(judge, judge.progress.step, CARDS[QUICKSTART])
+            config: Json = rewarded_by(judge, judge.progress.step, CARDS[QUICKSTART])
+            if arguments.advantage is not None:
+                config = put(config, "algorithm.advantage", {"kind": arguments.advantage})
             policy = train(client, put(config, "budget.seed", seed), f"grpo on it, seed {seed}")
             results.append({"seed": seed, "reward_model": measure(client, judge), "grpo": measure(client, policy)})
     stack = {name: version(name) for name in ("groupscope", "torch", "transformers")}

@@ -122,6 +122,18 @@ def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
         yield _warning("algorithm.surrogate.cap", text, 5.0)
 
 
+def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
+    """Differences that mean nothing, made as large as any other."""
+    learned = [one.name for one in config.rewards.functions if one.kind == "reward_model" and one.weight]
+    if learned and config.algorithm.advantage.kind == "group_zscore":
+        text = (
+            f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, group_zscore makes what "
+            "is left between them as large as right and wrong; group_center does not"
+        )
+        fix: dict[str, Json] = {"algorithm.advantage": {"kind": "group_center"}}
+        yield Message(level="info", field="algorithm.advantage", text=text, fix=fix)
+
+
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
     """Nothing holds the policy back, or what should hold it does not."""
     algorithm, kl = config.algorithm, config.algorithm.kl
@@ -179,6 +191,7 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     group_size,
     checkpoints,
     no_penalty,
+    learned_scores,
     loss_on_policy,
     off_policy,
     small_cap,

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from backend.contract.config import RUN_CONFIG
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.preflight.facts import Facts, Success
 from backend.preflight.preflight import parse, preflight
@@ -108,3 +109,13 @@ def test_what_does_not_go_together_stands_at_its_field_with_a_fix(
     [message] = answer.messages  # type: ignore[union-attr]
     assert (message.level, message.field, message.fix) == ("error", field, fix)
     assert words in message.text
+
+
+def test_a_learned_reward_beside_a_z_score_is_told_what_it_does() -> None:
+    learned = {"kind": "reward_model", "name": "judge", "source": "someone/scores"}
+    config: dict[str, Any] = {"kind": "grpo", "rewards": {"functions": [learned]}}
+    answer = preflight(RUN_CONFIG.validate_python(config), Facts())
+    [hint] = [message for message in answer.messages if message.field == "algorithm.advantage"]
+    assert "scores of the model judge are never quite equal" in hint.text
+    mended = RUN_CONFIG.validate_python(config | {"algorithm": {"advantage": {"kind": "group_center"}}})
+    assert not any(message.field == "algorithm.advantage" for message in preflight(mended, Facts()).messages)
