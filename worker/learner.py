@@ -193,16 +193,14 @@ class Learner:
             algorithm,
             logprob_R_T=values.logprob_R_T,
             old_logprob_R_T=micro.old_logprob_R_T,
-            advantages_R_T=micro.of(credit.advantages_R_T.float()),
+            advantages_R_T=micro.of(credit.advantages_R_T),
             mask_R_T=micro.mask_R_T.float(),
             reference_logprob_R_T=micro.reference_R_T,
             full_logprob_R_T=values.full_logprob_R_T,
             entropy_R_T=values.entropy_R_T,
             values_R_T=values.value_R_T,
             # An unscored completion has none, and weighs 0: only a number times 0 is 0.
-            returns_R_T=None
-            if credit.returns_R_T is None
-            else micro.of(credit.returns_R_T.float().nan_to_num(nan=0.0)),
+            returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.nan_to_num(nan=0.0)),
         )
         weights_r_t = micro.of(weights_R_T)
         loss: Tensor = (weights_r_t * terms.loss_R_T).sum()

@@ -26,8 +26,8 @@ class MicroBatch:
         return self.batch.mask_R_T
 
     def of(self, values_R_T: Tensor) -> Tensor:
-        """These rows of a step's (R, T) or (R, 1) values, as wide as this micro-batch."""
-        return values_R_T[self.rows, : self.mask_R_T.shape[1]].to(self.mask_R_T.device)
+        """These rows of a step's (R, T) or (R, 1) values, as wide as this micro-batch. In float32: Apple's GPUs have no float64."""
+        return values_R_T[self.rows, : self.mask_R_T.shape[1]].float().to(self.mask_R_T.device)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worker_models import random_policy, roll_out, tiny_policy
+from worker_models import CPU, random_policy, roll_out, tiny_policy
 
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
@@ -15,7 +15,7 @@ from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
 from worker.errors import RunFailure
 from worker.learner import Learner, Update
-from worker.micro_batches import micro_batch_rows
+from worker.micro_batches import micro_batch_rows, split
 from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import Completion
@@ -166,6 +166,12 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget() -> None:
         different = {tuple(prompts[row]) for row in part}
         tokens = len(different) * max(map(len, different)) + len(part) * max(len(completions[row]) for row in part)
         assert len(part) == 1 or tokens <= 30
+
+
+def test_what_goes_to_the_device_is_float32_since_not_every_device_has_float64() -> None:
+    rollout = ragged()
+    micro = split(rollout, CPU, budget=30).micro_batches[0]
+    assert micro.of(torch.ones(ROWS, 50, dtype=torch.float64)).dtype == torch.float32
 
 
 @pytest.mark.parametrize(("schedule", "expected"), [("constant", [0.5, 1, 1, 1]), ("linear", [0.5, 1, 0.75, 0.25])])
