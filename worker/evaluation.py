@@ -1,8 +1,10 @@
 """Evaluation: the same held-out items every time, sampled with the same random numbers, and once greedily."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.contract.grpo import GrpoConfig
 from worker.policy.policy import Policy
@@ -19,29 +21,35 @@ def evaluate(
     config: GrpoConfig,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, float]:
-    """Metrics under `eval/`: pass@1 (the share of right samples), pass@n (one right among n), greedy_pass@1, reward.
+    """Metrics under `eval/`: pass@1 (the share of right samples), pass@n (one right among n), greedy_pass@1, reward, and cost.
 
     Right means that every `correctness` reward is 1; without such a reward only the reward and the length are measured.
-    The draws do not depend on the step, so that two evaluations differ by the policy alone.
+    Samples that could not be scored count in no share. The draws do not depend on the step, so that two evaluations differ by
+    the policy alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
     """
     n = config.budget.eval_samples
     sampled = _complete(policy, items, config, n, Draws(config.budget.seed, "eval"), on_progress)
     greedy = _complete(policy, items, config, 1, None, lambda done: on_progress(len(items) * n + done))
-    sampled_scores = scorer.score(_samples(items, sampled, n))
+
+    def score(completions: Sequence[Completion], each: int) -> Scores:
+        return scorer.score(_samples(items, completions, each), lambda _: on_progress(len(items) * (n + 1)))
+
+    sampled_scores = score(sampled, n)
     metrics = {
-        "eval/reward": float(np.nanmean(sampled_scores.total)) if np.isfinite(sampled_scores.total).any() else np.nan,
+        "eval/reward": _mean(sampled_scores.total),
         "eval/mean_length": float(np.mean([len(completion.ids) for completion in sampled])),
     }
     right_N = _right(sampled_scores, config)
     if right_N is not None:
         right_P_n = right_N.reshape(len(items), n)
-        metrics["eval/pass@1"] = float(right_P_n.mean())
+        metrics["eval/pass@1"] = _mean(right_P_n)
         if n > 1:
-            metrics[f"eval/pass@{n}"] = float(right_P_n.max(-1).mean())
-        greedy_N = _right(scorer.score(_samples(items, greedy, 1)), config)
+            # One right sample is enough to know; without one, a sample that was not scored leaves it open.
+            metrics[f"eval/pass@{n}"] = _mean(np.where((right_P_n == 1).any(-1), 1.0, right_P_n.max(-1)))
+        greedy_N = _right(score(greedy, 1), config)
         if greedy_N is not None:
-            metrics["eval/greedy_pass@1"] = float(greedy_N.mean())
-    return metrics
+            metrics["eval/greedy_pass@1"] = _mean(greedy_N)
+    return metrics | {f"eval/{name}": value for name, value in scorer.take_metrics().items()}
 
 
 def _complete(
@@ -63,11 +71,19 @@ def _samples(items: Sequence[Item], completions: Sequence[Completion], n: int) -
     ]
 
 
-def _right(scores: Scores, config: GrpoConfig) -> np.ndarray | None:
-    """1.0 for each sample whose correctness rewards are all 1; None where the run has no such reward."""
+def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:
+    """1 for each sample whose correctness rewards are all 1, else 0; NaN where one of them could not score it.
+
+    None where the run has no such reward.
+    """
     names = {function.name for function in config.rewards.functions if function.kind == "correctness"}
     if not names:
         return None
-    return np.array(
-        [float(all(score.raw == 1 for score in parts if score.name in names)) for parts in scores.components]
-    )
+    raws_N = [[score.raw for score in parts if score.name in names] for parts in scores.components]
+    return np.array([math.nan if None in raws else float(all(raw == 1 for raw in raws)) for raws in raws_N])
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Of those that are known; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan

@@ -45,7 +45,9 @@ def sample_groups(
     scores = None
     rewards_P_G = torch.full((len(items), config.group_size), math.nan, dtype=torch.float64)
     if scorer is not None:
-        scores = scorer.score(samples_of(rollout))
+        scores = scorer.score(
+            samples_of(rollout), lambda done: show(Progress(total_steps=1, phase="reward", done=done, total=total))
+        )
         rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
     advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
     groups = sampled_reports(rollout, scores, rewards_P_G, advantages_P_G)

@@ -1,0 +1,65 @@
+"""What an evaluation measures, and what it leaves open."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from judge_service import Service
+from pydantic import AnyHttpUrl
+from worker_models import items, tiny_policy
+
+from backend.contract.grpo import GrpoConfig
+from backend.contract.reward import Correctness, Judge, Rewards
+from worker.evaluation import evaluate
+from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.resources import RewardResources
+from worker.rewards.scoring import RewardScorer
+
+RIGHT = Correctness(name="right")
+
+
+def configured(*functions: Correctness | Judge) -> GrpoConfig:
+    rewards = Rewards(functions=list(functions), max_unscored=1.0)
+    return GrpoConfig.model_validate({"rewards": rewards, "budget": {"eval_samples": 4}})
+
+
+def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
+    config, policy = configured(RIGHT), tiny_policy(reference=False)
+    scorable = [replace(item, verifier={"kind": "numeric"}) for item in items(4)]
+    broken = replace(items(5)[-1], verifier={"kind": "numeric"}, answer="no number")
+    with RewardScorer(config.rewards) as scorer:
+        known = evaluate(policy, scorable, scorer, config)
+        with_broken = evaluate(policy, [*scorable, broken], scorer, config)
+        nothing = evaluate(policy, [broken], scorer, config)
+    rates = ("eval/pass@1", "eval/pass@4", "eval/greedy_pass@1", "eval/reward")
+    assert all(known[name] > 0 for name in rates)
+    assert {name: with_broken[name] for name in rates} == {name: known[name] for name in rates}
+    assert all(math.isnan(nothing[name]) for name in rates)
+
+
+def test_what_a_judge_cost_an_evaluation_is_told_with_it() -> None:
+    config = configured(Judge(name="kind", endpoint="strict"), RIGHT)
+    with Service.serving() as service:
+        url = AnyHttpUrl(f"{service.url}/v1")
+        endpoint = JudgeEndpoint("strict", JudgeSettings(url=url, model="judge-1", requests_per_minute=1e6))
+        with RewardScorer(config.rewards, RewardResources(judges={"strict": endpoint})) as scorer:
+            metrics = evaluate(tiny_policy(reference=False), items(2), scorer, config)
+        endpoint.close()
+    assert metrics["eval/judge/kind/prompt_tokens"] > 0
+    assert metrics["eval/judge/kind/prompt_tokens"] == 100 * len(service.bodies)
+
+
+class Ended(Exception):
+    """Stands for a worker that is told to end."""
+
+
+def test_an_evaluation_can_be_ended_while_it_scores() -> None:
+    config, told = configured(RIGHT), []
+
+    def end_at_the_last(done: int) -> None:
+        told.append(done)
+        if told.count(2 * 5) > 1:  # once when the last completion is finished, then while they are scored
+            raise Ended
+
+    with RewardScorer(config.rewards) as scorer, pytest.raises(Ended):
+        evaluate(tiny_policy(reference=False), items(2), scorer, config, end_at_the_last)
