@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backend.contract.advantage import Gae
+from backend.contract.advantage import Advantage, Gae, NormalizeThenSum
 from backend.contract.grpo import GrpoConfig
-from worker.algorithms.advantages import GroupStatistics, group_statistics
+from worker.algorithms.advantages import GroupStatistics, group_statistics, live_by_component
 from worker.algorithms.estimator import estimate
 from worker.algorithms.gae import gae, last_token_rewards, normalize
 from worker.rewards.scoring import Scores
@@ -44,22 +44,30 @@ def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Cr
         penalty_R = tokens["kl"].double().nansum(-1)
         rewards_R = rewards_R - penalty_R_T.sum(-1)
     rewards_P_G = rewards_R.reshape(-1, config.sampling.group_size)
-    chosen, task = (
-        config.algorithm.advantage,
-        group_statistics(torch.from_numpy(scores.total).reshape(rewards_P_G.shape)),
-    )
+    chosen = config.algorithm.advantage
+    live_P = live_groups(chosen, scores, config.sampling.group_size)
     if isinstance(chosen, Gae):
         advantages_R_T, returns_R_T = _from_critic(chosen, torch.from_numpy(scores.total), penalty_R_T, tokens)
-        statistics = group_statistics(rewards_P_G)._replace(live_P=task.live_P)
+        statistics = group_statistics(rewards_P_G)._replace(live_P=live_P)
         return Credit(rewards_P_G, statistics, advantages_R_T, returns_R_T, penalty_R)
-    components_P_G_K = torch.tensor(
-        [[torch.nan if score.raw is None else score.raw for score in parts] for parts in scores.components],
-        dtype=torch.float64,
-    ).reshape(*rewards_P_G.shape, -1)
-    weights_K = torch.tensor([score.weight for score in scores.components[0]], dtype=torch.float64)
+    components_P_G_K, weights_K = _components(scores, config.sampling.group_size)
     estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
-    statistics = estimated.statistics if penalty_R is None else estimated.statistics._replace(live_P=task.live_P)
+    statistics = estimated.statistics._replace(live_P=live_P)
     return Credit(rewards_P_G, statistics, estimated.advantages_P_G.reshape(-1, 1), None, penalty_R)
+
+
+def live_groups(chosen: Advantage, scores: Scores, group_size: int) -> Tensor:
+    """True for each group in which the task's own rewards tell two completions apart, as the estimator compares them. (P,)"""
+    if isinstance(chosen, NormalizeThenSum):
+        return live_by_component(*_components(scores, group_size))  # type: ignore[no-any-return]
+    return group_statistics(torch.from_numpy(scores.total).reshape(-1, group_size)).live_P  # type: ignore[no-any-return]
+
+
+def _components(scores: Scores, group_size: int) -> tuple[Tensor, Tensor]:
+    """The K reward functions' raw values, (P, G, K) with NaN where one is missing, and their weights, (K,)."""
+    raws = [[torch.nan if score.raw is None else score.raw for score in parts] for parts in scores.components]
+    weights_K = torch.tensor([score.weight for score in scores.components[0]], dtype=torch.float64)
+    return torch.tensor(raws, dtype=torch.float64).reshape(-1, group_size, len(weights_K)), weights_K
 
 
 def _from_critic(

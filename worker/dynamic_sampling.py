@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker.algorithms.advantages import group_statistics
+from backend.contract.advantage import Advantage
+from worker.credit import live_groups
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
 
@@ -50,7 +51,9 @@ class Scored:
         return Scored(rollout, Scores(components, np.concatenate([self.scores.total, other.scores.total])))
 
 
-def fill_with_live(first: Scored, more: Callable[[int, int], Scored], *, rounds: int) -> tuple[Scored, Scored | None]:
+def fill_with_live(
+    first: Scored, more: Callable[[int, int], Scored], chosen: Advantage, *, rounds: int
+) -> tuple[Scored, Scored | None]:
     """The batch with its dead groups replaced, and the groups that were taken out (None: there were none).
 
     `more(count, first_group)` samples and scores groups of further prompts. A replacement takes the place of the group that
@@ -59,24 +62,25 @@ def fill_with_live(first: Scored, more: Callable[[int, int], Scored], *, rounds:
     batch, filtered = first, None
     sampled = len(first.rollout.items_P)
     for _ in range(rounds):
-        dead = _dead(batch)
+        dead = _dead(batch, chosen)
         if not dead:
             break
         fresh = more(len(dead), sampled)
         sampled += len(dead)
-        useful = [p for p in range(len(dead)) if p not in set(_dead(fresh))]
+        useless = _dead(fresh, chosen)
+        useful = [p for p in range(len(dead)) if p not in useless]
         replaced = dead[: len(useful)]
         order = list(range(len(batch.rollout.items_P)))
         for place, p in zip(replaced, useful, strict=True):
             order[place] = len(order) + p
         # Of the fresh groups, the dead ones were sampled for nothing; so were those that the useful ones replace.
-        gone = batch.groups(replaced) + fresh.groups([p for p in range(len(dead)) if p not in useful])
+        gone = batch.groups(replaced) + fresh.groups(useless)
         batch = (batch + fresh).groups(order)
         filtered = gone if filtered is None else filtered + gone
     return batch, filtered
 
 
-def _dead(scored: Scored) -> list[int]:
-    """The groups in which no two scored rewards differ."""
-    live_P = group_statistics(scored.rewards_P_G).live_P.tolist()
+def _dead(scored: Scored, chosen: Advantage) -> list[int]:
+    """The groups that tell the chosen estimator nothing."""
+    live_P = live_groups(chosen, scored.scores, scored.rollout.group_size).tolist()
     return [p for p, live in enumerate(live_P) if not live]

@@ -101,6 +101,7 @@ class Trainer:
         return fill_with_live(
             first,
             lambda count, first_group: self._sample_and_score(step, count, first_group),
+            algorithm.advantage,
             rounds=algorithm.resample_rounds,
         )
 

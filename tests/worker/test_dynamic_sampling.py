@@ -1,7 +1,10 @@
 """Dead groups are sampled again until the batch is full of live ones."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from worker.dynamic_sampling import Scored, fill_with_live
 from worker.rewards.scoring import Score, Scores
 from worker.rollout.rollout import Rollout
@@ -15,7 +18,9 @@ def scored(*groups: tuple[str, list[float]]) -> Scored:
     rewards = [reward for _, pair in groups for reward in pair]
     completions = [Completion([1, 2], [-1.0, -1.0], "stop", f"{name}{g}") for name, _ in groups for g in range(2)]
     rollout = Rollout(items, [item.id for item in items], [[7]] * len(items), 2, completions)
-    return Scored(rollout, Scores([[Score("r", reward, 1.0, None)] for reward in rewards], np.array(rewards, dtype=np.float64)))
+    return Scored(
+        rollout, Scores([[Score("r", reward, 1.0, None)] for reward in rewards], np.array(rewards, dtype=np.float64))
+    )
 
 
 def names(of: Scored | None) -> list[str]:
@@ -36,7 +41,7 @@ class Prompts:
 
 def test_a_batch_of_live_groups_is_left_as_it_is() -> None:
     prompts = Prompts()
-    batch, filtered = fill_with_live(scored(("a", [1, 0]), ("b", [0, 1])), prompts.more, rounds=3)
+    batch, filtered = fill_with_live(scored(("a", [1, 0]), ("b", [0, 1])), prompts.more, GroupZscore(), rounds=3)
     assert names(batch) == ["a", "b"]
     assert (filtered, prompts.asked) == (None, [])
 
@@ -44,7 +49,7 @@ def test_a_batch_of_live_groups_is_left_as_it_is() -> None:
 def test_dead_groups_are_replaced_in_their_places_until_none_is_left() -> None:
     first = scored(("a", [1, 1]), ("b", [0, 1]), ("c", [0, 0]))
     prompts = Prompts(("d", [1, 1]), ("e", [1, 0]), ("f", [0, 1]))
-    batch, filtered = fill_with_live(first, prompts.more, rounds=5)
+    batch, filtered = fill_with_live(first, prompts.more, GroupZscore(), rounds=5)
     assert prompts.asked == [(2, 3), (1, 5)]  # group numbers go on, so that every group draws its own random numbers
     assert sorted(names(batch)) == ["b", "e", "f"]
     assert names(batch)[1] == "b"
@@ -55,12 +60,21 @@ def test_dead_groups_are_replaced_in_their_places_until_none_is_left() -> None:
 
 def test_after_the_last_round_dead_groups_stay_and_the_batch_keeps_its_size() -> None:
     prompts = Prompts(("c", [1, 1]), ("d", [0, 0]))
-    batch, filtered = fill_with_live(scored(("a", [1, 1]), ("b", [0, 1])), prompts.more, rounds=2)
+    batch, filtered = fill_with_live(scored(("a", [1, 1]), ("b", [0, 1])), prompts.more, GroupZscore(), rounds=2)
     assert names(batch) == ["a", "b"]
     assert names(filtered) == ["c", "d"]
 
 
 def test_a_group_that_cannot_be_judged_is_replaced_too() -> None:
     prompts = Prompts(("b", [0, 1]))
-    batch, filtered = fill_with_live(scored(("a", [float("nan"), 1.0])), prompts.more, rounds=1)
+    batch, filtered = fill_with_live(scored(("a", [float("nan"), 1.0])), prompts.more, GroupZscore(), rounds=1)
     assert (names(batch), names(filtered)) == (["b"], ["a"])
+
+
+def test_equal_totals_of_different_rewards_are_no_dead_group_where_each_is_normalised_by_itself() -> None:
+    prompts = Prompts(("b", [0, 1]))
+    totals = scored(("a", [1, 1]))
+    parts = [[Score("x", x, 1.0), Score("y", 1 - x, 1.0)] for x in (0.0, 1.0)]
+    traded = replace(totals, scores=Scores(parts, totals.scores.total))
+    assert fill_with_live(traded, prompts.more, NormalizeThenSum(), rounds=1) == (traded, None)
+    assert names(fill_with_live(traded, prompts.more, GroupZscore(), rounds=1)[0]) == ["b"]
