@@ -73,7 +73,7 @@ def _group(rollout: Rollout, p: int, completions: list[CompletionData], statisti
         prompt_text=rollout.prompt_texts_P[p],
         prompt=item.question,
         answer=item.answer,
-        state=_state(float(statistics.scored_P[p]), bool(statistics.live_P[p])),
+        state=_state(float(statistics.scored_P[p]), bool(statistics.live_P[p]), len(completions)),
         scored=int(statistics.scored_P[p]),
         truncated=sum(completion.finish_reason == "length" for completion in completions),
         reward_mean=finite(float(statistics.mean_P[p])),
@@ -82,11 +82,11 @@ def _group(rollout: Rollout, p: int, completions: list[CompletionData], statisti
     )
 
 
-def _state(scored: float, live: bool) -> GroupState:
-    """A group carries a signal if two scored rewards differ; one with fewer than two scored cannot be judged at all."""
+def _state(scored: float, live: bool, size: int) -> GroupState:
+    """A group carries a signal if two scored rewards differ; one with fewer than two scored, of several, cannot be judged."""
     if live:
         return "live"
-    return "zero_variance" if scored >= 2 else "unscored"
+    return "zero_variance" if scored >= min(2, size) else "unscored"
 
 
 def _completion(rollout: Rollout, row: int, index: int, rewards: list[RewardScore], reward: float) -> CompletionData:

@@ -53,7 +53,8 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     """A sentence with the formula and this step's numbers, where most groups are dead."""
     compared = sum(count for state, count in summary.states.items() if state in ("live", "zero_variance"))
     dead = summary.states.get("zero_variance", 0)
-    if not compared or dead / compared < MOST:
+    group_size = int(number_at(run.config, "sampling.group_size", 0))
+    if group_size == 1 or not compared or dead / compared < MOST:
         return None
     how = estimator(run.config)
     if not how.centred:
@@ -65,7 +66,6 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
         f"{dead} of {compared} groups are dead: all their completions got the same reward, so every advantage is 0 and they "
         "teach nothing. "
     )
-    group_size = int(number_at(run.config, "sampling.group_size", 0))
     success = _success_rate(run, summary.step)
     if success is None or not group_size:
         return f"{opening}Larger groups or prompts of middling difficulty are dead less often."

@@ -32,7 +32,8 @@ def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: obj
 
 
 def scored(rewards_R: Sequence[float]) -> Scores:
-    return Scores([[Score("r", reward, 1.0, None)] for reward in rewards_R], np.array(rewards_R, dtype=np.float64))
+    raws = [None if math.isnan(reward) else reward for reward in rewards_R]
+    return Scores([[Score("r", raw, 1.0, None)] for raw in raws], np.array(rewards_R, dtype=np.float64))
 
 
 def step(
@@ -169,6 +170,15 @@ def test_a_group_is_dead_where_the_tasks_rewards_are_equal_whatever_the_penalty_
     assert credit.advantages_R_T[4:8].abs().min() > 0  # to stay near the reference is all that it teaches
     metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
     assert metrics["frac_reward_zero_std"] == pytest.approx(1 / 3)
+
+
+def test_a_group_of_one_that_is_scored_is_not_called_unscored() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured(PPO, group_size=1)
+    rollout, rewards = roll_out(policy, config), [1.0, 0.0, math.nan]
+    batch, credit, _ = step(Learner(policy, config), config, rollout, rewards)
+    states = [one.state for one in group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)]
+    assert states == ["zero_variance", "zero_variance", "unscored"]
 
 
 def test_a_synced_reference_stays_until_it_is_copied_again() -> None:
