@@ -5,14 +5,13 @@ import math
 from torch import Tensor
 
 from backend.contract.records import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.reward import KL_PENALTY
 from worker.algorithms.advantages import GroupStatistics, group_statistics
 from worker.credit import Credit
 from worker.dynamic_sampling import Scored
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
 from worker.token_record import TokenRecord
-
-KL_PENALTY = "kl_penalty"
 
 
 def group_reports(

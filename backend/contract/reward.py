@@ -14,6 +14,8 @@ PythonFunction = Annotated[
     str,
     Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"),
 ]
+KL_PENALTY = "kl_penalty"
+"""The component that a KL penalty in the reward adds to a completion's: minus the sum of its tokens' KL, weighted by β."""
 Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
 
@@ -190,6 +192,10 @@ class Rewards(Frozen):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise Misfit(f"names must be unique; {', '.join(twice)} occurs more than once: rename one", "functions")
+        if KL_PENALTY in names:
+            raise Misfit(
+                f"the name {KL_PENALTY} is the KL penalty's, where it is in the reward; choose another", "functions"
+            )
         for gate in self.gates:
             for name in (gate.reward, gate.requires):
                 if name not in names:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.records import CompletionRecord, Group, RewardScore
+from backend.contract.reward import KL_PENALTY
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get
-
-KL_PENALTY = "kl_penalty"  # the component that a KL penalty in the reward adds: minus the tokens' KL, weighted by β
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ def refused(**config: Any) -> dict[str | None, Message]:
             {"rewards.functions.0.minimum": 2, "rewards.functions.0.maximum": 9},
         ),
         (
+            {"rewards": {"functions": [{"kind": "format", "name": "kl_penalty"}]}},
+            "rewards.functions",
+            "kl_penalty is the KL penalty's",
+            None,
+        ),
+        (
             {"optimizer": {"warmup_steps": 200}, "budget": {"steps": 100}},
             "optimizer.warmup_steps",
             "warm-up of 200 steps is longer than the run of 100",
