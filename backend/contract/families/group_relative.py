@@ -42,7 +42,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "No division by the group's std or the completion's length, which favour hard prompts and long wrong answers.",
         "When completions grow longer and longer without getting better.",
         "Dr. GRPO (arXiv:2503.20783)",
-        r"\begin{aligned}\hat A_i&=r_i-\operatorname{mean}(r)\\ \mathcal L&=-\tfrac1{G\,L_\max}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,\hat A_i\big)\end{aligned}",
+        r"\begin{aligned}\hat A_i&=r_i-\operatorname{mean}(r)\\ \mathcal L&=-\tfrac1{G\,L_{\max}}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,\hat A_i\big)\end{aligned}",
         Algorithm(advantage=GroupCenter(), kl=Kl(beta=0), aggregation="constant"),
     ),
     card(
@@ -51,7 +51,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "Dead groups are sampled again, the upper clip is wider, each token counts once, overlong answers cost.",
         "When many groups are dead, or the entropy collapses.",
         "DAPO (arXiv:2503.14476): ε 0.2 and 0.28, no KL",
-        r"\begin{aligned}\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon},\quad 0<\operatorname{std}(r)\\ \mathcal L=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t&\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.28)\,\hat A_i\big)\end{aligned}",
+        r"\begin{aligned}\hat A_i&=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon},\quad 0<\operatorname{std}(r)\\ \mathcal L&=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.28)\,\hat A_i\big)\end{aligned}",
         GrpoConfig(
             rewards=Rewards(
                 functions=[

@@ -16,7 +16,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "REINFORCE",
         "The vanilla policy gradient: log-likelihood times reward, less the batch's mean.",
         "To see what the group adds: easy and hard prompts share one baseline here.",
-        "The blog's VPG; Williams (1992)",
+        "The vanilla policy gradient; Williams (1992)",
         r"\mathcal L=-\tfrac1R\sum_i\big(r_i-\bar r_\mathrm{batch}\big)\log\pi(o_i)",
         Algorithm(advantage=BatchBaseline(), surrogate=PolicyGradient(), kl=Kl(beta=0), aggregation="sequence_sum"),
     ),
@@ -39,7 +39,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "PPO",
         "A value head learns what to expect of every token; GAE compares with it. The group plays no part.",
         "To see what GRPO leaves out, and what it costs: another head, another loss, three more settings.",
-        "The blog's PPO with GAE (arXiv:1707.06347, 1506.02438); last-token reward, k1 KL in the reward",
+        "PPO (arXiv:1707.06347) with GAE (arXiv:1506.02438); reward on the last token, k1 KL in the reward",
         r"\begin{aligned}\delta_t&=r_t+\gamma V_{t+1}-V_t,\quad A_t=\delta_t+\gamma\lambda A_{t+1}\\ \mathcal L&=\mathbb E_t\big[-\min(\rho_tA_t,\operatorname{clip}(\rho_t,0.8,1.2)A_t)\\ &\qquad+c_1(V_t-V_t^\mathrm{target})^2-c_2H_t\big]\end{aligned}",
         Algorithm(
             advantage=Gae(),

@@ -13,6 +13,12 @@ from backend.contract.task import Arithmetic, SinglePrompt
 from backend.contract.training import Budget, Optimizer, Sampling
 
 SMOLLM2 = "builtin:smollm2-135m-instruct"
+FORMULA = (
+    r"\begin{aligned}\hat A_i&=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ "
+    r"\mathcal L&=-\tfrac1G\sum_i\tfrac1{|o_i|}\sum_t\min\!\big("
+    r"\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,\hat A_i\big)\\ "
+    r"&\quad+\beta\,\mathrm{KL}(\pi\,\|\,\pi_\mathrm{ref})\end{aligned}"
+)
 
 CARDS: tuple[RecipeCard, ...] = (
     card(
@@ -21,7 +27,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "Group z-score, clipped ratio, KL to the initial weights: the algorithm as DeepSeekMath published it.",
         "Start here: on the small arithmetic model it learns precedence in minutes, on any machine.",
         "DeepSeekMath (arXiv:2402.03300), equations 3 and 4; β = 0.04, ε = 0.2",
-        r"\begin{aligned}\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ \mathcal L=-\tfrac1G\sum_i\tfrac1{|o_i|}\sum_t&\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,\hat A_i\big)\\ &+\beta\,\mathrm{KL}(\pi\,\|\,\pi_\mathrm{ref})\end{aligned}",
+        FORMULA,
         GrpoConfig(optimizer=QUICKSTART_OPTIMIZER, budget=Budget(eval_samples=4)),
     ),
     card(
@@ -29,8 +35,8 @@ CARDS: tuple[RecipeCard, ...] = (
         "GRPO on SmolLM2",
         "A real pretrained chat model of 135 million parameters learns to answer “What is a + b?”.",
         "When you want to see a real language model learn, on a laptop, in about ten minutes.",
-        "GRPO as above, with AdamW at 1e-5",
-        r"\text{as GRPO}",
+        "DeepSeekMath (arXiv:2402.03300), as in the recipe GRPO; AdamW at 1e-5",
+        FORMULA,
         GrpoConfig(
             model=Model(source=SMOLLM2),
             task=Arithmetic(
@@ -44,11 +50,11 @@ CARDS: tuple[RecipeCard, ...] = (
     ),
     card(
         "grpo-notebook",
-        "GRPO, the seed notebook's",
+        "GRPO, as in the notebook",
         "One prompt, one token, two groups of four: the notebook's example, dead groups and all, trained here on SmolLM2.",
         "To follow the notebook line by line. Most groups are dead: all four answers are wrong, or all are right.",
         "The notebook “GRPO”: population std, k1 KL to the old policy, top-k 10, temperature 0.7, log-probs at temperature 1",
-        r"\begin{aligned}\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ \mathcal L=-\tfrac1G\sum_i&\min\!\Big(\tfrac{\pi(o_i)}{\pi_\mathrm{old}(o_i)}\hat A_i,\ \operatorname{clip}(\cdot,0.8,1.2)\,\hat A_i\Big)\\ &+\beta\,(\log\pi-\log\pi_\mathrm{old})\end{aligned}",
+        r"\begin{aligned}\rho_i&=\frac{\pi(o_i)}{\pi_\mathrm{old}(o_i)},\quad\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ \mathcal L&=-\tfrac1G\sum_i\min\!\big(\rho_i\hat A_i,\ \operatorname{clip}(\rho_i,0.8,1.2)\,\hat A_i\big)\\ &\quad+\beta\,(\log\pi-\log\pi_\mathrm{old})\end{aligned}",
         GrpoConfig(
             model=Model(source=SMOLLM2),
             task=SinglePrompt(prompt_format="raw"),
