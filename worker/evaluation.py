@@ -65,10 +65,7 @@ def _complete(
 
 
 def _samples(items: Sequence[Item], completions: Sequence[Completion], n: int) -> list[Sample]:
-    return [
-        Sample(items[row // n].question, completion.text, len(completion.ids), items[row // n])
-        for row, completion in enumerate(completions)
-    ]
+    return [Sample(completion.text, len(completion.ids), items[row // n]) for row, completion in enumerate(completions)]
 
 
 def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:

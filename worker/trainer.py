@@ -241,11 +241,6 @@ class Trainer:
 def samples_of(rollout: Rollout) -> list[Sample]:
     """What the scorer gets of a rollout."""
     return [
-        Sample(
-            rollout.prompt_texts_P[row // rollout.group_size],
-            completion.text,
-            len(completion.ids),
-            rollout.items_P[row // rollout.group_size],
-        )
+        Sample(completion.text, len(completion.ids), rollout.items_P[row // rollout.group_size])
         for row, completion in enumerate(rollout.completions_R)
     ]

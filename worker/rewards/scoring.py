@@ -37,9 +37,8 @@ class RewardProcessError(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score; `prompt` is what the model read."""
+    """A completion to score, and the item that it answers."""
 
-    prompt: str
     completion: str
     token_count: int
     item: Item

@@ -27,7 +27,7 @@ TIME_LIMIT = 0.5
 
 
 def samples(*texts: str) -> list[Sample]:
-    return [Sample("Calculate 2 + 2 x 6", text, 25, ITEM) for text in texts]
+    return [Sample(text, 25, ITEM) for text in texts]
 
 
 def acting(*, max_unscored: float = 1.0, time_limit: float = TIME_LIMIT) -> RewardScorer:

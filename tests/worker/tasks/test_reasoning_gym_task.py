@@ -42,7 +42,7 @@ def test_the_librarys_own_verifier_scores_in_the_reward_process(knights: Items) 
 
 
 def answered(item: Item, answer: str) -> Sample:
-    return Sample(item.question, f"<answer>{answer}</answer>", 5, item)
+    return Sample(f"<answer>{answer}</answer>", 5, item)
 
 
 def test_items_do_not_depend_on_how_the_interpreter_hashes_strings() -> None:
