@@ -126,7 +126,9 @@ class Trainer:
         )
         with self._clock.phase("reward"):
             scores = self._scorer.score(
-                samples_of(rollout), on_progress=lambda done: self._show("reward", done, rollout.rows)
+                samples_of(rollout),
+                lambda done: self._show("reward", done, rollout.rows),
+                step_size=sampling.completions_per_step,
             )
         return Scored(rollout, scores)
 

@@ -1,7 +1,7 @@
 """The loop, end to end, without a backend: what it tells, and that a resumed run is the run that was never interrupted."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,7 @@ def train(
     attempt: int = 1,
     shown: list[Progress] | None = None,
     shut_down_when: Callable[[], bool] = lambda: False,
+    rows: Sequence[dict[str, str]] = (),
 ) -> tuple[Ending, Policy]:
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
     policy = load_policy(
@@ -81,7 +82,9 @@ def train(
         shutting_down=shut_down_when,
     )
     with RewardScorer(config.rewards) as scorer:
-        trainer = Trainer(config, policy, load_items(config.task, fetch_upload=lambda _: b""), scorer, place, channels)
+        upload = "\n".join(map(json.dumps, rows)).encode()
+        items = load_items(config.task, fetch_upload=lambda _: upload)
+        trainer = Trainer(config, policy, items, scorer, place, channels)
         return trainer.run(), policy
 
 
@@ -281,3 +284,22 @@ def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypa
     assert ending == "finished"
     assert witness.steps[0].trace is None
     assert any("above" in line and "extremes" in line for line in logs)
+
+
+def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_again(tmp_path: Path) -> None:
+    answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # the last is never scored
+    config = configured(
+        task={"kind": "dataset", "source": "upload:1", "answer_column": "answer", "held_out": 0},
+        rewards={
+            "functions": [{"kind": "correctness", "name": "right", "match": "numeric"}],
+            "max_unscored": 0.5,
+        },
+        sampling={"prompts_per_step": 4, "group_size": 4},
+        algorithm={"dead_groups": "resample"},
+        budget={"steps": 3, "eval_every": 0},
+    )
+    witness = Witness()
+    rows = [{"prompt": f"Calculate {asked}", "answer": answer} for asked, answer in answers.items()]
+    ending, _ = train(config, tmp_path, witness, rows=rows)
+    assert ending == "finished"
+    assert any(group.state == "filtered" for report in witness.steps.values() for group in report.groups)

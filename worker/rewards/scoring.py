@@ -102,12 +102,16 @@ class RewardScorer:
             self._child.close()
             self._child = None
 
-    def score(self, samples: Sequence[Sample], on_progress: Callable[[int], None] | None = None) -> Scores:
+    def score(
+        self, samples: Sequence[Sample], on_progress: Callable[[int], None] | None = None, *, step_size: int = 0
+    ) -> Scores:
         """Every sample's components and total; `on_progress` hears how many samples are done, and may raise to end it.
 
         Raises RewardContractError where a function returns no number, RewardErrors as soon as more than the share
-        `max_unscored` of the samples is sure to stay unscored, RewardProcessError where the process does not start.
+        `max_unscored` of the samples (of `step_size`, where they are a few that are drawn again for a larger step) is sure to
+        stay unscored, RewardProcessError where the process does not start.
         """
+        whole = max(len(samples), step_size)
         tell = on_progress or (lambda _: None)
         components: list[list[Score]] = []
         unscored: list[Score] = []
@@ -116,8 +120,8 @@ class RewardScorer:
             for scores in self._score_each(samples, waiting=lambda: tell(len(components))):
                 components.append(scores)
                 unscored += [score for score in scores if score.raw is None][:1]
-                if len(unscored) > self._rewards.max_unscored * len(samples):
-                    raise _too_many(unscored, len(samples), self._rewards.max_unscored)
+                if len(unscored) > self._rewards.max_unscored * whole:
+                    raise _too_many(unscored, whole, self._rewards.max_unscored)
                 tell(len(components))
             finished = True
         finally:

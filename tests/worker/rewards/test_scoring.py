@@ -256,6 +256,13 @@ def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_tr
     assert "Traceback" in (caught.value.details or "")
 
 
+def test_a_few_that_are_drawn_again_are_judged_by_the_size_of_their_step() -> None:
+    with acting(max_unscored=0.2) as scorer:
+        scorer.score(samples("raise", "nan", "one", "one"), step_size=10)
+        with pytest.raises(RewardErrors, match="3 of 10 completions"):
+            scorer.score(samples("raise", "nan", "raise", "one"), step_size=10)
+
+
 def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
     begin = time.monotonic()
     with acting(max_unscored=0.05) as scorer, pytest.raises(RewardErrors, match="2 of 20 completions"):
