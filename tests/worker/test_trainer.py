@@ -287,7 +287,7 @@ def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypa
 
 
 def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_again(tmp_path: Path) -> None:
-    answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # the last is never scored
+    answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # never scored
     config = configured(
         task={"kind": "dataset", "source": "upload:1", "answer_column": "answer", "held_out": 0},
         rewards={
