@@ -171,7 +171,8 @@ class Trainer:
 
     @property
     def _synced(self) -> bool:
-        return self._config.algorithm.kl.reference == "synced"
+        algorithm = self._config.algorithm
+        return algorithm.needs_reference and algorithm.kl.reference == "synced"
 
     @property
     def _followed(self) -> Mapping[str, Tensor] | None:

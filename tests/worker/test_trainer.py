@@ -303,3 +303,10 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     ending, _ = train(config, tmp_path, witness, rows=rows)
     assert ending == "finished"
     assert any(group.state == "filtered" for report in witness.steps.values() for group in report.groups)
+
+
+def test_a_reference_that_nothing_is_compared_with_is_neither_held_nor_saved(tmp_path: Path) -> None:
+    config = configured(algorithm={"kl": {"beta": 0.0, "reference": "synced"}}, budget={"steps": 1, "eval_every": 0})
+    witness = Witness()
+    train(config, tmp_path, witness)
+    assert not (tmp_path / witness.checkpoints[-1].path / "reference.safetensors").exists()
