@@ -26,7 +26,7 @@ def sample_pairs(
 ) -> Pairs:
     """Pairs to train on from the task's training items, and others from its held-out items; both depend on `seed` alone.
 
-    `on_progress` gets the completions done and their total, and may raise.
+    `on_progress` gets the finished completions and their total, again while they are scored, and may raise.
     """
     asked = draw(items.train, cursor=0, count=config.prompts, seed=seed)
     apart = held_out(items, config.held_out_prompts)
@@ -55,7 +55,8 @@ def _pairs(
         on_progress=on_progress,
     )
     rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)
-    rewards_P_G = scorer.score(samples_of(rollout)).total.reshape(len(items), config.group_size)
+    scores = scorer.score(samples_of(rollout), lambda _: on_progress(rollout.rows))
+    rewards_P_G = scores.total.reshape(len(items), config.group_size)
     pairs = []
     for p, item in enumerate(items):
         rewards_G = rewards_P_G[p]

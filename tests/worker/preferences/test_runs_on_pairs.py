@@ -190,6 +190,19 @@ def test_a_shutdown_while_pairs_are_sampled_ends_there(tmp_path: Path) -> None:
     assert witness.shown[-1].phase == "pairs"
 
 
+def test_a_shutdown_while_pairs_are_scored_ends_there(tmp_path: Path) -> None:
+    witness, everything = Witness(), (24 + 8) * 4
+    with pytest.raises(Interrupted):
+        train(
+            configured("reward_model"),
+            tmp_path,
+            witness,
+            shutting_down=lambda: bool(witness.shown) and witness.shown[-1].done == everything,
+        )
+    assert witness.shown[-1].phase == "pairs"
+    assert not (tmp_path / "run-1" / PAIRS_FILE).exists()  # not all of them were scored
+
+
 def test_prompts_whose_completions_are_all_alike_give_no_pairs_and_the_run_says_so(tmp_path: Path) -> None:
     rewards = {"functions": [{"kind": "format", "name": "format", "tags": ["poem"]}]}
     with pytest.raises(RunFailure, match="32 gave none"):
