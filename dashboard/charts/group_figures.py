@@ -9,7 +9,7 @@ import pandas as pd
 
 from dashboard.charts.comparison import X_TITLES
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import AXIS_WIDTH, PADDING, SHARE
+from dashboard.charts.lines import PADDING, SHARE, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain, gain
@@ -123,8 +123,7 @@ def _band_spec(look: BandLook) -> Spec:
         color=_colour(look.strokes),
     )
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
-    axis = alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=look.axis)
-    y = alt.Y("mean:Q", title=None, scale=scale, axis=axis)
+    y = alt.Y("mean:Q", title=None, scale=scale, axis=value_axis(look.axis))
     behind = base.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.45).encode(y=y)
     areas = (
         base.transform_filter("datum.front")

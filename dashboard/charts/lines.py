@@ -67,7 +67,7 @@ def stacked_spec(look: Look) -> Spec:
         _base(look)
         .mark_area(opacity=0.85)
         .encode(
-            y=alt.Y("value:Q", stack="zero", title=None, axis=_axis(look)),
+            y=alt.Y("value:Q", stack="zero", title=None, axis=value_axis(look.axis)),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("step:Q", title="step", format=","),
@@ -101,11 +101,14 @@ def _y(field: str, look: Look) -> alt.Y:
     # a share that stays 0 lies at the bottom of its axis, not in the middle of it
     domain = alt.DomainUnionWith(unionWith=[0, 0.02]) if look.axis == SHARE and look.from_zero else alt.Undefined
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=look.from_zero, nice=True, domain=domain)
-    return alt.Y(f"{field}:Q", title=None, scale=scale, axis=_axis(look))
+    return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
 
 
-def _axis(look: Look) -> alt.Axis:
-    return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=look.axis)
+def value_axis(axis: str) -> alt.Axis:
+    """The axis of values in the d3 format `axis`; a zero is 0, not 0k or 0e+0."""
+    zero = "0%" if axis == SHARE else "0"
+    label = f"datum.value === 0 ? '{zero}' : datum.label"
+    return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=axis, labelExpr=label)
 
 
 def _marked(look: Look) -> list[alt.Chart]:

@@ -9,12 +9,13 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True)
 class Meaning:
-    """A metric for people. `axis` is the number format of its axis (d3)."""
+    """A metric for people. `axis` is the number format of its axis (d3); `unit` is empty where the numbers have none."""
 
     title: str
     help: str
     better: Better | None = None
     axis: str = "~g"
+    unit: str = ""
 
 
 _SHARE = "~%"
@@ -55,22 +56,29 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "kl": Meaning(
         "KL to the reference",
-        "How far the policy has moved from the reference, in nats per token. Healthy: a slow rise. A sudden jump often comes "
+        "How far the policy has moved from the reference, estimated from the sampled tokens. Healthy: a slow rise. A sudden jump often comes "
         "before the texts break down: lower the learning rate or raise beta.",
+        unit="nats per token",
     ),
     "entropy": Meaning(
         "Entropy",
-        "How undecided the policy is at each token, in nats. Healthy: a slow fall. Near 0, all completions of a group are "
+        "How undecided the policy is at each token. Healthy: a slow fall. Near 0, all completions of a group are "
         "alike and the groups die; a rise to large values means noise.",
+        unit="nats per token",
     ),
     "completions/mean_length": Meaning(
         "Completion length",
         "Mean number of tokens in a completion. Healthy: it settles. A steady drift to the limit without a better reward means "
         "that length itself is being rewarded.",
         axis="~s",
+        unit="tokens",
     ),
-    "completions/min_length": Meaning("Shortest completion", "Tokens in the step's shortest completion.", axis="~s"),
-    "completions/max_length": Meaning("Longest completion", "Tokens in the step's longest completion.", axis="~s"),
+    "completions/min_length": Meaning(
+        "Shortest completion", "Tokens in the step's shortest completion.", axis="~s", unit="tokens"
+    ),
+    "completions/max_length": Meaning(
+        "Longest completion", "Tokens in the step's longest completion.", axis="~s", unit="tokens"
+    ),
     "completions/clipped_ratio": Meaning(
         "Truncated completions",
         "Share of completions that were cut at the token limit before they ended. Healthy: near 0; above a quarter, raise max "
@@ -125,10 +133,11 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "logps/chosen": Meaning(
         "Log-prob of the chosen",
-        "Sum over the completion's tokens, in nats. DPO trains the difference alone: both falling is common. Far down, the "
+        "Sum over the completion's tokens. DPO trains the difference alone: both falling is common. Far down, the "
         "policy forgets how to answer.",
+        unit="nats",
     ),
-    "logps/rejected": Meaning("Log-prob of the rejected", "Sum over the completion's tokens, in nats."),
+    "logps/rejected": Meaning("Log-prob of the rejected", "Sum over the completion's tokens.", unit="nats"),
     "accuracy": Meaning(
         "Pairs in the right order",
         "Share of the step's pairs whose chosen completion scores higher. Healthy: from a half towards 1.",
@@ -163,7 +172,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "learning_rate": Meaning("Learning rate", "As warm-up and schedule set it at each step.", axis="~e"),
     "num_tokens": Meaning("Tokens so far", "Prompt and completion tokens processed since the start.", axis="~s"),
-    "step_time": Meaning("Time per step", "Seconds of wall time.", "lower"),
+    "step_time": Meaning("Time per step", "Seconds of wall time.", "lower", unit="seconds"),
     "tokens_per_second": Meaning(
         "Tokens per second",
         "Speed of the whole step. Healthy: steady; it falls as completions grow longer.",
@@ -187,7 +196,9 @@ _MEANINGS: dict[str, Meaning] = {
         "Held-out pass@1, greedy", "Share of right answers when the likeliest token is always taken.", "higher", _SHARE
     ),
     "eval/reward": Meaning("Held-out reward", "Mean reward on held-out items.", "higher"),
-    "eval/mean_length": Meaning("Held-out length", "Mean number of tokens on held-out items.", axis="~s"),
+    "eval/mean_length": Meaning(
+        "Held-out length", "Mean number of tokens on held-out items.", axis="~s", unit="tokens"
+    ),
 }
 _PHASES = ("rollout", "reward", "reference", "update", "report")
 
@@ -205,7 +216,7 @@ def meaning(name: str) -> Meaning:
     if first == "eval" and "pass@" in rest:
         return Meaning(f"Held-out {rest}", "Share of items with a right answer among the samples.", "higher", _SHARE)
     if first == "time":
-        return Meaning(f"Time for {rest}", "Seconds of this phase in each step.", "lower")
+        return Meaning(f"Time for {rest}", "Seconds of this phase in each step.", "lower", unit="seconds")
     return Meaning(name, "A metric of the trainer.")
 
 

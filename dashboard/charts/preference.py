@@ -43,4 +43,5 @@ def _both(metric: str, title: str, *, from_zero: bool = False) -> Panel:
         {f"{metric}/{side}": side for side in sides},
         dict(zip(sides, CATEGORICAL, strict=False)),
         from_zero=from_zero,
+        unit=meaning(f"{metric}/chosen").unit,
     )

@@ -27,6 +27,8 @@ class Panel:
     dots: bool = False
     stacked: bool = False
     opens_groups: bool = True  # a click on a step
+    unit: str = ""
+    exact: bool = False  # what is set and not measured is not smoothed
 
 
 def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
@@ -55,7 +57,7 @@ def training_figure(
     panel: Panel, series: Mapping[str, Series], *, steps: int, weight: float, mark: int | None = None
 ) -> Figure:
     """One chart over the steps of the run, 0 to `steps`; `weight` smooths what is logged at every step."""
-    table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked else weight)
+    table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked or panel.exact else weight)
     look = Look(
         colours=tuple(panel.colours.items()),
         axis=panel.axis,
@@ -84,6 +86,8 @@ def single(name: str, *, from_zero: bool = False, dots: bool = False) -> Panel:
         about.axis,
         from_zero or about.axis == "~%",
         dots,
+        unit=about.unit,
+        exact=name == "learning_rate",
     )
 
 
@@ -134,10 +138,11 @@ def _phases(names: Sequence[str]) -> Panel:
     return Panel(
         "phases",
         "Time per phase",
-        "Seconds of each step, phase upon phase. Sampling (rollout) usually takes the most.",
+        "Each step's time, phase upon phase. Sampling (rollout) usually takes the most.",
         labels,
         dict(zip(labels.values(), CATEGORICAL, strict=False)),
         stacked=True,
+        unit="seconds",
     )
 
 

@@ -11,7 +11,7 @@ from dashboard.charts.palette import run_colours
 from dashboard.comparison.chosen import label
 from dashboard.comparison.controls import Controls
 from dashboard.comparison.differing import show_differences
-from dashboard.components.chart import show
+from dashboard.components.chart import heading, show
 from dashboard.components.stored import completions_per_step
 from dashboard.format import count, number
 from dashboard.status import look
@@ -58,7 +58,7 @@ def _show_legend(runs: list[Run]) -> None:
 def _show_charts(lines: list[Line], controls: Controls, steps: int) -> None:
     for place, name, about in controls.laid_out():
         with place:
-            st.markdown(f"**{about.title}**", help=about.help)
+            st.markdown(heading(about.title, about.unit), help=about.help)
             figure = comparison_figure(
                 name, lines, axis=controls.axis, weight=controls.weight, log=controls.log, steps=steps
             )

@@ -11,7 +11,7 @@ from dashboard.charts.meaning import meaning
 from dashboard.charts.seed_groups import SUCCESS, Group, Member, best, by_gain, gain, grouped, last
 from dashboard.comparison.controls import Controls
 from dashboard.comparison.settings import seed_of, setting
-from dashboard.components.chart import show
+from dashboard.components.chart import heading, show
 from dashboard.components.stored import completions_per_step
 from dashboard.format import MISSING, count, number, plain, signed
 
@@ -36,7 +36,7 @@ def show_groups(groups: list[Group], highlighted: list[str], controls: Controls,
     _show_legend(groups, front)
     for place, name, about in controls.laid_out():
         with place:
-            st.markdown(f"**{about.title}**", help=about.help)
+            st.markdown(heading(about.title, about.unit), help=about.help)
             figure = band_figure(
                 name, groups, front=front, axis=controls.axis, weight=controls.weight, log=controls.log, steps=steps
             )

@@ -7,6 +7,11 @@ import streamlit as st
 from dashboard.charts.figure import PICKED, Figure
 
 
+def heading(title: str, unit: str = "") -> str:
+    """A chart's title in Markdown, and behind it the unit of its axis."""
+    return f"**{title}** :gray[:small[{unit}]]" if unit else f"**{title}**"
+
+
 def show(figure: Figure, *, key: str, about: str, on_pick: Callable[[int], None] | None = None) -> None:
     """Draw the figure; `about` names it for screen readers, `on_pick` receives the step that a person clicks."""
     if on_pick is None:

@@ -6,7 +6,8 @@ from backend.contract.records import Metrics, Run, Series
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups
-from dashboard.components.chart import show
+from dashboard.components.chart import heading, show
+from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.session import client, guard
 
@@ -38,7 +39,7 @@ def _has_place(panel: Panel, metrics: Metrics) -> bool:
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
     with st.container(border=True, height="stretch", key=f"panel-{panel.key.replace('/', '-').replace('@', '-')}"):
-        st.markdown(f"**{panel.title}**", help=panel.help)
+        st.markdown(heading(panel.title, panel.unit), help=panel.help)
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
         figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen())
         show(
@@ -53,11 +54,15 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
 
 def _about_loss(run: Run, loss: Series | None) -> str:
     """Why a loss near 0 is no fault: the question that everybody asks."""
-    if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip":
+    how = estimator(run.config)
+    if how.kind == "gae":
+        return "The critic's error is part of it. Judge the run by its reward."
+    if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
         return "Judge the run by its reward."
     if number_at(run.config, "algorithm.updates_per_batch", 1) > 1:
         return "Small values are expected: the advantages of a group add up to 0."
-    penalty = number_at(run.config, "algorithm.kl.beta", 0.0)
+    in_the_loss = text_at(run.config, "algorithm.kl.placement", "loss") == "loss"
+    penalty = number_at(run.config, "algorithm.kl.beta", 0.0) if in_the_loss else 0.0
     rest = f" What remains is the KL penalty, {penalty:g} × KL." if penalty else ""
     return (
         f"About 0 is expected: the ratio is 1 and the advantages of a group add up to 0. The gradient is not 0.{rest}"

@@ -65,6 +65,12 @@ def test_every_field_that_a_chart_draws_is_in_its_data(panel: Panel) -> None:
     assert set(figure.data["label"]) == set(panel.labels.values())
 
 
+def test_the_learning_rate_is_drawn_as_it_was_set_however_smooth_the_rest() -> None:
+    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "learning_rate"]
+    data = training_figure(panel, series(5), steps=5, weight=0.9).data
+    assert list(data["smooth"]) == list(data["value"])
+
+
 @each_panel
 def test_every_chart_says_what_it_shows_and_names_the_field_in_its_tooltip(panel: Panel) -> None:
     assert panel.title
