@@ -72,11 +72,11 @@ def advantage_scale(advantages: Sequence[float | None]) -> float:
 def reward_squares(rewards: Sequence[float | None], advantages: Sequence[float | None], low: float, high: float) -> str:
     """A small picture, as a data address: a square for each completion, filled as high as its reward between the bounds.
 
-    Blue was reinforced, orange discouraged, grey neither; a cross has no reward.
+    Blue was reinforced, orange discouraged, grey neither or not trained on; a cross has no reward.
     """
     scale = advantage_scale(advantages)
     cells = "".join(
-        _square(place * (_CELL + _GAP) + 1, reward, advantage_colour(advantage, scale), low, high)
+        _square(place * (_CELL + _GAP) + 1, reward, advantage_colour(advantage or 0.0, scale), low, high)
         for place, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True))
     )
     width = len(rewards) * (_CELL + _GAP) + 1

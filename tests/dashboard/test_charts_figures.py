@@ -177,6 +177,12 @@ def test_squares_tell_zero_from_missing() -> None:
     assert svg(reward_squares([None, 1.0], [None, 0.0], 0.0, 1.0)).count("<path") == 1
 
 
+def test_what_was_not_trained_on_is_grey_and_not_in_the_colour_of_an_error() -> None:
+    picture = svg(reward_squares([1.0, 1.0], [None, None], 0.0, 1.0))
+    assert NEUTRAL in picture
+    assert UNSCORED not in picture
+
+
 def test_a_square_is_as_full_as_its_reward() -> None:
     picture = svg(reward_squares([0.5], [0.0], 0.0, 1.0))
     assert 'height="16" fill' in picture
