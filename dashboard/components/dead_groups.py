@@ -69,6 +69,9 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     success = _success_rate(run, summary.step)
     if success is None or not group_size:
         return f"{opening}Larger groups or prompts of middling difficulty are dead less often."
+    if success in (0.0, 1.0):
+        way_out = "right; harder prompts" if success else "wrong; easier prompts, or a better model to start from,"
+        return f"{opening}Every answer of this step is {way_out} would teach more."
     forecast = dead_share(success, group_size)
     return (
         f"{opening}With success rate p = {number(success)} and G = {group_size} completions, a share p^G + (1 − p)^G = "

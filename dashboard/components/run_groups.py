@@ -47,7 +47,9 @@ def draw_groups(run: Run) -> None:
         )
         return
     summary = _pick_step(run, steps)
-    st.markdown(f"**Step {summary.step}** · {describe_states(run, summary)}")
+    st.markdown(
+        f"**Step {summary.step}** · {describe_states(run, summary)} :gray[:small[· click a line to open its group]]"
+    )
     reason = why_dead(run, summary)
     if reason:
         st.info(reason, icon=":material/lightbulb:")
@@ -114,8 +116,8 @@ def _draw_table(run: Run, step: int) -> None:
         row_height=36,
         column_config={
             "group": st.column_config.NumberColumn("#", width=45),
-            "state": st.column_config.TextColumn("state", width=80),
-            "prompt": st.column_config.TextColumn("prompt", width="medium"),
+            "state": st.column_config.TextColumn("state", width=70),
+            "prompt": st.column_config.TextColumn("prompt", width=170),
             "rewards": st.column_config.ImageColumn(
                 "rewards",
                 width=_squares_width(groups),

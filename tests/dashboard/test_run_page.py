@@ -149,6 +149,17 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open,
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
 
+def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 1.0])]
+    rate = {"rewards/correctness/mean": 1.0}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "Every answer of this step is right; harder prompts would teach more." in page
+    assert "p^G" not in page
+
+
 def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, run_id)
