@@ -119,7 +119,10 @@ def _figures(run: Run) -> None:
     cells[1].metric(*_clock(run))
     for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
         cell.metric(label, value, help=help)
-    cells[4].metric("Now", _activity(run))
+    if run.status in TERMINAL:
+        cells[4].metric(look(run).word.capitalize(), ago(run.finished_at))
+    else:
+        cells[4].metric("Now", _activity(run))
     if run.status not in TERMINAL and total:
         st.progress(min(1.0, _share(run, total)))
 
