@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.records import Group, Run
+from backend.contract.reward import KL_PENALTY
 from dashboard.charts.group import strip_figure
 from dashboard.components.address import GROUPS, OVERVIEW, group_in_address
 from dashboard.components.chart import show
@@ -143,7 +144,7 @@ def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
     rows = []
     for completion in group.completions:
         row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
-        row |= {term.score.name: spell_term(term) for term in terms(completion, run.config)}
+        row |= {_column(term.score.name): spell_term(term) for term in terms(completion, run.config)}
         row |= {
             "reward": exact(completion.reward),
             "advantage": exact(completion.advantage, sign=True),
@@ -151,6 +152,10 @@ def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _column(reward: str) -> str:
+    return "KL penalty" if reward == KL_PENALTY else reward
 
 
 def _draw_view() -> tuple[str, bool]:
