@@ -148,7 +148,9 @@ def _summary(name: str, value: Json) -> str:
 
 
 def _every(what: str, steps: Json) -> str:
-    return f"{what} every {steps} steps" if steps else f"no {what} on the way"
+    if not steps:
+        return f"no {what} on the way"
+    return f"{what} every step" if steps == 1 else f"{what} every {steps} steps"
 
 
 def _worded(value: Json, path: str, before: str = "") -> str | None:

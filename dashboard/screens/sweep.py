@@ -13,7 +13,7 @@ from backend.contract.records import Catalog, Preflight, RecipeCard
 from dashboard.comparison.progress import runs_and_time
 from dashboard.form import draft as drafts
 from dashboard.form.paths import get, put
-from dashboard.format import count, model_name, plain
+from dashboard.format import counted, model_name, plain
 from dashboard.session import client, explain, go, guard
 
 ACROSS = 3
@@ -123,7 +123,7 @@ def show_queue(chosen: list[RecipeCard], base: Config) -> None:
     if seeds and runs:
         problems = show_cost(chosen, base, seeds)
     title = name.strip() or f"{', '.join(card.id for card in chosen)} on {_task(base)}"[:200]
-    label = f"Queue {count(len(runs))} runs" if runs else "Queue runs"
+    label = f"Queue {counted(len(runs), 'run')}" if runs else "Queue runs"
     ready = bool(runs) and not problems
     if st.button(label, type="primary", icon=":material/play_arrow:", width="stretch", disabled=not ready):
         queue(title, runs)
@@ -165,7 +165,7 @@ def show_cost(chosen: list[RecipeCard], base: Config, seeds: list[int]) -> list[
         sum(seconds) / len(seconds) if seconds else None
     )  # a recipe that was never measured takes as long as the others
     total = len(chosen) * len(seeds)
-    st.markdown(f"{count(len(chosen))} recipes × {count(len(seeds))} seeds")
+    st.markdown(f"{counted(len(chosen), 'recipe')} × {counted(len(seeds), 'seed')}")
     st.caption(runs_and_time(total, each and each * total))
     return wrong
 
