@@ -1,7 +1,6 @@
 """The facts that preflight rests on, read from the database and the uploads."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,10 +10,8 @@ from sqlalchemy import Connection, RowMapping, select
 from backend.checkpoints import named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
-from backend.contract.preference import DatasetPairs
 from backend.contract.records import Message
 from backend.contract.sample import SampleConfig
-from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.storage.tables import run
@@ -65,22 +62,11 @@ def _missing_checkpoints(tx: Connection, config: RunConfig) -> Iterator[Message]
         yield from _messages(invalid)
 
 
-def _missing_data(home: Path, config: RunConfig) -> Sequence[Message]:
-    read, upload_id = data_of(config), columns.upload_of(config)
-    if read is None or upload_id is None:
-        return ()
-    # The file is part of the key through its number, which is never given again; whether it is still there is not.
-    return _column_errors(home, *read, uploads.path_of(home, upload_id).exists())
-
-
-@lru_cache(maxsize=64)
-def _column_errors(home: Path, path: str, data: Dataset | DatasetPairs, _exists: bool) -> Sequence[Message]:
-    """What the upload lacks; kept, since a form asks again at every change and the file is read to its end."""
+def _missing_data(home: Path, config: RunConfig) -> Iterator[Message]:
     try:
-        columns.require_columns_of(home, path, data)
+        columns.require_columns(home, config)
     except Invalid as invalid:
-        return tuple(_messages(invalid))
-    return ()
+        yield from _messages(invalid)
 
 
 def _messages(invalid: Invalid) -> Iterator[Message]:

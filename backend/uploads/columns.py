@@ -1,5 +1,6 @@
 """Whether an upload has what a configuration reads from it."""
 
+from functools import lru_cache
 from pathlib import Path
 
 from backend.contract.config import RunConfig, data_of
@@ -27,18 +28,26 @@ def _upload(data: Dataset | DatasetPairs) -> int | None:
 def require_columns(home: Path, config: RunConfig) -> None:
     """Raises Invalid where the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
     read = data_of(config)
-    if read is not None:
-        require_columns_of(home, *read)
-
-
-def require_columns_of(home: Path, path: str, data: Dataset | DatasetPairs) -> None:
-    """The same of the data described at a path of a configuration."""
-    upload_id = _upload(data)
-    if upload_id is None:
+    if read is None:
         return
-    file = path_of(home, upload_id)
-    if not file.exists():
-        raise Invalid(FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"))
+    upload_id = _upload(read[1])
+    if upload_id is not None:
+        file = path_of(home, upload_id)
+        errors = _errors(file, upload_id, *read, file.exists())
+        if errors:
+            raise Invalid(*errors)
+
+
+@lru_cache(maxsize=64)
+def _errors(
+    file: Path, upload_id: int, path: str, data: Dataset | DatasetPairs, exists: bool
+) -> tuple[FieldError, ...]:
+    """What the upload lacks; kept, since a form asks again at every change, and a sweep for every run.
+
+    The file is part of the key through its number, which is never given again; whether it is still there is not.
+    """
+    if not exists:
+        return (FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"),)
     wanted = {
         f"{path}.{name}": column
         for name in ("prompt_column", "answer_column", "chosen_column", "rejected_column")
@@ -49,9 +58,7 @@ def require_columns_of(home: Path, path: str, data: Dataset | DatasetPairs) -> N
         for field, rows in missing.items():
             if row.get(str(wanted[field])) is None:
                 rows.append(number)
-    errors = [FieldError(field, _missing(str(wanted[field]), rows)) for field, rows in missing.items() if rows]
-    if errors:
-        raise Invalid(*errors)
+    return tuple(FieldError(field, _missing(str(wanted[field]), rows)) for field, rows in missing.items() if rows)
 
 
 def _missing(column: str, rows: list[int]) -> str:

@@ -1,5 +1,6 @@
 """Sweeps: several runs queued at once, all or none, and what they remain when some of them are gone."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,13 @@ def test_runs_and_their_records_outlive_the_migration_to_sweeps(tmp_path: Path) 
         command.downgrade(alembic_config(tx), "0001")
         assert tx.execute(text("select count(*) from attempt")).scalar_one() == 1
     database.close()
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_large_upload_reads_it_once(backend: Backend) -> None:
+    row = b'{"prompt": "Calculate 2 + 2 x 6", "answer": "14", "why": "%s"}\n' % (b"x" * 1000)
+    upload = backend.client.upload("large.jsonl", row * 20_000)
+    task: dict[str, Json] = {"kind": "dataset", "source": f"upload:{upload.id}", "answer_column": "answer"}
+    began = time.monotonic()
+    backend.client.create_sweep("many", [{"config": {**GRPO, "task": task}}] * 200)
+    assert time.monotonic() - began < 8  # 200 readings take 20 s and more
