@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from worker.errors import RunFailure
+from worker.policy import classifier
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 
@@ -32,6 +33,16 @@ def test_a_score_does_not_depend_on_what_it_was_padded_beside(model: RewardModel
     alone = [model.scores([sequence])[0] for sequence in sequences]
     assert model.scores(sequences) == pytest.approx(alone, abs=1e-5)
     assert len(set(alone)) == len(alone)
+
+
+def test_equal_completions_score_exactly_the_same_whatever_batch_they_would_fall_into(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ("2 x 6 = 12; 2 + 12 = 14", "2 x 6 = 12; 2 + 12 = 14; and some more to be longer")
+    short, long = (model.token_ids(CHAT, f"<think>{text}</think><answer>14</answer>") for text in texts)
+    monkeypatch.setattr(classifier, "SCORING_TOKENS", 50 * len(long))
+    scores = model.scores([long] * 20 + [short] * 108)
+    assert (len(set(scores[:20])), len(set(scores[20:]))) == (1, 1)
 
 
 def test_the_end_is_read_also_where_it_is_the_padding(model: RewardModel, tmp_path: Path) -> None:

@@ -82,15 +82,18 @@ class RewardModel:
 
     @torch.no_grad()
     def scores(self, sequences: Sequence[Sequence[int]]) -> list[float]:
-        """The rewards in the order of `sequences`, computed in batches of similar length."""
-        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index]), reverse=True)
-        found: dict[int, float] = {}
+        """The rewards in the order of `sequences`, computed in batches of similar length.
+
+        Equal sequences are computed once: what rounding makes of them in different batches would pass for a difference.
+        """
+        read = [tuple(sequence) for sequence in sequences]
+        order = sorted(set(read), key=lambda sequence: (len(sequence), sequence), reverse=True)
+        found: dict[tuple[int, ...], float] = {}
         while order:
-            rows = max(1, SCORING_TOKENS // len(sequences[order[0]]))
+            rows = max(1, SCORING_TOKENS // len(order[0]))
             batch, order = order[:rows], order[rows:]
-            rewards_N = self.rewards_N([sequences[index] for index in batch])
-            found.update(zip(batch, rewards_N.tolist(), strict=True))
-        return [found[index] for index in range(len(sequences))]
+            found.update(zip(batch, self.rewards_N(batch).tolist(), strict=True))
+        return [found[sequence] for sequence in read]
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the classifier and the tokenizer. Safetensors and JSON only."""
