@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
 from backend.contract.records import RecipeCard
-from backend.contract.training import Optimizer, Sampling
+from backend.contract.training import Decoding, Optimizer, Sampling
 
 POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, whose held-out success can be compared
 MEASURED_BY = frozenset({"steps", "seed", "eval_every", "eval_items", "eval_samples"})
@@ -30,12 +30,11 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
 
     What a recipe says of the optimizer and of the group size (where it departs from the defaults) goes with its algorithm if it
     was said for the base's model; the completions in a step stay the base's. So do its rewards for length, which shape the
-    algorithm's signal and judge no answer. A recipe of another kind of run stays as it is, but for its length, seed and evaluation.
+    algorithm's signal and judge no answer. A recipe that trains on pairs takes the base's model, length, seed and evaluation, and
+    for pairs that it samples itself the task, rewards and decoding, too.
     """
     if recipe["kind"] != base["kind"]:
-        own = _part(recipe, "budget")
-        shared = {name: value for name, value in _part(base, "budget").items() if name in own and name in MEASURED_BY}
-        return _warmed_up({**recipe, "budget": {**own, **shared}})
+        return _warmed_up(_on_pairs(recipe, base))
     placed = {**base, "recipe": recipe.get("recipe"), "algorithm": recipe["algorithm"]}
     placed["rewards"] = _with_length_rewards(_part(base, "rewards"), _part(recipe, "rewards"))
     if _part(recipe, "model").get("source") == _part(base, "model").get("source"):
@@ -44,6 +43,18 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
             _part(base, "sampling"), _said(recipe, "sampling", Sampling()).get("group_size")
         )
     return _warmed_up(placed)
+
+
+def _on_pairs(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> dict[str, Json]:
+    own, pairs = _part(recipe, "budget"), _part(recipe, "pairs")
+    shared = {name: value for name, value in _part(base, "budget").items() if name in own and name in MEASURED_BY}
+    placed = {**recipe, "model": base["model"], "budget": {**own, **shared}}
+    if _part(recipe, "model").get("source") != _part(base, "model").get("source"):
+        placed["optimizer"] = base["optimizer"]
+    if pairs.get("kind") == "sampled":
+        decoding = {name: value for name, value in _part(base, "sampling").items() if name in Decoding.model_fields}
+        placed["pairs"] = {**pairs, "task": base["task"], "rewards": base["rewards"], "decoding": decoding}
+    return placed
 
 
 def seeded(config: Mapping[str, Json], seed: int) -> dict[str, Json]:

@@ -84,14 +84,25 @@ def test_a_reward_for_length_is_part_of_the_recipe_and_a_judgement_of_answers_is
     assert [one["name"] for one in again["rewards"]["functions"]] == ["correctness", "format", "overlong"]
 
 
-def test_a_recipe_of_another_kind_stays_as_it_is_but_for_length_seed_and_evaluation() -> None:
+def test_a_recipe_on_a_persons_own_pairs_keeps_them_and_takes_the_model_the_length_and_the_evaluation() -> None:
     other: dict[str, Any] = {
         "kind": "dpo",
-        "pairs": "mine",
+        "model": QUICKSTART["model"],
+        "pairs": {"kind": "dataset", "source": "upload:1"},
         "budget": {"steps": 7, "seed": 1, "eval_every": 2, "saves": 3},
     }
     placed = on_common_ground(other, seeded(with_steps(50), 4))
-    assert placed == {"kind": "dpo", "pairs": "mine", "budget": {"steps": 50, "seed": 4, "eval_every": 25, "saves": 3}}
+    assert placed == {**other, "budget": {"steps": 50, "seed": 4, "eval_every": 25, "saves": 3}}
+
+
+def test_a_recipe_that_samples_its_pairs_samples_them_of_the_same_model_on_the_same_task() -> None:
+    base: Any = CARDS["smollm2-arithmetic"].config
+    placed: Any = on_common_ground(CARDS["dpo"].config, base)
+    assert RUN_CONFIG.validate_python(placed).model_dump(mode="json") == placed
+    assert (placed["model"], placed["optimizer"]) == (base["model"], base["optimizer"])
+    assert (placed["pairs"]["task"], placed["pairs"]["rewards"]) == (base["task"], base["rewards"])
+    assert placed["pairs"]["decoding"].items() <= base["sampling"].items()
+    assert placed["pairs"]["prompts"] == CARDS["dpo"].config["pairs"]["prompts"]  # type: ignore[index,call-overload]
 
 
 def test_a_warm_up_is_cut_to_a_run_that_is_shorter() -> None:
