@@ -123,22 +123,24 @@ def show_origin(draft: Draft) -> None:
 def show_start(draft: Draft, preflight: Preflight | None) -> None:
     """Name, tags, and the button; when it cannot be pressed, the reason."""
     name, tags = st.columns(2)
+    # as they are now: another field's change in the same run of the page gives the draft new keys
+    name_key, tags_key = draft.key("name"), draft.key("tags")
     name.text_input(
         "Name",
         draft.name,
         max_chars=200,
-        key=draft.key("name"),
+        key=name_key,
         placeholder="made up if empty",
-        on_change=lambda: setattr(draft, "name", st.session_state[draft.key("name")]),
+        on_change=lambda: setattr(draft, "name", st.session_state[name_key]),
     )
     tags.multiselect(
         "Tags",
         draft.tags,
         default=draft.tags,
-        key=draft.key("tags"),
+        key=tags_key,
         accept_new_options=True,
         placeholder="type, Enter",
-        on_change=lambda: setattr(draft, "tags", list(st.session_state[draft.key("tags")])),
+        on_change=lambda: setattr(draft, "tags", list(st.session_state[tags_key])),
     )
     errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0
     ready = preflight is not None and preflight.ok and not errors
