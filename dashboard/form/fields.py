@@ -204,5 +204,10 @@ def _is_short(field: Field) -> bool:
 
 
 def _brief(value: Json) -> str:
+    """A value on a button, as the form writes it; of a union its kind."""
+    if isinstance(value, dict) and "kind" in value:
+        value = value["kind"]
+    if isinstance(value, str) and value.isidentifier():
+        return in_words(value)
     text = show_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"

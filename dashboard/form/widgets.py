@@ -61,8 +61,13 @@ def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
 
 
+_ACRONYMS = frozenset({"gae", "cispo", "sapo", "vespo", "dpo"})
+
+
 def in_words(name: str) -> str:
-    """A word of the schema as people write it: `group_zscore` is group z-score."""
+    """A word of the schema as people write it: `group_zscore` is group z-score, `gae` is GAE."""
+    if name in _ACRONYMS:
+        return name.upper()
     return name.replace("zscore", "z-score").replace("_", " ")
 
 

@@ -140,6 +140,24 @@ def test_the_same_form_sent_twice_makes_one_run(open_page: OpenPage, backend: Ba
     assert first == second != third
 
 
+def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "algorithm.advantage.kind")).set_value("softmax")
+    at.text_input(key=key(at, "name")).set_value("mine")
+    at.run()
+    assert not at.exception
+    assert draft_of(at).name == "mine"
+
+
+def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "algorithm.surrogate.kind")).set_value("dpo").run()
+    fix = at.button(key=key(at, "preflight-fix-0"))
+    assert fix.label.replace("\\", "") == "Set advantage to best worst"
+    fix.click().run()
+    assert draft_of(at).get("algorithm.advantage.kind") == "best_worst"
+
+
 def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix(open_page: OpenPage) -> None:
     at = open_page("new-run")
     assert not start_disabled(at)
