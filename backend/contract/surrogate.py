@@ -11,7 +11,7 @@ Positive = Annotated[float, Field(gt=0, le=100)]
 
 
 class Clip(Frozen):
-    """−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A): PPO's and GRPO's clipped surrogate."""
+    """−min(ρ·A, clip(ρ, 1 − ε_low, 1 + ε_high)·A): PPO's and GRPO's clipped surrogate, ρ the ratio of new to old probability."""
 
     kind: Literal["clip"] = "clip"
     epsilon_low: Epsilon = Field(0.2, description="The ratio is clipped below 1 − this.")
@@ -40,7 +40,7 @@ class PolicyGradient(Frozen):
 
 
 class Cispo(Frozen):
-    """−min(r, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
+    """−min(ρ, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
 
     kind: Literal["cispo"] = "cispo"
     cap: Positive = Field(
@@ -49,7 +49,7 @@ class Cispo(Frozen):
 
 
 class Sapo(Frozen):
-    """−sigmoid(τ(r − 1))·4/τ·A (SAPO): the clip's edge as a smooth gate."""
+    """−sigmoid(τ(ρ − 1))·4/τ·A (SAPO): the clip's edge as a smooth gate."""
 
     kind: Literal["sapo"] = "sapo"
     tau_positive: Positive = Field(1.0, description="τ where A is above 0; higher is a sharper gate.")
