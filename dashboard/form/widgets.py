@@ -129,11 +129,13 @@ def _show_text(
             accept_new_options=True,
             on_change=on_change,
         )
-    elif field.long:
+        return
+    empty = "required" if field.default is None and not field.optional else "none"
+    if field.long:
         height = 68 + LINE * min(6, text.count("\n") + len(text) // 90)
-        st.text_area(label, text, key=key, help=help, height=height, placeholder="none", on_change=on_change)
+        st.text_area(label, text, key=key, help=help, height=height, placeholder=empty, on_change=on_change)
     else:
-        st.text_input(label, text, key=key, help=help, placeholder="none", on_change=on_change)
+        st.text_input(label, text, key=key, help=help, placeholder=empty, on_change=on_change)
 
 
 def _same(value: Json) -> Json:

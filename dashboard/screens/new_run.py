@@ -148,8 +148,9 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         start(draft)
     if preflight is not None and not ready:
         st.caption(f":red[{'One error is' if errors == 1 else f'{errors} errors are'} to be mended first]")
-    recipe = draft.get("recipe")
-    link("sweep", "Add to a sweep…", icon=":material/stacked_line_chart:", base="form", recipes=str(recipe or ""))
+    if draft.get("kind") == "grpo":  # what a sweep can take from the form
+        recipe = str(draft.get("recipe") or "")
+        link("sweep", "Add to a sweep…", icon=":material/stacked_line_chart:", base="form", recipes=recipe)
 
 
 def start(draft: Draft) -> None:
