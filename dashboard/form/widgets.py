@@ -130,7 +130,7 @@ def _show_text(
             on_change=on_change,
         )
         return
-    empty = "required" if field.default is None and not field.optional else "none"
+    empty = "required" if field.required else "none"
     if field.long:
         height = 68 + LINE * min(6, text.count("\n") + len(text) // 90)
         st.text_area(label, text, key=key, help=help, height=height, placeholder=empty, on_change=on_change)
