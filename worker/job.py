@@ -1,9 +1,6 @@
 """One claimed run, from the claim to its end: whatever happens, the backend learns a reason, and the worker lives on."""
 
-import errno
 import logging
-import os
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,17 +8,17 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
-from backend.contract.records import Progress, RunError
+from backend.contract.records import Progress
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
+from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import Pretrained, resolve
@@ -40,7 +37,6 @@ log = logging.getLogger(__name__)
 # A shutdown waits this long for a backend that is away; the spool keeps the rest for the next start.
 _DRAIN_ON_SHUTDOWN = 15.0
 _LOOK_FOR_SHUTDOWN = 0.5
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -83,9 +79,11 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             end = Finish(attempt=claim.attempt, outcome="released")
         except LeaseLost as error:
             log.warning("left run %s: %s", claim.run_id, error)
-        except Exception as error:  # noqa: BLE001 — the boundary between a run and the worker that survives it
-            exhausted = _out_of_memory(error)
-            end = _failure(claim, error)
+        except Exception as error:  # the boundary between a run and the worker that survives it
+            exhausted = out_of_memory(error)
+            end = failure(claim.attempt, error)
+            if end.retryable:
+                log.exception("run %s crashed", claim.run_id)
         if end is None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
@@ -106,7 +104,7 @@ def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail
         stored = False
     _drain(spool, worker.shutting_down)
     if spool.refusal is not None:
-        kind, end = "fail", _failure(claim, Refused(spool.refusal))
+        kind, end = "fail", failure(claim.attempt, Refused(spool.refusal))
     elif stored:
         return
     try:
@@ -270,44 +268,3 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
             run_claim(worker, claim)
         except MemoryExhausted:
             log.warning("run %s, a sample, did not fit beside the training", claim.run_id)
-
-
-def _failure(claim: Claim, error: Exception) -> Fail:
-    """What the person reads. Only a crash is tried again: a mistake would be made again."""
-    trace = "".join(traceback.format_exception(error))
-    if isinstance(error, RunFailure):
-        return Fail(
-            attempt=claim.attempt, error=RunError(code=error.code, message=error.message, details=error.details)
-        )
-    if isinstance(error, Refused):
-        message = f"The backend refused what the worker reported: {error}."
-        return Fail(attempt=claim.attempt, error=RunError(code="report_refused", message=message))
-    if isinstance(error, SpoolFull):
-        message = f"The backend was away for too long: {error}. Retry: the run goes on from its last checkpoint."
-        return Fail(attempt=claim.attempt, error=RunError(code="spool_full", message=message))
-    if _out_of_memory(error):
-        message = (
-            "The device ran out of memory. Lower optimizer.micro_batch_tokens, sampling.group_size or "
-            f"sampling.max_new_tokens, or turn on model.gradient_checkpointing. ({str(error).splitlines()[0]})"
-        )
-        return Fail(attempt=claim.attempt, error=RunError(code="out_of_memory", message=message, details=trace))
-    if _disk_full(error):
-        message = "The worker's disk is full. Free some space and retry: the run goes on from its last checkpoint."
-        return Fail(attempt=claim.attempt, error=RunError(code="disk_full", message=message, details=trace))
-    log.error("run %s crashed", claim.run_id, exc_info=error)
-    message = f"The worker met an error that it did not expect: {type(error).__name__}: {error}"
-    return Fail(attempt=claim.attempt, error=RunError(code="crash", message=message, details=trace), retryable=True)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    # A CPU's allocator, Apple's and the CUDA driver say it in words only.
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
-    )
-
-
-def _disk_full(error: Exception) -> bool:
-    if isinstance(error, SafetensorError):  # it has no errno
-        return any(os.strerror(number) in str(error) for number in _NO_SPACE)
-    return isinstance(error, OSError) and error.errno in _NO_SPACE

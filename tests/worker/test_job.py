@@ -24,6 +24,7 @@ from backend.contract.protocol import (
 )
 from worker import job
 from worker.checkpoint import TrainingState, save_checkpoint
+from worker.failure import failure
 from worker.job import Worker, run_claim
 from worker.settings import Settings
 
@@ -146,4 +147,13 @@ def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_fu
     with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
         save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
     assert not list((tmp_path / "run-7").iterdir())
-    assert job._failure(claimed(SAMPLE), caught.value).error.code == "disk_full"
+    assert failure(1, caught.value).error.code == "disk_full"
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError()]
+)
+def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
+    told = failure(1, error).error
+    assert told.code == "out_of_memory"
+    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)"))

@@ -1,0 +1,55 @@
+"""What a failed run says: from an error to a code for programs and words for the person who started it."""
+
+import errno
+import os
+import traceback
+
+import torch
+from safetensors import SafetensorError
+
+from backend.contract.protocol import Fail
+from backend.contract.records import RunError
+from worker.errors import RunFailure
+from worker.spool import Refused, SpoolFull
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def failure(attempt: int, error: Exception) -> Fail:
+    """What the person reads. Only a crash is tried again: a mistake would be made again."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, RunFailure):
+        return Fail(attempt=attempt, error=RunError(code=error.code, message=error.message, details=error.details))
+    if isinstance(error, Refused):
+        message = f"The backend refused what the worker reported: {error}."
+        return Fail(attempt=attempt, error=RunError(code="report_refused", message=message))
+    if isinstance(error, SpoolFull):
+        message = f"The backend was away for too long: {error}. Retry: the run goes on from its last checkpoint."
+        return Fail(attempt=attempt, error=RunError(code="spool_full", message=message))
+    if out_of_memory(error):
+        said = str(error).partition("\n")[0] or type(error).__name__  # Python's own MemoryError says nothing
+        message = (
+            "The device ran out of memory. Lower optimizer.micro_batch_tokens, sampling.group_size or "
+            f"sampling.max_new_tokens, or turn on model.gradient_checkpointing. ({said})"
+        )
+        return Fail(attempt=attempt, error=RunError(code="out_of_memory", message=message, details=trace))
+    if _disk_full(error):
+        message = "The worker's disk is full. Free some space and retry: the run goes on from its last checkpoint."
+        return Fail(attempt=attempt, error=RunError(code="disk_full", message=message, details=trace))
+    message = f"The worker met an error that it did not expect: {type(error).__name__}: {error}"
+    return Fail(attempt=attempt, error=RunError(code="crash", message=message, details=trace), retryable=True)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether the device, or the machine, has no memory left."""
+    # A CPU's allocator, Apple's and the CUDA driver say it in words only.
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError)
+        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
+    )
+
+
+def _disk_full(error: Exception) -> bool:
+    if isinstance(error, SafetensorError):  # it has no errno
+        return any(os.strerror(number) in str(error) for number in _NO_SPACE)
+    return isinstance(error, OSError) and error.errno in _NO_SPACE
