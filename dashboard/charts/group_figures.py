@@ -16,6 +16,7 @@ from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain,
 from dashboard.charts.series import XAxis
 
 ROW = 26  # pixels of a group in the picture of the gains
+AXIS_HEIGHT = 60  # and of what stands below them: the numbers and the title
 _NUMBER = ".3~f"
 
 
@@ -175,7 +176,7 @@ def _gain_spec(drawn: tuple[Stroke, ...]) -> Spec:
     x = alt.X(
         "mean:Q",
         title="last − first, mean over seeds with its 95 % interval",
-        axis=alt.Axis(format="+.2~f", tickCount=8),
+        axis=alt.Axis(format="+.2~f", tickCount=8, labelExpr="datum.value === 0 ? '0' : datum.label"),
     )
     base = canvas().encode(y=y, color=_colour(drawn))
     rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], color=NEUTRAL)
@@ -195,7 +196,7 @@ def _gain_spec(drawn: tuple[Stroke, ...]) -> Spec:
         x="mean:Q", text=alt.Text("mean:Q", format="+.3f")
     )
     return specification(
-        alt.layer(zero, intervals, dots, values).properties(height=ROW * len(labels) + 10, padding=PADDING)
+        alt.layer(zero, intervals, dots, values).properties(height=ROW * len(labels) + AXIS_HEIGHT, padding=PADDING)
     )
 
 
