@@ -139,7 +139,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "logps/rejected": Meaning("Log-prob of the rejected", "Sum over the completion's tokens.", unit="nats"),
     "accuracy": Meaning(
-        "Pairs in the right order",
+        "Pairs scored in the right order",
         "Share of the step's pairs whose chosen completion scores higher. Healthy: from a half towards 1.",
         "higher",
         _SHARE,

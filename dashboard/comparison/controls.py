@@ -39,7 +39,14 @@ def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
     logged = in_order(name for run in runs for name in run.summary if ":" not in name)
     options = in_order([*logged, *DEFAULT, *ON_PAIRS])
     first = DEFAULT if not runs or any(run.kind == "grpo" for run in runs) else ON_PAIRS
-    names = st.multiselect("Charts", options, default=list(first), key="metrics", bind="query-params")
+    names = st.multiselect(
+        "Charts",
+        options,
+        default=list(first),
+        format_func=lambda name: meaning(name).title,
+        key="metrics",
+        bind="query-params",
+    )
     together, along, smoothing, scale = st.columns([3, 4, 3, 3], vertical_alignment="bottom")
     fields = choices(runs)
     by = together.selectbox(

@@ -10,7 +10,7 @@ from backend.contract.base import Json
 from backend.contract.records import CompletionData, Metrics, Series
 from dashboard.charts.comparison import Line, Outcome, comparison_figure, outcome
 from dashboard.charts.group import reward_squares, strip_figure, swatch
-from dashboard.charts.meaning import in_order, meaning
+from dashboard.charts.meaning import _MEANINGS, in_order, meaning
 from dashboard.charts.palette import (
     DISCOURAGED,
     NEUTRAL,
@@ -175,6 +175,11 @@ def svg(address: str) -> str:
 def test_squares_tell_zero_from_missing() -> None:
     assert "<path" not in svg(reward_squares([0.0, 1.0], [-1.0, 1.0], 0.0, 1.0))
     assert svg(reward_squares([None, 1.0], [None, 0.0], 0.0, 1.0)).count("<path") == 1
+
+
+def test_no_two_metrics_have_the_same_title() -> None:
+    titles = [meaning(name).title for name in in_order(_MEANINGS)]
+    assert len(set(titles)) == len(titles)
 
 
 def test_what_was_not_trained_on_is_grey_and_not_in_the_colour_of_an_error() -> None:
