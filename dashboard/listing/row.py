@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
 from dashboard.form.paths import get
-from dashboard.format import absolute, ago, count, duration, model_name, number, plain, reading
+from dashboard.format import absolute, ago, count, duration, model_name, percent, plain, reading
 from dashboard.listing.actions import show_actions
 from dashboard.listing.selection import show_tick
 from dashboard.listing.sparkline import sparkline
@@ -89,7 +89,7 @@ def _show_result(run: Run) -> None:
     learned = {_PASS: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
-        first, last = reading(run.summary, f"{measured}:first"), number(run.summary[measured])
+        first, last = percent(run.summary.get(f"{measured}:first")), percent(run.summary[measured])
         st.markdown(f":gray[{learned[measured]}] {first} → **{last}**")
     elif "reward" in run.summary:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):

@@ -81,7 +81,7 @@ def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: O
 
 def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> None:
     ended(backend, "done")
-    assert "pass@1] 0.500 → **0.810**" in texts(open_page("runs"))
+    assert "pass@1] 50 % → **81 %**" in texts(open_page("runs"))
 
 
 def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
