@@ -81,6 +81,6 @@ def _whole(point: Point, kl: Kl, reference: float) -> str:
         one_token(algorithm_of(point.surrogate, in_loss), new, point.old, point.advantage, reference).loss_R_T[0, 0]
     )
     return (
-        f"Loss of the best completion's token: {exact(without)} + {exact(kl.beta)} × {kl.estimator} = **{exact(whole)}**. "
+        f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(whole)}**. "
         "The penalty is taken on every token, whatever its advantage."
     )

@@ -136,8 +136,8 @@ def _draw(
     figure = curves_figure(curves, ratio, x_title="ratio new / old", y_title=y_title, equal=1.0, band=_band(surrogate))
     with st.container(key=f"play-{y_title.split()[0]}"):
         show(figure, key=f"play-{y_title.split()[0]}-chart", about=about)
-    named = ", ".join(f"{name} A {signed(advantage)}" for name, advantage, _ in traced)
-    st.caption(f"{about}. {named}.")
+    named = ", ".join(f"{name} {signed(advantage)}" for name, advantage, _ in traced)
+    st.caption(f"{about}. Advantage A: {named}.")
 
 
 def _colour(advantage: float) -> str:
