@@ -1,11 +1,14 @@
 """Workers: who trains, on what, and how to add another."""
 
+from urllib.parse import urlsplit
+
 import streamlit as st
 
 from backend.contract.records import Worker
 from dashboard.format import duration, plain, size
 from dashboard.session import client, guard, link, settings
 
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _SHOW_TOKEN = "show-token"  # noqa: S105 — a widget's key
 
 
@@ -72,6 +75,11 @@ def show_how_to_add() -> None:
     st.code(f"groupscope worker --backend {settings().backend_url} --token {token}", language="bash")
     if not shown:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
+    if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:
+        st.caption(
+            "That address is this machine's own. A worker elsewhere needs another one, and a backend that listens there: "
+            "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN`, in docs/settings.md."
+        )
 
 
 show_page()
