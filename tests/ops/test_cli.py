@@ -53,10 +53,10 @@ def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:
 
 def test_a_wrong_file_is_told_field_by_field_and_makes_no_run(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text("kind: grpo\nsampling: {group_size: 1}\nbudget: {steps: 0}\n")
+    file.write_text("kind: grpo\nsampling: {group_size: 0}\nbudget: {steps: 0}\n")
     said = groupscope("submit", file, "--backend", backend.url, "--token", TOKEN)
     assert said.exit_code == 1
-    assert "sampling.group_size: must be at least 2 (got 1)" in said.output
+    assert "sampling.group_size: must be at least 1 (got 0)" in said.output
     assert "budget.steps: must be at least 1" in said.output
     assert backend.client.runs().items == []
 
