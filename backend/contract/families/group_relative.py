@@ -21,7 +21,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "group-wise-softmax",
         "Group-wise softmax",
         "Each completion's log-likelihood, weighted by the softmax of the group's rewards: no completion is pushed down.",
-        "To follow the group-wise guide. It learns slower than a centred advantage: most of each weight is the same for all.",
+        "To follow the group-wise guide. Most of each weight is the same for all completions and only adds noise; it trails the z-score by little.",
         "The guide “Understanding Group-wise Policy Optimization”, section 2",
         r"\begin{aligned}w_i&=\frac{e^{r_i}}{\sum_j e^{r_j}}\\ \mathcal L&=-\sum_i w_i\,\log\pi(o_i)\end{aligned}",
         Algorithm(advantage=Softmax(), surrogate=PolicyGradient(), kl=Kl(beta=0), aggregation="group_sum"),
