@@ -45,9 +45,12 @@ def _by_advantage(completion: CompletionRecord) -> tuple[bool, float]:
 
 
 def _colours(group: Group) -> dict[int, str]:
+    """Each completion's colour; a sample that nothing was asked to score is grey, not in the colour of an error."""
     scale = advantage_scale([completion.advantage for completion in group.completions])
     return {
-        completion.id: advantage_colour(None if completion.reward is None else completion.advantage or 0.0, scale)
+        completion.id: advantage_colour(
+            None if completion.reward is None and completion.rewards else completion.advantage or 0.0, scale
+        )
         for completion in group.completions
     }
 
