@@ -137,7 +137,7 @@ def _draw_picture(group: Group, how: Estimator) -> None:
     rewards = [completion.reward for completion in group.completions]
     with st.container(key="play-bars"):
         show(bars_figure(rewards, advantages, "completion"), key="play-bars-chart", about="The completions' advantages")
-    st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=96)
+    st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=118)
 
 
 def _lines(group: Group, how: Estimator) -> list[str]:
