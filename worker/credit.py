@@ -18,7 +18,7 @@ from worker.token_record import TokenRecord
 class Credit:
     """Rewards as the estimator used them, (P, G), and what came of them."""
 
-    rewards_P_G: Tensor  # float64; without the KL penalty where it is in the reward; NaN: unscored
+    rewards_P_G: Tensor  # float64; less the KL penalty where that is in the reward; NaN: unscored
     statistics: GroupStatistics  # but a group is live only if the task's own rewards differ, whatever the penalty adds
     advantages_R_T: Tensor  # (R, 1): one for all of a completion's tokens; (R, T) from a critic
     returns_R_T: Tensor | None  # what the critic should have said; NaN: unscored
@@ -64,9 +64,10 @@ def live_groups(chosen: Advantage, scores: Scores, group_size: int) -> Tensor:
 
 
 def _components(scores: Scores, group_size: int) -> tuple[Tensor, Tensor]:
-    """The K reward functions' raw values, (P, G, K) with NaN where one is missing, and their weights, (K,)."""
-    raws = [[torch.nan if score.raw is None else score.raw for score in parts] for parts in scores.components]
-    weights_K = torch.tensor([score.weight for score in scores.components[0]], dtype=torch.float64)
+    """The raw values of the K functions that have a weight, (P, G, K) with NaN where one is missing, and the weights, (K,)."""
+    weighed = [[score for score in parts if score.weight] for parts in scores.components]
+    raws = [[torch.nan if score.raw is None else score.raw for score in parts] for parts in weighed]
+    weights_K = torch.tensor([score.weight for score in weighed[0]], dtype=torch.float64)
     return torch.tensor(raws, dtype=torch.float64).reshape(-1, group_size, len(weights_K)), weights_K
 
 

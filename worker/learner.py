@@ -15,15 +15,13 @@ from worker.algorithms.kl import kl_per_token
 from worker.algorithms.objective import TokenTerms, token_terms
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
-from worker.errors import RunFailure
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
 from worker.schedule import learning_rate
+from worker.skipped_updates import SkippedUpdates
 from worker.token_record import TokenRecord
-
-_MAX_SKIPPED_IN_A_ROW = 3
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -69,7 +67,7 @@ class Learner:
             groups, weight_decay=config.optimizer.weight_decay, fused=policy.device.type in ("cpu", "cuda")
         )
         self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
-        self._skipped = 0
+        self._skipped = SkippedUpdates()
 
     @property
     def _looks_back(self) -> bool:
@@ -139,7 +137,8 @@ class Learner:
             self._measure_after(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
         applied = all(math.isfinite(one["grad_norm"]) for one in passes)
-        self._count_skipped(step, applied, metrics)
+        loss = metrics["loss"]
+        self._skipped.count(step, applied=applied, loss=loss, learning_rate=self._config.optimizer.learning_rate)
         return Update(metrics, applied, any(one["grad_norm"] != 0 for one in passes))
 
     def _one_pass(
@@ -285,13 +284,3 @@ class Learner:
         for micro in batch.micro_batches:
             values = self._policy.logprobs(micro.batch, temperature=self._temperature)
             batch.tokens.put("logprob_after", micro.rows, values.logprob_R_T)
-
-    def _count_skipped(self, step: int, applied: bool, metrics: dict[str, float]) -> None:
-        self._skipped = 0 if applied else self._skipped + 1
-        if self._skipped >= _MAX_SKIPPED_IN_A_ROW:
-            raise RunFailure(
-                "diverged",
-                f"The gradient was not finite in {self._skipped} steps in a row, the last being step {step} (loss "
-                f"{metrics['loss']}). Nothing of it was applied: start again from the last checkpoint with a lower "
-                f"learning rate than {self._config.optimizer.learning_rate:g}.",
-            )

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from backend.contract.training import Optimizer
-from worker.errors import RunFailure
 from worker.policy.policy import recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
 from worker.schedule import learning_rate
-
-_MAX_SKIPPED_IN_A_ROW = 3
+from worker.skipped_updates import SkippedUpdates
 
 OnProgress = Callable[[int, int], None]
 
@@ -58,7 +56,7 @@ class PairLearner:
             weight_decay=settings.weight_decay,
             fused=objective.trained.device.type in ("cpu", "cuda"),
         )
-        self._skipped = 0
+        self._skipped = SkippedUpdates()
 
     def update(
         self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None
@@ -85,7 +83,7 @@ class PairLearner:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
-        self._count_skipped(step, applied, metrics["loss"])
+        self._skipped.count(step, applied=applied, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
         return PairUpdate(
             metrics | {"grad_norm": norm if applied else math.nan, "learning_rate": rate}, tokens, applied
         )
@@ -114,13 +112,3 @@ class PairLearner:
             longest, size = max(longest, *lengths), size + sum(lengths)
         if part:
             yield part, size
-
-    def _count_skipped(self, step: int, applied: bool, loss: float) -> None:
-        self._skipped = 0 if applied else self._skipped + 1
-        if self._skipped >= _MAX_SKIPPED_IN_A_ROW:
-            raise RunFailure(
-                "diverged",
-                f"The gradient was not finite in {self._skipped} steps in a row, the last being step {step} (loss {loss}). "
-                "Nothing of it was applied: start again from the last checkpoint with a lower learning rate than "
-                f"{self._settings.learning_rate:g}.",
-            )

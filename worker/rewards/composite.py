@@ -7,14 +7,25 @@ from backend.contract.reward import Rewards
 
 
 def total_reward(raw: Mapping[str, float | None], rewards: Rewards) -> float:
-    """The sum of weight × raw score, without the rewards whose gate is closed; NaN where any score is missing.
+    """The sum of weight × raw score, without the rewards whose gate is closed; NaN where a score that counts is missing.
 
     A gate is open where the raw score of the reward it requires reaches `at_least`.
     """
     scores = {name: math.nan if score is None else score for name, score in raw.items()}
     closed = {gate.reward for gate in rewards.gates if scores[gate.requires] < gate.at_least}
-    if any(math.isnan(score) for score in scores.values()):
+    if any(math.isnan(scores[name]) for name in counting(rewards)):
         return math.nan
     return math.fsum(
-        function.weight * scores[function.name] for function in rewards.functions if function.name not in closed
+        function.weight * scores[function.name]
+        for function in rewards.functions
+        if function.weight and function.name not in closed
     )
+
+
+def counting(rewards: Rewards) -> frozenset[str]:
+    """The rewards that the total depends on: those with a weight, and those that a gate requires.
+
+    What is only measured (weight 0) moves nothing, also where it fails.
+    """
+    required = {gate.requires for gate in rewards.gates}
+    return frozenset(one.name for one in rewards.functions if one.weight or one.name in required)

@@ -13,7 +13,7 @@ from backend.contract.base import Json
 from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
 from worker.errors import RunFailure
 from worker.rewards.child import Child, ChildLost, ChildNotReady, ChildRefused
-from worker.rewards.composite import total_reward
+from worker.rewards.composite import counting, total_reward
 from worker.rewards.judge import JudgeScorer
 from worker.rewards.judge_cache import JudgeCache
 from worker.rewards.learned import learned_outcomes
@@ -115,11 +115,12 @@ class RewardScorer:
         tell = on_progress or (lambda _: None)
         components: list[list[Score]] = []
         unscored: list[Score] = []
+        counts = counting(self._rewards)
         finished = False
         try:
             for scores in self._score_each(samples, waiting=lambda: tell(len(components))):
                 components.append(scores)
-                unscored += [score for score in scores if score.raw is None][:1]
+                unscored += [score for score in scores if score.raw is None and score.name in counts][:1]
                 if len(unscored) > self._rewards.max_unscored * whole:
                     raise _too_many(unscored, whole, self._rewards.max_unscored)
                 tell(len(components))

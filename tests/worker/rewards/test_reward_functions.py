@@ -334,6 +334,16 @@ def test_a_total_without_one_of_its_scores_is_missing_and_never_zero(missing: st
     assert total != total
 
 
+def test_what_is_only_measured_moves_nothing_even_where_it_fails_unless_a_gate_asks_it() -> None:
+    measured = Rewards(functions=[Length(name="a"), Length(name="b", weight=0.0)])
+    assert total_reward({"a": 0.5, "b": 1.0}, measured) == 0.5
+    assert total_reward({"a": 0.5, "b": None}, measured) == 0.5
+    gated = measured.model_copy(update={"gates": [Gate(reward="a", requires="b")]})
+    assert total_reward({"a": 0.5, "b": 0.0}, gated) == 0.0
+    total = total_reward({"a": 0.5, "b": None}, gated)
+    assert total != total
+
+
 # ---- whatever a model writes
 
 

@@ -256,6 +256,16 @@ def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_tr
     assert "Traceback" in (caught.value.details or "")
 
 
+def test_a_function_that_is_only_measured_may_fail_everywhere_without_failing_the_run() -> None:
+    no_reference = Item("x", "x", None, None, {"kind": "exact"})
+    functions = [Correctness(name="correctness", weight=0.0), Format(name="format")]
+    with RewardScorer(Rewards(functions=functions, max_unscored=0.0)) as scorer:
+        scores = scorer.score([Sample(RIGHT, 25, no_reference)] * 2)
+    assert [components[0].raw for components in scores.components] == [None, None]
+    assert all(components[0].error for components in scores.components)
+    assert scores.total.tolist() == [1.0, 1.0]
+
+
 def test_a_few_that_are_drawn_again_are_judged_by_the_size_of_their_step() -> None:
     with acting(max_unscored=0.2) as scorer:
         scorer.score(samples("raise", "nan", "one", "one"), step_size=10)
