@@ -1,16 +1,26 @@
 """What the model is asked: tasks, each a source of items (prompt, reference answer, stable id) with a held-out split."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Misfit
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
 Column = Annotated[CleanText, Field(min_length=1, max_length=200)]
-DataSource = Annotated[str, Field(pattern=r"^(upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200})$")]
+_DATA = re.compile(r"upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
 HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
+
+
+def _known_data(source: str) -> str:
+    if _DATA.fullmatch(source):
+        return source
+    raise ValueError("choose the data: upload a file (upload:<id>), or name a data set of the Hub (hub:<name>)")
+
+
+DataSource = Annotated[str, AfterValidator(_known_data)]
 
 
 class Prompted(Frozen):

@@ -29,6 +29,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("sampling.group_size", 0, "sampling.group_size", "must be at least 1 (got 0)"),
         ("sampling.temperature", 11, "sampling.temperature", "must be at most 10 (got 11)"),
         ("task.low", 5000, "task.low", "must be at most 1000 (got 5000)"),
+        ("task", {"kind": "dataset", "source": ""}, "task.source", "choose the data: upload a file"),
+        ("task", {"kind": "dataset", "source": "hub:../etc"}, "task.source", "choose the data"),
         ("task", {"kind": "reasoning_gym", "dataset": "É"}, "task.dataset", "must match ^[a-z0-9_]+$ (got 'É')"),
         ("task", {"kind": "dataset"}, "task.source", "is required"),
         ("task.kind", "poetry", "task", "kind must be one of"),
