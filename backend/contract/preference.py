@@ -44,11 +44,11 @@ class SampledPairs(Frozen):
 
 
 class DatasetPairs(Prompted):
-    """Your own pairs: an uploaded JSONL file, or a data set that the `datasets` library loads."""
+    """Your own pairs: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
     source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the `datasets` library."
+        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the Hub."
     )
     subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
     split: HubWord = Field("train", description="The split of a Hub data set.")

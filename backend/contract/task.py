@@ -109,11 +109,11 @@ class SinglePrompt(Prompted):
 
 
 class Dataset(Prompted):
-    """Your own prompts: an uploaded JSONL file, or a data set that the `datasets` library loads."""
+    """Your own prompts: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
     source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the `datasets` library."
+        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the Hub."
     )
     subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
     split: HubWord = Field("train", description="The split of a Hub data set.")
