@@ -101,7 +101,7 @@ def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(open_page: Open, ba
 
 
 @pytest.mark.parametrize(
-    ("kind", "result"), [("reward_model", "held-out pairs] 0.500 → **0.960**"), ("dpo", "pass@1] 0.500 → **0.750**")]
+    ("kind", "result"), [("reward_model", "held-out pairs] 50 % → **96 %**"), ("dpo", "pass@1] 50 % → **75 %**")]
 )
 def test_a_row_tells_what_was_learned(open_page: Open, backend: Backend, kind: str, result: str) -> None:
     recorded(backend, kind)
