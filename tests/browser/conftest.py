@@ -3,16 +3,16 @@
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import pytest
 import recorded
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from processes import Site
+from stack import HOSTILE, Stack
 
 from backend.contract.client import Client
-from backend.contract.protocol import Claim, Report
+from backend.contract.protocol import Report
 from backend.contract.records import RunError
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")  # else Playwright's own
@@ -26,29 +26,6 @@ ARGUMENTS = (
     "--disable-sync",
 )
 PATIENCE = 30_000  # milliseconds; a page takes well under one second, a loaded machine may not
-
-SCRIPT = "<script>alert('script')</script>"
-IMAGE = '<img src="http://evil.example/pixel.png" onerror="alert(\'image\')">'
-MARKDOWN = "![a beacon](http://evil.example/beacon.png) [a link](javascript:alert(1)) # heading"
-ESCAPES = "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07"
-HOSTILE = (SCRIPT, IMAGE, MARKDOWN, ESCAPES)
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A backend and a dashboard, and runs that were recorded before any worker could take them."""
-
-    site: Site
-    url: str  # the dashboard's
-    live: tuple[int, Claim]
-    first: int
-    second: int
-    hostile: int
-    failed: int
-
-    @property
-    def client(self) -> Client:
-        return self.site.client
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from conftest import Stack
 from on_page import rows, settled
 from playwright.sync_api import Page, expect
+from stack import Stack
 
 from backend.contract.protocol import Report
 

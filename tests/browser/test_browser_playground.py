@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from conftest import Stack
 from on_page import field, settled
 from playwright.sync_api import Locator, Page, expect
+from stack import Stack
 
 pytestmark = pytest.mark.slow
 

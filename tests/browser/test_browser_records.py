@@ -4,9 +4,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import IMAGE, MARKDOWN, SCRIPT, Stack
 from on_page import cards, settled
 from playwright.sync_api import Dialog, Page, Request, expect
+from stack import IMAGE, MARKDOWN, SCRIPT, Stack
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conftest import Stack
 from on_page import field, fill, open_section, settled
 from playwright.sync_api import Page, expect
+from stack import Stack
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conftest import Stack
 from on_page import fill, lines, open_section, rows, settled
 from playwright.sync_api import Page, expect
+from stack import Stack
 
 pytestmark = pytest.mark.slow
 

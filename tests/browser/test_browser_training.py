@@ -5,10 +5,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conftest import Stack
 from on_page import cards, field
 from playwright.sync_api import Page, expect
 from processes import tiny_run
+from stack import Stack
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from statistics import fmean, pstdev
 
 import pytest
-from conftest import Stack
 from on_page import cards, click_row, field, fill, lines, open_section, points, precision, rows, settled, value
 from playwright.sync_api import Page, expect
+from stack import Stack
 
 pytestmark = pytest.mark.slow
 
