@@ -9,7 +9,7 @@ import pytest
 import recorded
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from processes import Site
-from stack import HOSTILE, Stack
+from stack import HOSTILE, IMAGE, SCRIPT, Stack
 
 from backend.contract.client import Client
 from backend.contract.protocol import Report
