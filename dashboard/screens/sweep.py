@@ -22,7 +22,7 @@ FORM = "form"
 MOST_RUNS, MOST_SEEDS = 200, 10
 _FORM_ID = "sweep-form"
 _RECIPES = "recipes"
-_ASKED = "sweep-recipes-in-address"
+_WRITTEN = "sweep-recipes-written"
 Config = dict[str, Json]
 
 
@@ -87,11 +87,16 @@ def grounds_of(recipes: list[RecipeCard]) -> dict[str, Config]:
 
 
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
-    """Cards to tick; the ticks stand in the address, which leads."""
+    """Cards to tick; the ticks stand in the address, which leads where somebody else wrote it.
+
+    What this page wrote itself may come back late: a browser's address lags behind quick clicks, and would undo them.
+    """
     keys = {card.id: f"sweep-recipe-{card.id}" for card in recipes}
     asked = st.query_params.get(_RECIPES, "")
     fresh = not any(key in st.session_state for key in keys.values())  # the page was left, and its ticks with it
-    if fresh or st.session_state.get(_ASKED) != asked:
+    if fresh:
+        st.session_state[_WRITTEN] = set()
+    if fresh or asked not in st.session_state[_WRITTEN]:
         named = keys.keys() & set(asked.split(",")) or keys.keys() & SUGGESTED
         st.session_state.update({key: recipe in named for recipe, key in keys.items()})
 
@@ -110,7 +115,8 @@ def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
                 if st.checkbox(f"**{plain(card.title)}**", key=keys[card.id], help=plain(card.source)):
                     ticked.append(card)
                 st.caption(plain(card.sentence))
-    st.session_state[_ASKED] = st.query_params[_RECIPES] = ",".join(card.id for card in ticked)
+    st.query_params[_RECIPES] = ",".join(card.id for card in ticked)
+    st.session_state[_WRITTEN].add(st.query_params[_RECIPES])
     return ticked
 
 

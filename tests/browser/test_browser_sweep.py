@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from on_page import fill, lines, open_section, rows, settled
+from on_page import fill, lines, open_section, settled
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -32,6 +32,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     page.get_by_role("link", name="Add to a sweep…").click()
     expect(page.get_by_text("Compare algorithms", exact=True)).to_be_visible()
     page.get_by_role("button", name="None", exact=True).click()
+    expect(page.get_by_role("button", name="Queue runs")).to_be_visible()
     for recipe in RECIPES:
         page.locator(f".st-key-sweep-recipe-{recipe} label").first.click()
         settled(page)
@@ -53,5 +54,8 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     for recipe in RECIPES:
         expect(lines(reward).and_(page.locator(f"[aria-label*='{recipe}']")).first).to_be_attached()
     expect(page.get_by_text(re.compile(r"grpo-notebook − grpo:.*with 2 seeds"))).to_be_visible()
-    finals = [row for row in rows(page, "gain") if row[0] == "Held-out pass@1"]
-    assert [(row[1], row[-1]) for row in finals] == [(recipe, "2") for recipe in RECIPES]
+    table = page.locator("canvas table").filter(has=page.locator("th", has_text=re.compile(r"^gain$")))
+    finals = table.locator("tbody tr").filter(has_text="Held-out pass@1")
+    for place, recipe in enumerate(RECIPES):
+        expect(finals.nth(place).locator("td").nth(1)).to_have_text(recipe)
+        expect(finals.nth(place).locator("td").last).to_have_text("2")

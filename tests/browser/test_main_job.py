@@ -129,7 +129,7 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
         page.locator(f".st-key-pick-{run_id} label").click()
     page.get_by_role("link", name="Compare 2 selected").click()
     labels = [f"groups of four #{first}", f"groups of eight #{second}"]
-    reward = page.locator(".st-key-compare-0")
+    reward = page.locator(".st-key-compare-1")
     for label in labels:
         curve = lines(reward).and_(page.locator(f"[aria-label*='{label}']")).first
         expect(curve).to_be_attached()
