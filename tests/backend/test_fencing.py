@@ -118,6 +118,7 @@ def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[...,
     assert second.client.run(run.id).failures == 0
 
 
+@pytest.mark.slow
 def test_many_workers_at_once_never_get_the_same_run(backend: Backend) -> None:
     runs = {backend.client.create_run(GRPO).id for _ in range(100)}
     claimed: list[int] = []

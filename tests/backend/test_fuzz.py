@@ -81,6 +81,7 @@ def busy_backend(shared_backend: Backend) -> Backend:
     return shared_backend
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), path=st.sampled_from(sorted(BODIES)), odd=ODD)
 def test_no_body_makes_the_backend_fail(busy_backend: Backend, data: st.DataObject, path: str, odd: Any) -> None:

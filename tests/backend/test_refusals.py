@@ -136,6 +136,7 @@ def test_a_body_over_the_limit_is_refused_while_it_arrives(shared_backend: Backe
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
+@pytest.mark.slow
 def test_reports_and_uploads_have_a_larger_limit(start_backend: Callable[..., Backend]) -> None:
     backend = start_backend(max_upload_bytes=4 * 2**20)
     for path, largest in (("/api/v1/uploads?name=x", 4 * 2**20), ("/api/v1/worker/runs/1/report", 64 * 2**20)):

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from backend.contract.advantage import BestWorst, Gae
@@ -85,6 +86,7 @@ def general(name: str) -> str:
     return re.sub(r"^eval/pass@2$", "eval/pass@<n>", re.sub(rf"^rewards/({rewards})/", "rewards/<name>/", name))
 
 
+@pytest.mark.slow
 def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_path: Path) -> None:
     documented = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
     names = {general(name) for config in CONFIGS for name in logged(config, tmp_path)}

@@ -72,6 +72,7 @@ def gradients(policy: Policy) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in policy.parameters() if parameter.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "aggregation", ["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"]
 )

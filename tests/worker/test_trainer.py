@@ -98,7 +98,7 @@ def history(report: Report) -> object:
 @pytest.mark.parametrize(
     "variant",
     [
-        pytest.param({}, id="all weights"),
+        pytest.param({}, id="all weights", marks=pytest.mark.slow),
         pytest.param({"model": {"lora": {"rank": 4, "alpha": 8}}}, id="adapters", marks=pytest.mark.slow),
         pytest.param({"algorithm": {"updates_per_batch": 2}}, id="two updates a batch", marks=pytest.mark.slow),
         pytest.param(
@@ -185,6 +185,7 @@ def _best_is_worst(group: GroupReport) -> bool:
     return group.state != "live"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
     witness = Witness()
@@ -202,6 +203,7 @@ def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path:
     assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [{}, {"model": {"lora": {"rank": 4, "alpha": 8}}}], ids=["all weights", "adapters"])
 def test_what_a_run_leaves_opens_with_from_pretrained_and_starts_another_run(
     tmp_path: Path, variant: dict[str, object]
@@ -222,6 +224,7 @@ def test_what_a_run_leaves_opens_with_from_pretrained_and_starts_another_run(
             assert torch.equal(opened(input_ids=prompt).logits, expected)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_seen(tmp_path: Path) -> None:
     witness = Witness()
     train(configured(budget={"steps": 1, "eval_every": 0}), tmp_path, witness)
@@ -233,6 +236,7 @@ def test_a_damaged_checkpoint_is_seen(tmp_path: Path) -> None:
     assert not is_whole(left, witness.checkpoints[-1].sha256)
 
 
+@pytest.mark.slow
 def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path: Path) -> None:
     witness = Witness()
     config = configured(telemetry={"logprob_after_update": True}, budget={"steps": 1, "eval_every": 0})
@@ -250,6 +254,7 @@ def test_post_update_logprobs_show_that_the_reinforced_became_likelier(tmp_path:
     assert sum(moved) > 0
 
 
+@pytest.mark.slow
 def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_path: Path) -> None:
     witness, shown = Witness(), list[Progress]()
     config = configured(budget={"steps": 6, "eval_every": 0, "checkpoint_every": 0})
@@ -265,6 +270,7 @@ def test_a_shutdown_in_the_middle_of_a_rollout_ends_there_and_loses_no_step(tmp_
     assert history(resumed.steps[2]) == history(straight.steps[2])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_replaced_and_told(tmp_path: Path) -> None:
     budget = {"steps": 1, "eval_every": 0}
     train(configured(budget=budget), tmp_path, Witness())
@@ -276,6 +282,7 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
     assert weights_hash(saved) == weights_hash(policy)
 
 
+@pytest.mark.slow
 def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.traces.MAX_BYTES", 1000)
     witness = Witness()
@@ -286,6 +293,7 @@ def test_traces_too_large_to_send_are_left_out_and_said(tmp_path: Path, monkeypa
     assert any("above" in line and "extremes" in line for line in logs)
 
 
+@pytest.mark.slow
 def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_again(tmp_path: Path) -> None:
     answers = {"2 + 2 x 6": "14", "3 + 4 x 2": "11", "5 + 3 x 2": "11", "3 + 5 x 2": "nobody knows"}  # never scored
     config = configured(
@@ -305,6 +313,7 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     assert any(group.state == "filtered" for report in witness.steps.values() for group in report.groups)
 
 
+@pytest.mark.slow
 def test_a_reference_that_nothing_is_compared_with_is_neither_held_nor_saved(tmp_path: Path) -> None:
     config = configured(algorithm={"kl": {"beta": 0.0, "reference": "synced"}}, budget={"steps": 1, "eval_every": 0})
     witness = Witness()

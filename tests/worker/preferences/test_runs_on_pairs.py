@@ -26,6 +26,9 @@ PAIRS = {"kind": "sampled", "prompts": 24, "held_out_prompts": 8, "group_size": 
 BUDGET = {"steps": 6, "pairs_per_step": 4, "eval_every": 3, "checkpoint_every": 3}
 KINDS = pytest.mark.parametrize("kind", ["reward_model", "dpo"])
 
+# Whole runs: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
 
 class Killed(Exception):
     """Stands for the end of the process."""
