@@ -1,6 +1,7 @@
 """Validation errors in words: the dotted path of the field, as in the configuration, and what to do."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,13 +83,20 @@ def _holds(value: object, entry: int | str) -> bool:
     return isinstance(value, dict) and entry in value
 
 
+_SINGULAR = {"entries": "1 entry", "characters": "1 character"}
+_ONE_OF_MANY = re.compile(r"\b1 (entries|characters)\b")
+
+
 def _message(error: Mapping[str, Any]) -> str:
     context = error.get("ctx", {})
     words = WORDS.get(error["type"])
     if words is None:
         text = str(error["msg"]).removeprefix("Value error, ")
         return text.replace("Input should be", "must be")
-    return words.format_map(_Words(context)) + _got(error.get("input"))
+    written = words.format_map(_Words(context))
+    if error["type"] == "string_too_short" and error.get("input") == "":
+        return "is required"
+    return _ONE_OF_MANY.sub(lambda one: _SINGULAR[one[1]], written) + _got(error.get("input"))
 
 
 class _Words(dict[str, Any]):

@@ -55,7 +55,8 @@ def default_name(config: RunConfig) -> str:
     """What a run without a name is called."""
     model = config.model.source.rsplit("/", 1)[-1].removeprefix("builtin:")
     what = config.task.kind if isinstance(config, GrpoConfig) else config.kind.replace("_", " ")
-    return f"{what} on {model}"
+    recipe = f"{config.recipe}, " if isinstance(config, GrpoConfig) and config.recipe else ""
+    return f"{recipe}{what} on {model}"
 
 
 def copy_name(name: str) -> str:

@@ -64,6 +64,7 @@ def test_a_wrong_override_is_refused_at_its_field(
 def test_a_run_gets_a_name_and_its_people_can_change_what_is_theirs(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     assert run.name == "arithmetic on tiny-arithmetic"
+    assert backend.client.create_run({**GRPO, "recipe": "rloo"}).name == "rloo, arithmetic on tiny-arithmetic"
     backend.client.update_run(run.id, RunUpdate(name="new", priority=7))
     changed = backend.client.update_run(run.id, RunUpdate(tags=["x", "y"], notes="because"))
     assert (changed.name, changed.priority, changed.tags, changed.notes) == ("new", 7, ["x", "y"], "because")

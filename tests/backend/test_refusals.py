@@ -43,7 +43,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             "rewards.functions.0.minimum",
             "swap",
         ),
-        ("rewards.functions", [], "rewards.functions", "must have at least 1 entries"),
+        ("rewards.functions", [], "rewards.functions", "must have at least 1 entry"),
         ("kind", "poem", "", "kind must be one of"),
         ("optimizer.warmup_steps", 999, "optimizer.warmup_steps", "warm-up of 999 steps is longer than the run of 100"),
     ],
