@@ -8,9 +8,9 @@ from backend.contract.records import CompletionData, GroupReport, GroupState, Re
 from backend.contract.reward import KL_PENALTY
 from worker.algorithms.advantages import GroupStatistics, group_statistics
 from worker.credit import Credit
-from worker.dynamic_sampling import Scored
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
+from worker.scored import Scored
 from worker.token_record import TokenRecord
 
 
@@ -18,41 +18,30 @@ def group_reports(
     rollout: Rollout, scores: Scores, credit: Credit, tokens: TokenRecord, *, beta: float
 ) -> list[GroupReport]:
     """One record for each group that was trained on."""
-    advantages_P_G = credit.advantages_P_G(tokens.mask)
-    reports = []
-    for p in range(len(rollout.items_P)):
-        completions = []
-        for g in range(rollout.group_size):
-            row = p * rollout.group_size + g
-            rewards = _components(scores, row)
-            if credit.penalty_R is not None:
-                rewards.append(RewardScore(name=KL_PENALTY, raw=finite(-float(credit.penalty_R[row])), weight=beta))
-            completions.append(
-                _completion(rollout, row, g, rewards, float(credit.rewards_P_G[p, g])).model_copy(
-                    update={"advantage": finite(float(advantages_P_G[p, g])), **_sums(row, tokens)}
-                )
-            )
-        reports.append(_group(rollout, p, completions, credit.statistics))
-    return reports
+    advantages_R = credit.advantages_P_G(tokens.mask).flatten()
+    completions_R = []
+    for row, completion in enumerate(_completions(rollout, scores, credit.rewards_P_G)):
+        rewards = completion.rewards
+        if credit.penalty_R is not None:
+            penalty = RewardScore(name=KL_PENALTY, raw=finite(-float(credit.penalty_R[row])), weight=beta)
+            rewards = [*rewards, penalty]
+        trained = {"rewards": rewards, "advantage": finite(float(advantages_R[row])), **_sums(row, tokens)}
+        completions_R.append(completion.model_copy(update=trained))
+    return _groups(rollout, completions_R, credit.statistics)
 
 
 def sampled_reports(
     rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor, advantages_P_G: Tensor | None
 ) -> list[GroupReport]:
     """One record for each group that is only looked at."""
-    statistics = group_statistics(rewards_P_G)
-    reports = []
-    for p in range(len(rollout.items_P)):
-        completions = []
-        for g in range(rollout.group_size):
-            row = p * rollout.group_size + g
-            rewards = [] if scores is None else _components(scores, row)
-            completion = _completion(rollout, row, g, rewards, float(rewards_P_G[p, g]))
-            if advantages_P_G is not None:
-                completion = completion.model_copy(update={"advantage": finite(float(advantages_P_G[p, g]))})
-            completions.append(completion)
-        reports.append(_group(rollout, p, completions, statistics))
-    return reports
+    completions_R = _completions(rollout, scores, rewards_P_G)
+    if advantages_P_G is not None:
+        advantages_R = advantages_P_G.flatten().tolist()
+        completions_R = [
+            completion.model_copy(update={"advantage": finite(advantage)})
+            for completion, advantage in zip(completions_R, advantages_R, strict=True)
+        ]
+    return _groups(rollout, completions_R, group_statistics(rewards_P_G))
 
 
 def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]:
@@ -61,6 +50,13 @@ def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]
     return [
         report.model_copy(update={"index": first_index + place, "state": "filtered"})
         for place, report in enumerate(looked_at)
+    ]
+
+
+def _groups(rollout: Rollout, completions_R: list[CompletionData], statistics: GroupStatistics) -> list[GroupReport]:
+    size = rollout.group_size
+    return [
+        _group(rollout, p, completions_R[p * size : (p + 1) * size], statistics) for p in range(len(rollout.items_P))
     ]
 
 
@@ -88,17 +84,20 @@ def _state(scored: float, live: bool, size: int) -> GroupState:
     return "zero_variance" if scored >= min(2, size) else "unscored"
 
 
-def _completion(rollout: Rollout, row: int, index: int, rewards: list[RewardScore], reward: float) -> CompletionData:
-    completion = rollout.completions_R[row]
-    return CompletionData(
-        index=index,
-        text=completion.text,
-        token_count=len(completion.ids),
-        finish_reason=completion.finish_reason,
-        rewards=rewards,
-        reward=finite(reward),
-        logprob_sum=finite(math.fsum(completion.logprobs)),
-    )
+def _completions(rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor) -> list[CompletionData]:
+    rewards_R = rewards_P_G.flatten().tolist()
+    return [
+        CompletionData(
+            index=row % rollout.group_size,
+            text=completion.text,
+            token_count=len(completion.ids),
+            finish_reason=completion.finish_reason,
+            rewards=[] if scores is None else _components(scores, row),
+            reward=finite(rewards_R[row]),
+            logprob_sum=finite(math.fsum(completion.logprobs)),
+        )
+        for row, completion in enumerate(rollout.completions_R)
+    ]
 
 
 def _components(scores: Scores, row: int) -> list[RewardScore]:

@@ -36,9 +36,13 @@ class Update:
 
 
 @dataclass
-class _Means:
-    """Running means of one pass, by metric."""
+class _Pass:
+    """One update on a batch: what it trains on, and the running means of its metrics, by name."""
 
+    batch: Batch
+    credit: Credit
+    weights_R_T: Tensor
+    tokens: TokenRecord | None  # filled in by the last pass on a batch
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, name: str, values: Tensor) -> None:
@@ -132,7 +136,7 @@ class Learner:
         passes = []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
-            passes.append(self._one_pass(step, batch, credit, weights_R_T, tokens, on_progress))
+            passes.append(self._carry_out(step, _Pass(batch, credit, weights_R_T, tokens), on_progress))
         if self._config.telemetry.logprob_after_update:
             self._measure_after(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
@@ -141,24 +145,16 @@ class Learner:
         self._skipped.count(step, applied=applied, loss=loss, learning_rate=self._config.optimizer.learning_rate)
         return Update(metrics, applied, any(one["grad_norm"] != 0 for one in passes))
 
-    def _one_pass(
-        self,
-        step: int,
-        batch: Batch,
-        credit: Credit,
-        weights_R_T: Tensor,
-        tokens: TokenRecord | None,
-        on_progress: OnProgress,
-    ) -> dict[str, float]:
+    def _carry_out(self, step: int, one: _Pass, on_progress: OnProgress) -> dict[str, float]:
         """Forward, backward and one optimizer step over the whole rollout; returns the metrics of this pass."""
-        means, loss = _Means(), 0.0
+        loss = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._policy.model):
-            for micro, done in with_progress(batch.micro_batches):
-                part = self._loss(micro, batch.rollout.group_size, credit, weights_R_T, means, tokens)
+            for micro, done in with_progress(one.batch.micro_batches):
+                part = self._loss(micro, one)
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += float(part.detach())
-                on_progress("update", done, batch.rollout.rows)
+                on_progress("update", done, one.batch.rollout.rows)
         parameters = [parameter for _, parameter in self._policy.named_parameters()]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.optimizer.max_grad_norm))
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
@@ -168,19 +164,11 @@ class Learner:
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
             self.optimizer.step()
-        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **means.metrics()}
+        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}
 
-    def _loss(
-        self,
-        micro: MicroBatch,
-        group_size: int,
-        credit: Credit,
-        weights_R_T: Tensor,
-        means: _Means,
-        tokens: TokenRecord | None,
-    ) -> Tensor:
+    def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
-        algorithm = self._algorithm
+        algorithm, credit = self._algorithm, one.credit
         values = self._policy.logprobs(
             micro.batch, temperature=self._temperature, entropy_gradient=algorithm.entropy_bonus > 0
         )
@@ -201,29 +189,18 @@ class Learner:
             # An unscored completion has none, and weighs 0: only a number times 0 is 0.
             returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.nan_to_num(nan=0.0)),
         )
-        weights_r_t = micro.of(weights_R_T)
-        loss: Tensor = (weights_r_t * terms.loss_R_T).sum()
+        loss: Tensor = (micro.of(one.weights_R_T) * terms.loss_R_T).sum()
         if isinstance(algorithm.surrogate, Dpo):
-            chosen_R = micro.of(credit.advantages_R_T)[:, 0]
-            loss = loss + self._pair_losses(
-                algorithm.surrogate, micro, values, chosen_R, weights_r_t, group_size, means
-            )
-        self._measure(micro, values, terms, credit, means, tokens)
+            loss = loss + self._pair_losses(algorithm.surrogate, micro, values, one)
+        self._measure(micro, values, terms, one)
         return loss
 
-    def _pair_losses(
-        self,
-        dpo: Dpo,
-        micro: MicroBatch,
-        values: TokenValues,
-        advantages_R: Tensor,
-        weights_R_T: Tensor,
-        group_size: int,
-        means: _Means,
-    ) -> Tensor:
+    def _pair_losses(self, dpo: Dpo, micro: MicroBatch, values: TokenValues, one: _Pass) -> Tensor:
         """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""
         assert micro.reference_R_T is not None  # noqa: S101 — looked up or taken from the first pass
-        weight_R = weights_R_T[:, 0]  # a prompt's, the same for all its tokens (aggregation group_sum)
+        group_size = one.batch.rollout.group_size
+        advantages_R = micro.of(one.credit.advantages_R_T)[:, 0]
+        weight_R = micro.of(one.weights_R_T)[:, 0]  # a prompt's, the same for all its tokens (aggregation group_sum)
         logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
         reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
         best_N, worst_N = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
@@ -233,22 +210,14 @@ class Learner:
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
-        means.add("rewards/margins", margin_N)
-        means.add("rewards/accuracies", (margin_N.sign() + 1) / 2)  # a tie is a coin's toss: half right
+        one.add("rewards/margins", margin_N)
+        one.add("rewards/accuracies", (margin_N.sign() + 1) / 2)  # a tie is a coin's toss: half right
         loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
         return loss
 
-    def _measure(
-        self,
-        micro: MicroBatch,
-        values: TokenValues,
-        terms: TokenTerms,
-        credit: Credit,
-        means: _Means,
-        tokens: TokenRecord | None,
-    ) -> None:
+    def _measure(self, micro: MicroBatch, values: TokenValues, terms: TokenTerms, one: _Pass) -> None:
         """Add to the pass's metrics and, in the last pass, put the values of every token into the record."""
-        mask_R_T = micro.mask_R_T
+        mask_R_T, credit, tokens = micro.mask_R_T, one.credit, one.tokens
         measured = {
             "entropy": values.entropy_R_T,
             "ratio_mean": terms.ratio_R_T,
@@ -259,9 +228,9 @@ class Learner:
             measured["kl"] = terms.kl_R_T
         if values.value_R_T is not None and credit.returns_R_T is not None:
             error_R_T = values.value_R_T - micro.of(credit.returns_R_T)
-            means.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
+            one.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
         for name, tensor in measured.items():
-            means.add(name, tensor[mask_R_T])
+            one.add(name, tensor[mask_R_T])
         if tokens is None:
             return
         recorded = {

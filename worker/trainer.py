@@ -12,7 +12,7 @@ from backend.contract.protocol import TraceFile
 from backend.contract.records import GroupReport
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
-from worker.dynamic_sampling import Scored, fill_with_live
+from worker.dynamic_sampling import fill_with_live
 from worker.errors import Interrupted
 from worker.evaluation import evaluate
 from worker.group_records import filtered_reports, group_reports
@@ -26,6 +26,7 @@ from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import sample
 from worker.saver import Saver
+from worker.scored import Scored
 from worker.step_metrics import step_metrics
 from worker.tasks.items import Items, draw, held_out
 from worker.traces import TraceTooLarge, trace_file, traced_rows

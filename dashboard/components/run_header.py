@@ -1,6 +1,7 @@
 """The top of a run's page: what it is called, how it stands, how far it is, and what can be done about it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -73,7 +74,7 @@ def _actions(run: Run) -> None:
     for verb in possible(run):
         label, icon, help = _COMMANDS[verb]
         if st.button(label, icon=icon, help=help, key=f"command-{verb}"):
-            _do(lambda verb=verb: client().command(run.id, verb))  # type: ignore[misc]
+            _do(partial(client().command, run.id, verb))
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
     if run.kind != "sample":

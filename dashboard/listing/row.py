@@ -13,7 +13,7 @@ from dashboard.status import look
 
 WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])
-_PASS = "eval/pass@1"  # noqa: S105 — a metric's name
+_SOLVED = "eval/pass@1"
 _RANKED = "eval/accuracy"
 
 
@@ -86,7 +86,7 @@ def _phase(run: Run) -> str:
 
 def _show_result(run: Run) -> None:
     """The latest reward with its course; for an ended run what it learned on held-out items."""
-    learned = {_PASS: "pass@1", _RANKED: "held-out pairs"}
+    learned = {_SOLVED: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
         first, last = percent(run.summary.get(f"{measured}:first")), percent(run.summary[measured])

@@ -9,7 +9,7 @@ from dashboard.format import duration, plain, size
 from dashboard.session import client, guard, link, settings
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_SHOW_TOKEN = "show-token"  # noqa: S105 — a widget's key
+_REVEAL = "show-token"
 
 
 def show_page() -> None:
@@ -70,7 +70,7 @@ def show_how_to_add() -> None:
         "On any machine that has Groupscope installed and reaches this backend. A GPU is found by itself; each worker "
         "trains one run at a time."
     )
-    shown = st.toggle("Show the token in the command", key=_SHOW_TOKEN)
+    shown = st.toggle("Show the token in the command", key=_REVEAL)
     token = settings().secret() if shown else "TOKEN"
     st.code(f"groupscope worker --backend {settings().backend_url} --token {token}", language="bash")
     if not shown:

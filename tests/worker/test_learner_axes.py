@@ -10,7 +10,6 @@ from worker_models import random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit
-from worker.dynamic_sampling import Scored
 from worker.group_records import group_reports
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
@@ -18,6 +17,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores
 from worker.rollout.rollout import Rollout
+from worker.scored import Scored
 from worker.step_metrics import step_metrics
 
 

@@ -98,7 +98,9 @@ def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> 
 def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
     answer = preflight(grpo(model={"source": "Qwen/Qwen2.5-0.5B-Instruct"}), Facts())
     assert answer.memory is None
-    assert "no memory estimate" in about("model.source", answer).text  # type: ignore[union-attr]
+    message = about("model.source", answer)
+    assert message is not None
+    assert "no memory estimate" in message.text
 
 
 def test_a_checkpoint_is_estimated_as_the_model_it_came_from() -> None:

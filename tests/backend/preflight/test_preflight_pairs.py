@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from backend.contract.config import RUN_CONFIG
 from backend.contract.preference import DpoConfig, RewardModelConfig
+from backend.contract.records import Preflight
 from backend.preflight.facts import Facts, Success
 from backend.preflight.preflight import parse, preflight
 
@@ -105,8 +106,8 @@ def test_what_does_not_go_together_stands_at_its_field_with_a_fix(
     config: dict[str, Any], field: str, words: str, fix: dict[str, Any] | None
 ) -> None:
     answer = parse({"kind": "reward_model"} | config)
-    assert not isinstance(answer, RewardModelConfig)
-    [message] = answer.messages  # type: ignore[union-attr]
+    assert isinstance(answer, Preflight)
+    [message] = answer.messages
     assert (message.level, message.field, message.fix) == ("error", field, fix)
     assert words in message.text
 
