@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from backend.connection import Connection, NoToken
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.records import Message, Run
+from backend.contract.preflight import Message
+from backend.contract.records import Run
 
 app = typer.Typer(
     no_args_is_help=True,

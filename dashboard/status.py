@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.contract.records import GroupState, Run, Status
+from backend.contract.groups import GroupState
+from backend.contract.records import Run, Status
 
 Colour = Literal["gray", "blue", "orange", "green", "red", "violet"]
 

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.client import Client
+from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import CompletionData, GroupReport, Progress, RewardScore, RunError
+from backend.contract.records import Progress, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 EPS = 1e-8

@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from backend.contract.records import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
 from backend.contract.reward import KL_PENALTY
 from worker.algorithms.advantages import GroupStatistics, group_statistics
 from worker.credit import Credit

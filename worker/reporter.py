@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from backend.contract.groups import GroupReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
-from backend.contract.records import GroupReport, Progress, Requested
+from backend.contract.records import Progress, Requested
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite

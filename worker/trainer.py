@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import TraceFile
-from backend.contract.records import GroupReport
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
 from worker.dynamic_sampling import fill_with_live

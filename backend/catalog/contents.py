@@ -4,9 +4,9 @@ from functools import cache
 from importlib.metadata import version
 
 from backend.catalog.models import CARDS
+from backend.contract.catalog import Catalog
 from backend.contract.config import MODELS
 from backend.contract.recipes import RECIPES
-from backend.contract.records import Catalog
 
 
 @cache

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from backend.contract.catalog import ModelCard
 from backend.contract.recipes import SMOLLM2
-from backend.contract.records import ModelCard
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 

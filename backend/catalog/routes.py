@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from backend.catalog.contents import catalog
-from backend.contract.records import Catalog
+from backend.contract.catalog import Catalog
 
 router = APIRouter(prefix="/api/v1", tags=["catalog"])
 

@@ -9,6 +9,9 @@ from pydantic import BaseModel, TypeAdapter
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
+from backend.contract.catalog import Catalog
+from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
+from backend.contract.preflight import Preflight
 
 M = TypeVar("M", bound=BaseModel)
 Query = Mapping[str, str | int | float | None]
@@ -92,13 +95,13 @@ class Client:
         except (Unreachable, ApiError):
             return False
 
-    def catalog(self) -> r.Catalog:
+    def catalog(self) -> Catalog:
         """Recipes, models and the JSON Schemas."""
-        return self._get(r.Catalog, "/api/v1/catalog")
+        return self._get(Catalog, "/api/v1/catalog")
 
-    def preflight(self, config: Mapping[str, Json]) -> r.Preflight:
+    def preflight(self, config: Mapping[str, Json]) -> Preflight:
         """What a configuration would do; also for one that is wrong: the messages say what to mend."""
-        return self._post(r.Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
+        return self._post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
 
     def create_run(
         self,
@@ -222,11 +225,11 @@ class Client:
         content = self._send("GET", "/api/v1/metrics", query=query).content
         return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items
 
-    def steps(self, run_id: int, *, after_step: int | None = None) -> list[r.StepSummary]:
+    def steps(self, run_id: int, *, after_step: int | None = None) -> list[StepSummary]:
         """The steps that have groups, and the states of those."""
         query = {"after_step": after_step}
         content = self._send("GET", f"/api/v1/runs/{run_id}/steps", query=query).content
-        return TypeAdapter(r.Page[r.StepSummary]).validate_json(content).items
+        return TypeAdapter(r.Page[StepSummary]).validate_json(content).items
 
     def groups(
         self,
@@ -239,7 +242,7 @@ class Client:
         sort: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> r.Page[r.GroupSummary]:
+    ) -> r.Page[GroupSummary]:
         """Groups of a run; sort is index, reward_mean, reward_std or step, with a leading minus for descending."""
         query = {
             "step": step,
@@ -250,15 +253,15 @@ class Client:
             "limit": limit,
             "cursor": cursor,
         }
-        return self._get(r.Page[r.GroupSummary], f"/api/v1/runs/{run_id}/groups", query)
+        return self._get(r.Page[GroupSummary], f"/api/v1/runs/{run_id}/groups", query)
 
-    def group(self, group_id: int) -> r.Group:
+    def group(self, group_id: int) -> Group:
         """A group with its completions."""
-        return self._get(r.Group, f"/api/v1/groups/{group_id}")
+        return self._get(Group, f"/api/v1/groups/{group_id}")
 
-    def tokens(self, completion_id: int) -> r.TokenTrace:
+    def tokens(self, completion_id: int) -> TokenTrace:
         """The token trace of a completion; ApiError `not_found` where none was kept."""
-        return self._get(r.TokenTrace, f"/api/v1/completions/{completion_id}/tokens")
+        return self._get(TokenTrace, f"/api/v1/completions/{completion_id}/tokens")
 
     def logs(self, run_id: int, *, after_id: int | None = None, limit: int = 500) -> r.Page[r.LogRecord]:
         """Log lines, oldest first."""

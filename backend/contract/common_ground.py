@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
-from backend.contract.records import RecipeCard
+from backend.contract.catalog import RecipeCard
 from backend.contract.training import Decoding, Optimizer, Sampling
 
 POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, whose held-out success can be compared

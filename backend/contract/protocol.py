@@ -10,7 +10,8 @@ from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Json, Record, ShortText
 from backend.contract.config import Kind
-from backend.contract.records import GroupReport, Progress, Requested, RunError
+from backend.contract.groups import GroupReport
+from backend.contract.records import Progress, Requested, RunError
 
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with

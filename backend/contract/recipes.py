@@ -1,8 +1,8 @@
 """Recipes: named starting points. Each is nothing but a choice along the axes, with its source and its formula."""
 
+from backend.contract.catalog import RecipeCard
 from backend.contract.families import clipping, group_relative, policy_gradient, preferences, start
 from backend.contract.families.start import SMOLLM2
-from backend.contract.records import RecipeCard
 
 __all__ = ["QUICKSTART", "RECIPES", "SMOLLM2"]
 

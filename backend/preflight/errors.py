@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from backend.contract.base import Json, Misfit
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 from backend.field_errors import field_errors
 
 # pydantic's error type -> the part of its context that is the nearest allowed value

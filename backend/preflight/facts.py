@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 
 
 @dataclass(frozen=True)

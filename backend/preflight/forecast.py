@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from backend.contract.records import DeadForecast, TimeEstimate
+from backend.contract.preflight import DeadForecast, TimeEstimate
 from backend.preflight.facts import StepTimes
 
 SIZES = frozenset({2, 4, 8, 16})

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, select
 from backend.checkpoints import named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts

@@ -8,7 +8,7 @@ from backend.contract.advantage import GROUP_RELATIVE
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 from backend.contract.training import Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from backend.catalog.models import SHAPES
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
 

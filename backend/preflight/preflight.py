@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.records import MemoryEstimate, Message, Preflight
+from backend.contract.preflight import MemoryEstimate, Message, Preflight
 from backend.contract.sample import SampleConfig
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from backend.contract.base import Frozen, Json
-from backend.contract.records import Preflight
+from backend.contract.preflight import Preflight
 from backend.preflight.gather import gather
 from backend.preflight.preflight import parse, preflight
 from backend.services import ServicesDep

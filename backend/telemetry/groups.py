@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Select, func, insert, or_, select
 
 from backend.contract import records as r
+from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
 from backend.errors import NotFound
 from backend.storage.tables import attempt, completion, prompt_group
 from backend.telemetry import history
@@ -37,7 +38,7 @@ def store(
     run_id: int,
     attempt_: int,
     step: int,
-    groups: Sequence[r.GroupReport],
+    groups: Sequence[GroupReport],
     traced: Collection[tuple[int, int]],
 ) -> None:
     """Add the groups of a step. `traced` has the (group, completion) indices whose tokens were kept."""
@@ -53,7 +54,7 @@ def store(
             tx.execute(insert(completion), rows)
 
 
-def _shown(completions: Sequence[r.CompletionData]) -> dict[str, Any]:
+def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
     """What lists show of the completions."""
     scored = [one for one in completions if one.reward is not None]
     best = max(scored, key=lambda one: one.reward or 0.0, default=None)
@@ -66,7 +67,7 @@ def _shown(completions: Sequence[r.CompletionData]) -> dict[str, Any]:
     }
 
 
-def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[r.GroupSummary]:
+def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[GroupSummary]:
     """Live groups; those without the number that sorts come last."""
     query = (
         select(prompt_group)
@@ -75,8 +76,8 @@ def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -
     )
     query = _filtered(query, wanted).order_by(*_order(wanted.sort)).offset(offset).limit(limit + 1)
     rows = tx.execute(query).mappings().all()
-    items = [r.GroupSummary.model_validate(dict(row)) for row in rows[:limit]]
-    return r.Page[r.GroupSummary](items=items, next_cursor=str(offset + limit) if len(rows) > limit else None)
+    items = [GroupSummary.model_validate(dict(row)) for row in rows[:limit]]
+    return r.Page[GroupSummary](items=items, next_cursor=str(offset + limit) if len(rows) > limit else None)
 
 
 def _filtered(query: Select[Any], wanted: Filter) -> Select[Any]:
@@ -99,7 +100,7 @@ def _order(sort: str) -> list[Any]:
     return [first.nulls_last(), prompt_group.c.step, prompt_group.c.index, prompt_group.c.id]
 
 
-def get(tx: Connection, group_id: int) -> r.Group:
+def get(tx: Connection, group_id: int) -> Group:
     """A group with its completions. Raises NotFound."""
     row = tx.execute(select(prompt_group).where(prompt_group.c.id == group_id)).mappings().one_or_none()
     if row is None:
@@ -107,7 +108,7 @@ def get(tx: Connection, group_id: int) -> r.Group:
     return with_completions(tx, [row])[0]
 
 
-def with_completions(tx: Connection, rows: Sequence[RowMapping]) -> list[r.Group]:
+def with_completions(tx: Connection, rows: Sequence[RowMapping]) -> list[Group]:
     """The groups of some rows, whole."""
     query = (
         select(completion)
@@ -117,10 +118,10 @@ def with_completions(tx: Connection, rows: Sequence[RowMapping]) -> list[r.Group
     members: dict[int, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
     for one in tx.execute(query).mappings():
         members[one["group_id"]].append(dict(one))
-    return [r.Group.model_validate({**row, "completions": members[row["id"]]}) for row in rows]
+    return [Group.model_validate({**row, "completions": members[row["id"]]}) for row in rows]
 
 
-def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.Page[r.StepSummary]:
+def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.Page[StepSummary]:
     """The live steps that have groups, and how many are in which state."""
     counted = (
         select(prompt_group.c.step, prompt_group.c.state, func.count().label("groups"))
@@ -134,10 +135,10 @@ def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.
     states: dict[int, dict[str, int]] = {}
     for step, state, count in tx.execute(counted):
         if step not in states and len(states) == limit:
-            return r.Page[r.StepSummary](items=_summaries(states), next_cursor=str(max(states)))
+            return r.Page[StepSummary](items=_summaries(states), next_cursor=str(max(states)))
         states.setdefault(step, {})[state] = count
-    return r.Page[r.StepSummary](items=_summaries(states))
+    return r.Page[StepSummary](items=_summaries(states))
 
 
-def _summaries(states: dict[int, dict[str, int]]) -> list[r.StepSummary]:
-    return [r.StepSummary(step=step, states=counts) for step, counts in states.items()]
+def _summaries(states: dict[int, dict[str, int]]) -> list[StepSummary]:
+    return [StepSummary(step=step, states=counts) for step, counts in states.items()]

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from backend.contract import records as r
+from backend.contract.groups import Group, GroupState, GroupSummary, StepSummary, TokenTrace
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.parameters import Cursor, Limit, RowId, position
@@ -73,7 +74,7 @@ def _run_ids(text: str) -> list[int]:
 
 
 @router.get("/runs/{run_id}/steps")
-def steps(services: ServicesDep, run_id: RowId, after_step: Step = None) -> r.Page[r.StepSummary]:
+def steps(services: ServicesDep, run_id: RowId, after_step: Step = None) -> r.Page[StepSummary]:
     """The steps that have groups, and the states of those."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
@@ -86,12 +87,12 @@ def list_groups(
     run_id: RowId,
     step: Step = None,
     prompt_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: r.GroupState | None = None,
+    state: GroupState | None = None,
     search: Annotated[str | None, Query(max_length=1000)] = None,
     sort: Sort = "step",
     limit: Limit = 50,
     cursor: Cursor = None,
-) -> r.Page[r.GroupSummary]:
+) -> r.Page[GroupSummary]:
     """Groups of a run."""
     wanted = groups.Filter(step, prompt_id, state, search, sort)
     with services.database.read() as tx:
@@ -100,14 +101,14 @@ def list_groups(
 
 
 @router.get("/groups/{group_id}")
-def get_group(services: ServicesDep, group_id: RowId) -> r.Group:
+def get_group(services: ServicesDep, group_id: RowId) -> Group:
     """A group with its completions."""
     with services.database.read() as tx:
         return groups.get(tx, group_id)
 
 
 @router.get("/completions/{completion_id}/tokens")
-def completion_tokens(services: ServicesDep, completion_id: RowId) -> r.TokenTrace:
+def completion_tokens(services: ServicesDep, completion_id: RowId) -> TokenTrace:
     """The token trace of a completion."""
     with services.database.read() as tx:
         place = traces.locate(tx, completion_id)

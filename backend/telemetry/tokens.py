@@ -11,7 +11,7 @@ from pyarrow import BufferReader
 from pydantic import ValidationError
 from sqlalchemy import RowMapping
 
-from backend.contract import records as r
+from backend.contract.groups import TokenTrace
 from backend.errors import Conflict, NotFound
 from backend.telemetry.traces import BROKEN, FOLDER
 
@@ -32,7 +32,7 @@ LISTS = (
 )
 
 
-def read(home: Path, completion_id: int, place: RowMapping) -> r.TokenTrace:
+def read(home: Path, completion_id: int, place: RowMapping) -> TokenTrace:
     """The trace. Raises NotFound where the file is gone and Conflict where it is not the one that was stored."""
     path = home / FOLDER / place["path"]
     try:
@@ -53,12 +53,12 @@ def _row(data: bytes, group: int, completion: int) -> dict[str, Any]:
     return row
 
 
-def _trace(completion_id: int, row: dict[str, Any]) -> r.TokenTrace:
+def _trace(completion_id: int, row: dict[str, Any]) -> TokenTrace:
     lists = {name: [_finite(value) for value in row[name]] for name in LISTS if row.get(name) is not None}
     texts = _texts(row["text"], row["text_offsets"])
     if any(len(values) != len(texts) for values in lists.values()):
         raise ValueError("lists of different lengths")
-    return r.TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
+    return TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
 
 
 def _texts(text: bytes, offsets: list[int]) -> list[str]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import altair as alt
 import pandas as pd
 
-from backend.contract.records import CompletionData
+from backend.contract.groups import CompletionData
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 

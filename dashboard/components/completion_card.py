@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.records import CompletionRecord, Group
+from backend.contract.groups import CompletionRecord, Group
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
 from dashboard.components.group_arithmetic import (

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from backend.contract.records import GroupSummary, Run, StepSummary
+from backend.contract.groups import GroupSummary, StepSummary
+from backend.contract.records import Run
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import highest_reward, number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backend.contract.base import Json
-from backend.contract.records import CompletionRecord, Group, RewardScore
+from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.reward import KL_PENALTY
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get

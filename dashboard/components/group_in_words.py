@@ -1,6 +1,6 @@
 """What a group's state means for the policy, in words that hold for the estimator of its run."""
 
-from backend.contract.records import Group
+from backend.contract.groups import Group
 from dashboard.components.group_arithmetic import Estimator, all_equal, exact
 from dashboard.format import number
 

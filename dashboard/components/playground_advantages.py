@@ -6,7 +6,7 @@ from math import isclose
 import streamlit as st
 
 from backend.contract.advantage import Advantage, BatchStd, GroupZscore, NormalizeThenSum
-from backend.contract.records import CompletionRecord, Group
+from backend.contract.groups import CompletionRecord, Group
 from dashboard.charts.playground import bars_figure
 from dashboard.components.chart import show
 from dashboard.components.group_arithmetic import Estimator, estimator, extremes, formula, spell_advantage

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from backend.contract.records import GroupSummary, Run
+from backend.contract.groups import GroupSummary
+from backend.contract.records import Run
 from dashboard.components.model_text import one_line
 from dashboard.format import number
 from dashboard.session import client, guard

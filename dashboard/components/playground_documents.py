@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from backend.contract.advantage import Advantage, GroupZscore
-from backend.contract.records import Group
+from backend.contract.groups import Group
 from dashboard.components.playground_estimate import zscore_readings
 from dashboard.format import MISSING, number
 

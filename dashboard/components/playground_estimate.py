@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.contract.advantage import Advantage, GroupZscore, Softmax
-from backend.contract.records import CompletionRecord, Group
+from backend.contract.groups import CompletionRecord, Group
 from dashboard.components.playground_reading import batch_of
 from worker.algorithms.advantages import GroupStatistics
 from worker.algorithms.estimator import estimate

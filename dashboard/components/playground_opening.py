@@ -9,7 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.advantage import Advantage, GroupZscore
 from backend.contract.algorithm import Kl
-from backend.contract.records import Group, RewardScore, Run
+from backend.contract.groups import Group, RewardScore
+from backend.contract.records import Run
 from backend.contract.surrogate import Clip, Surrogate
 from dashboard.components.playground_reading import written
 from dashboard.form.paths import get

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from backend.contract.records import Group
+from backend.contract.groups import Group
 from backend.contract.surrogate import Cispo, Clip, Surrogate
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure

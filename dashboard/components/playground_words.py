@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backend.contract.records import Group
+from backend.contract.groups import Group
 from backend.contract.surrogate import Clip, Surrogate
 from dashboard.components.group_arithmetic import Estimator, exact
 from dashboard.components.playground_curves import Traced

@@ -3,7 +3,8 @@
 import pandas as pd
 import streamlit as st
 
-from backend.contract.records import GroupSummary, Run, StepSummary
+from backend.contract.groups import GroupSummary, StepSummary
+from backend.contract.records import Run
 from dashboard.charts.group import reward_squares
 from dashboard.components.address import GROUPS, choose, chosen
 from dashboard.components.dead_groups import describe_states, why_dead

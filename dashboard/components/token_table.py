@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from backend.contract.records import TokenTrace
+from backend.contract.groups import TokenTrace
 from dashboard.components.model_text import marked
 from dashboard.format import MISSING
 from dashboard.session import client, guard

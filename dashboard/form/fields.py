@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.records import Message
+from backend.contract.preflight import Message
 from dashboard.form.defaults import changed_kind, present
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Choice, Choices, Constant, Field, Many, Real, Record, Text, Union, Whole, title

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import Message, Preflight
+from backend.contract.preflight import Message, Preflight
 from dashboard.form.draft import Draft
 from dashboard.form.fields import show_fix
 from dashboard.form.schema import title

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from backend.contract.records import RecipeCard
+from backend.contract.catalog import RecipeCard
 from dashboard.format import plain
 
 ACROSS = 3

@@ -1,7 +1,8 @@
 """A run that is rewarded by a model which another run trained."""
 
 from backend.contract.base import Json
-from backend.contract.records import RecipeCard, Run
+from backend.contract.catalog import RecipeCard
+from backend.contract.records import Run
 from dashboard.form.paths import get, put
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.records import Catalog
+from backend.contract.catalog import Catalog
 from dashboard.form.dataset import show_dataset
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_kind, show_problems

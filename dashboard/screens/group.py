@@ -3,7 +3,8 @@
 import pandas as pd
 import streamlit as st
 
-from backend.contract.records import Group, Run
+from backend.contract.groups import Group
+from backend.contract.records import Run
 from backend.contract.reward import KL_PENALTY
 from dashboard.charts.group import strip_figure
 from dashboard.components.address import GROUPS, OVERVIEW, group_in_address

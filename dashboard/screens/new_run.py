@@ -4,8 +4,9 @@ from typing import cast
 
 import streamlit as st
 
+from backend.contract.catalog import Catalog
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import Catalog, Message, Preflight
+from backend.contract.preflight import Message, Preflight
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, Schemas
 from dashboard.form.exchange import IN_THE_FORM, show_yaml

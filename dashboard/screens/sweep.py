@@ -7,9 +7,10 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 import streamlit as st
 
 from backend.contract.base import Json
+from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.common_ground import comparable, distinct, on_common_ground, seeded, sweep_of
-from backend.contract.records import Catalog, Preflight, RecipeCard
+from backend.contract.preflight import Preflight
 from dashboard.comparison.progress import runs_and_time
 from dashboard.form import draft as drafts
 from dashboard.form.paths import get, put

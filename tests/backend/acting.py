@@ -7,6 +7,7 @@ from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
 from backend.contract.client import Client
+from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.sample import SampleConfig
 
@@ -14,21 +15,21 @@ GRPO: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 SAMPLE: dict[str, Json] = SampleConfig(prompts=["2 + 2"]).model_dump(mode="json")
 
 
-def completion(index: int = 0, text: str = "four", reward: float | None = 1.0) -> r.CompletionData:
-    return r.CompletionData(
+def completion(index: int = 0, text: str = "four", reward: float | None = 1.0) -> CompletionData:
+    return CompletionData(
         index=index,
         text=text,
         token_count=1,
         finish_reason="stop",
-        rewards=[r.RewardScore(name="correctness", raw=reward, weight=1.0)],
+        rewards=[RewardScore(name="correctness", raw=reward, weight=1.0)],
         reward=reward,
         advantage=None if reward is None else reward - 0.5,
     )
 
 
-def group(index: int = 0, *, prompt_id: str = "a", rewards: Sequence[float | None] = (1.0, 0.0)) -> r.GroupReport:
+def group(index: int = 0, *, prompt_id: str = "a", rewards: Sequence[float | None] = (1.0, 0.0)) -> GroupReport:
     finite = [reward for reward in rewards if reward is not None]
-    return r.GroupReport(
+    return GroupReport(
         index=index,
         prompt_id=prompt_id,
         prompt_text=f"prompt {prompt_id}",

@@ -10,6 +10,7 @@ from backend.app import sweep_once
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.client import ApiError
+from backend.contract.groups import GroupReport, StepSummary
 
 
 def status(backend: Backend, run_id: int) -> str:
@@ -46,7 +47,7 @@ def test_a_run_goes_from_the_form_to_the_end(backend: Backend) -> None:
     whole = client.group(listed.id)
     assert [one.text for one in whole.completions] == ["text 0", "text 1"]
     assert whole.completions[0].rewards[0].name == "correctness"
-    assert client.steps(run.id) == [r.StepSummary(step=0, states={"live": 1})]
+    assert client.steps(run.id) == [StepSummary(step=0, states={"live": 1})]
     assert [line.message for line in client.logs(run.id).items] == ["hello"]
     assert [one.step for one in client.checkpoints(run.id)] == [1]
     [worker] = client.workers()
@@ -165,7 +166,7 @@ def test_a_deleted_run_is_gone_with_everything_it_had(backend: Backend) -> None:
 def test_a_sample_has_a_single_step(backend: Backend) -> None:
     run = backend.client.create_run(SAMPLE)
     actor = Actor(backend.client).begin()
-    actor.report(0, groups=[r.GroupReport(**vars_of_group(), completions=[completion()])])
+    actor.report(0, groups=[GroupReport(**vars_of_group(), completions=[completion()])])
     actor.finish()
     assert backend.client.run(run.id).progress.step == backend.client.run(run.id).progress.total_steps == 1
     assert backend.client.runs().items == [], "lists show training runs unless asked for samples"

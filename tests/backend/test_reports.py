@@ -14,8 +14,8 @@ from acting import GRPO, Actor, completion, group
 from serving import Backend
 
 from backend.contract import protocol as p
-from backend.contract import records as r
 from backend.contract.client import ApiError
+from backend.contract.groups import GroupReport
 
 
 def began(backend: Backend) -> Actor:
@@ -207,7 +207,7 @@ def test_traces_go_with_their_run(backend: Backend) -> None:
 
 def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:
     actor = began(backend)
-    one = r.GroupReport(
+    one = GroupReport(
         index=0,
         prompt_id="a",
         prompt_text="2 + 2",

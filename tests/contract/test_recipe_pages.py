@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from backend.contract.base import Json
+from backend.contract.catalog import RecipeCard
 from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import QUICKSTART, RECIPES
-from backend.contract.records import RecipeCard
 
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "recipes.md"

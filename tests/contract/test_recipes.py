@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
+from backend.contract.catalog import RecipeCard
 from backend.contract.config import MODELS, RUN_CONFIG, Kind
 from backend.contract.recipes import QUICKSTART, RECIPES
-from backend.contract.records import RecipeCard
 from backend.contract.sample import SampleConfig
 
 EACH = pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from backend.contract.base import Json
-from backend.contract.records import CompletionData, Metrics, Series
+from backend.contract.groups import CompletionData
+from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import Line, Outcome, comparison_figure, outcome
 from dashboard.charts.group import reward_squares, strip_figure, swatch
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning

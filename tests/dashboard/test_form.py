@@ -6,10 +6,10 @@ from hypothesis import strategies as s
 from pydantic import ValidationError
 
 from backend.contract.base import Json
+from backend.contract.catalog import RecipeCard
 from backend.contract.config import MODELS
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.records import RecipeCard
 from dashboard.form import paths
 from dashboard.form.defaults import blank, changed_kind, complete, present, unknown
 from dashboard.form.exchange import IN_THE_FORM, Unreadable, from_yaml, to_yaml

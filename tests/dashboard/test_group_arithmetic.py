@@ -18,8 +18,8 @@ from backend.contract.advantage import (
     Softmax,
 )
 from backend.contract.base import Json
+from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import CompletionRecord, Group, RewardScore
 from dashboard.components.group_arithmetic import (
     estimator,
     exact,

@@ -9,9 +9,9 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
 
 from backend.contract.base import Json
+from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.records import RecipeCard
 from dashboard.form import paths
 from dashboard.form.draft import Draft
 from dashboard.session import SCRIPTS

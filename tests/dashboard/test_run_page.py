@@ -8,7 +8,8 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.records import GroupReport, Progress, RunError
+from backend.contract.groups import GroupReport
+from backend.contract.records import Progress, RunError
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

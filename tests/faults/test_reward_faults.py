@@ -8,7 +8,8 @@ import psutil
 import pytest
 from processes import Site, tiny_run, wait_until
 
-from backend.contract.records import CompletionRecord, Run
+from backend.contract.groups import CompletionRecord
+from backend.contract.records import Run
 
 pytestmark = pytest.mark.slow
 

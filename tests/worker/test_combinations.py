@@ -13,7 +13,7 @@ from worker_models import random_policy, roll_out
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import Message, Preflight
+from backend.contract.preflight import Message, Preflight
 from backend.contract.surrogate import Surrogate
 from backend.preflight.preflight import parse
 from worker.credit import assign_credit

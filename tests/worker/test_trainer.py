@@ -9,9 +9,10 @@ import torch
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
-from backend.contract.records import GroupReport, Progress
+from backend.contract.records import Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve

@@ -1,9 +1,9 @@
 """What every recipe card is made with."""
 
 from backend.contract.algorithm import Algorithm
+from backend.contract.catalog import RecipeCard
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import RecipeCard
 from backend.contract.training import Budget, Optimizer
 
 # 1e-4 and 2e-4 learn faster, but are done by step 40 and leave little to watch; see docs/experiments.md.

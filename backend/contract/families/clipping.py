@@ -1,8 +1,8 @@
 """Other ways to hold a token, or a completion, near the policy that sampled it."""
 
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.catalog import RecipeCard
 from backend.contract.families.card import on_the_quickstart
-from backend.contract.records import RecipeCard
 from backend.contract.surrogate import Cispo, Clip, Sapo, Vespo
 
 CARDS: tuple[RecipeCard, ...] = (

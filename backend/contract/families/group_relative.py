@@ -5,9 +5,9 @@ from backend.contract.advantage import (
     Softmax,
 )
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.catalog import RecipeCard
 from backend.contract.families.card import QUICKSTART_OPTIMIZER, card, on_the_quickstart
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import RecipeCard
 from backend.contract.reward import Correctness, Format, Length, Rewards
 from backend.contract.surrogate import Clip, PolicyGradient
 from backend.contract.training import Budget, Sampling

@@ -6,8 +6,8 @@ from backend.contract.advantage import (
     LeaveOneOut,
 )
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.catalog import RecipeCard
 from backend.contract.families.card import on_the_quickstart
-from backend.contract.records import RecipeCard
 from backend.contract.surrogate import PolicyGradient
 
 CARDS: tuple[RecipeCard, ...] = (

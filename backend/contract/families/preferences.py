@@ -4,9 +4,9 @@ from backend.contract.advantage import (
     BestWorst,
 )
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.catalog import RecipeCard
 from backend.contract.families.card import card, on_the_quickstart
 from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, RewardModelConfig
-from backend.contract.records import RecipeCard
 from backend.contract.surrogate import Dpo
 from backend.contract.training import Optimizer
 

@@ -4,10 +4,10 @@ from backend.contract.advantage import (
     GroupZscore,
 )
 from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.catalog import RecipeCard
 from backend.contract.families.card import QUICKSTART_OPTIMIZER, card
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
-from backend.contract.records import RecipeCard
 from backend.contract.reward import Correctness, Rewards
 from backend.contract.task import Arithmetic, SinglePrompt
 from backend.contract.training import Budget, Optimizer, Sampling

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backend.contract.grpo import GrpoConfig
-from backend.contract.records import Message, Preflight
+from backend.contract.preflight import Message, Preflight
 from backend.preflight.preflight import parse
 
 

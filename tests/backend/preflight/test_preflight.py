@@ -10,8 +10,8 @@ import worker.models
 from backend.catalog.models import SHAPES, TINY_ARITHMETIC
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
+from backend.contract.preflight import Message, Preflight
 from backend.contract.recipes import RECIPES, SMOLLM2
-from backend.contract.records import Message, Preflight
 from backend.contract.sample import SampleConfig
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.memory import training_parts

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from backend.contract.config import RUN_CONFIG
 from backend.contract.preference import DpoConfig, RewardModelConfig
-from backend.contract.records import Preflight
+from backend.contract.preflight import Preflight
 from backend.preflight.facts import Facts, Success
 from backend.preflight.preflight import parse, preflight
 

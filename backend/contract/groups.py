@@ -1,0 +1,113 @@
+"""The group, the record that everything else is about: one prompt, its completions, and their tokens."""
+
+from typing import Literal
+
+from backend.contract.base import CleanText, Count, Record, ShortText
+
+GroupState = Literal["live", "zero_variance", "unscored", "filtered"]
+FinishReason = Literal["stop", "length"]
+
+
+class RewardScore(Record):
+    """One reward component of one completion. `raw` is None where the function could not score it: see `error`."""
+
+    name: ShortText
+    raw: float | None
+    weight: float
+    error: CleanText | None = None
+
+
+class CompletionData(Record):
+    """One sampled completion. Sums and means run over its tokens, in nats; None where they were not computed."""
+
+    index: Count
+    text: CleanText
+    token_count: Count
+    finish_reason: FinishReason
+    rewards: list[RewardScore] = []
+    reward: float | None = None
+    advantage: float | None = None
+    logprob_sum: float | None = None
+    logprob_sum_after: float | None = None  # after the update, where telemetry asked for it
+    kl_mean: float | None = None
+    entropy_mean: float | None = None
+    ratio_mean: float | None = None
+    clipped_share: float | None = None
+
+
+class GroupData(Record):
+    """One prompt and its G completions at one step. `reward_mean` and `reward_std` are those the estimator used."""
+
+    index: Count
+    prompt_id: ShortText
+    prompt_text: CleanText  # rendered: what the model read
+    prompt: CleanText = ""  # the question, as the task words it
+    answer: CleanText | None = None
+    state: GroupState
+    scored: Count
+    truncated: Count = 0
+    reward_mean: float | None = None
+    reward_std: float | None = None
+
+
+class GroupReport(GroupData):
+    """A group as the worker reports it."""
+
+    completions: list[CompletionData]
+
+
+class CompletionRecord(CompletionData):
+    """A stored completion."""
+
+    id: int
+    has_trace: bool = False
+
+
+class GroupSummary(GroupData):
+    """A group in a list: rewards, advantages and the ends of its best and worst texts instead of whole completions."""
+
+    id: int
+    run_id: int
+    attempt: int
+    step: int
+    rewards: list[float | None]
+    advantages: list[float | None]
+    best: str | None = None
+    worst: str | None = None
+
+
+class Group(GroupData):
+    """A group with its completions."""
+
+    id: int
+    run_id: int
+    attempt: int
+    step: int
+    completions: list[CompletionRecord]
+
+
+class TokenTrace(Record):
+    """The tokens of one completion; every list is as long as `token_ids`, or None where it was not computed."""
+
+    completion_id: int
+    token_ids: list[int]
+    texts: list[str]
+    sampling_logprob: list[float | None] | None = None
+    old_logprob: list[float | None] | None = None
+    logprob: list[float | None] | None = None
+    logprob_after: list[float | None] | None = None
+    reference_logprob: list[float | None] | None = None
+    entropy: list[float | None] | None = None
+    ratio: list[float | None] | None = None
+    clipped: list[bool] | None = None
+    kl: list[float | None] | None = None
+    advantage: list[float | None] | None = None  # one number throughout, but for a critic's
+    value: list[float | None] | None = None  # what the critic expected before the token
+    returns: list[float | None] | None = None  # what it should have expected
+
+
+class StepSummary(Record):
+    """How many groups of a step are in which state."""
+
+    step: int
+    states: dict[str, int]

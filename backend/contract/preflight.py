@@ -1,0 +1,53 @@
+"""What a configuration would do, said before anything is loaded."""
+
+from typing import Literal
+
+from backend.contract.base import Json, Record
+
+
+class Message(Record):
+    """What preflight has to say about one field; `fix` maps dotted paths to values that would settle it."""
+
+    level: Literal["error", "warning", "info"]
+    field: str | None = None
+    text: str
+    fix: dict[str, Json] | None = None
+
+
+class MemoryEstimate(Record):
+    """Bytes, by part."""
+
+    total_bytes: int
+    available_bytes: int | None = None
+    parts: dict[str, int]
+
+
+class TimeEstimate(Record):
+    """Seconds, and what they rest on."""
+
+    seconds_per_step: float
+    total_seconds: float
+    basis: str
+
+
+class DeadForecast(Record):
+    """The share of groups without signal, p^G + (1 − p)^G."""
+
+    group_size: int
+    share: float
+
+
+class Preflight(Record):
+    """What a configuration would do, before anything is loaded."""
+
+    ok: bool
+    messages: list[Message] = []
+    completions_per_step: int | None = None
+    total_completions: int | None = None
+    training_pairs: int | None = None  # of a run on preference pairs: about so many there are
+    trained_pairs: int | None = None  # and so many are trained on, those seen again counted again
+    memory: MemoryEstimate | None = None
+    time: TimeEstimate | None = None
+    success_rate: float | None = None
+    success_basis: str | None = None
+    dead_groups: list[DeadForecast] = []
