@@ -64,12 +64,7 @@ class GrpoConfig(Frozen):
             )
         self._groups_are_large_enough()
         self._truncation_is_known()
-        needs_answer = [f.name for f in self.rewards.functions if f.kind == "correctness"]
-        if self.task.kind == "dataset" and self.task.answer_column is None and needs_answer:
-            raise Misfit(
-                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
-                "task.answer_column",
-            )
+        self.rewards.require_answers(self.task)
         return self
 
     def _groups_are_large_enough(self) -> None:

@@ -34,12 +34,7 @@ class SampledPairs(Frozen):
 
     @model_validator(mode="after")
     def _can_be_compared(self) -> "SampledPairs":
-        needs_answer = [f.name for f in self.rewards.functions if f.kind == "correctness"]
-        if self.task.kind == "dataset" and self.task.answer_column is None and needs_answer:
-            raise Misfit(
-                f"the reward {needs_answer[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
-                "task.answer_column",
-            )
+        self.rewards.require_answers(self.task)
         return self
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Misfit
 from backend.contract.model import ModelSource
+from backend.contract.task import Task
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Weight = Annotated[float, Field(ge=-1000, le=1000)]
@@ -203,3 +204,12 @@ class Rewards(Frozen):
             if gate.reward == gate.requires:
                 raise Misfit(f"the gate on {gate.reward!r} requires itself; name another reward", "gates")
         return self
+
+    def require_answers(self, task: Task) -> None:
+        """Raises Misfit at `task.answer_column` where a reward compares with an answer that the task's rows do not have."""
+        comparing = [function.name for function in self.functions if function.kind == "correctness"]
+        if task.kind == "dataset" and task.answer_column is None and comparing:
+            raise Misfit(
+                f"the reward {comparing[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
+                "task.answer_column",
+            )
