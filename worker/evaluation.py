@@ -10,12 +10,13 @@ from backend.contract.grpo import GrpoConfig
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
-from worker.rollout.sampler import Completion, sample
+from worker.rollout.engine import Completion, Engine
 from worker.tasks.items import Item
 
 
 def evaluate(
     policy: Policy,
+    engine: Engine,
     items: Sequence[Item],
     scorer: RewardScorer,
     config: GrpoConfig,
@@ -28,8 +29,8 @@ def evaluate(
     the policy alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
     """
     n = config.budget.eval_samples
-    sampled = _complete(policy, items, config, n, Draws(config.budget.seed, "eval"), on_progress)
-    greedy = _complete(policy, items, config, 1, None, lambda done: on_progress(len(items) * n + done))
+    sampled = _complete(policy, engine, items, config, n, Draws(config.budget.seed, "eval"), on_progress)
+    greedy = _complete(policy, engine, items, config, 1, None, lambda done: on_progress(len(items) * n + done))
 
     def score(completions: Sequence[Completion], each: int) -> Scores:
         return scorer.score(_samples(items, completions, each), lambda _: on_progress(len(items) * (n + 1)))
@@ -54,6 +55,7 @@ def evaluate(
 
 def _complete(
     policy: Policy,
+    engine: Engine,
     items: Sequence[Item],
     config: GrpoConfig,
     n: int,
@@ -61,7 +63,7 @@ def _complete(
     on_progress: Callable[[int], None],
 ) -> list[Completion]:
     prompts = [policy.encode(item)[1] for item in items]
-    return sample(policy, prompts, group_size=n, decoding=config.sampling, draws=draws, on_progress=on_progress)
+    return engine.sample(prompts, group_size=n, decoding=config.sampling, draws=draws, on_progress=on_progress)
 
 
 def _samples(items: Sequence[Item], completions: Sequence[Completion], n: int) -> list[Sample]:

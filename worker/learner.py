@@ -164,6 +164,7 @@ class Learner:
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
             self.optimizer.step()
+            self._policy.updates += 1
         return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}
 
     def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:

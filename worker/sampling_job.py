@@ -16,7 +16,7 @@ from worker.rewards.numeric import number
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout
-from worker.rollout.sampler import sample
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item
 from worker.tasks.single_prompt import prompt_item
 from worker.trainer import samples_of
@@ -33,8 +33,7 @@ def sample_groups(
     items = [_item(config, prompt) for prompt in config.prompts]
     prompts = [policy.encode(item) for item in items]
     total = len(items) * config.group_size
-    completions = sample(
-        policy,
+    completions = NativeEngine(policy).sample(
         [ids for _, ids in prompts],
         group_size=config.group_size,
         decoding=config.decoding,

@@ -23,8 +23,8 @@ from worker.policy.policy import Policy
 from worker.reporter import Channels, Ending, Place, Reporter
 from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Engine
 from worker.rollout.rollout import Rollout
-from worker.rollout.sampler import sample
 from worker.saver import Saver
 from worker.scored import Scored
 from worker.step_metrics import step_metrics
@@ -36,10 +36,17 @@ class Trainer:
     """Trains one policy for one attempt of one run."""
 
     def __init__(
-        self, config: GrpoConfig, policy: Policy, items: Items, scorer: RewardScorer, place: Place, channels: Channels
+        self,
+        config: GrpoConfig,
+        policy: Policy,
+        engine: Engine,
+        items: Items,
+        scorer: RewardScorer,
+        place: Place,
+        channels: Channels,
     ) -> None:
         self._config, self._policy, self._items, self._scorer = config, policy, items, scorer
-        self._channels = channels
+        self._engine, self._channels = engine, channels
         self._learner = Learner(policy, config)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
@@ -112,8 +119,7 @@ class Trainer:
         prompts = [self._policy.encode(item) for item in items]
         total = count * sampling.group_size
         with self._clock.phase("rollout"):
-            completions = sample(
-                self._policy,
+            completions = self._engine.sample(
                 [ids for _, ids in prompts],
                 group_size=sampling.group_size,
                 decoding=sampling,
@@ -228,7 +234,12 @@ class Trainer:
         items = held_out(self._items, budget.eval_items)
         total = len(items) * (budget.eval_samples + 1)
         metrics = evaluate(
-            self._policy, items, self._scorer, self._config, lambda done: self._show("evaluation", done, total)
+            self._policy,
+            self._engine,
+            items,
+            self._scorer,
+            self._config,
+            lambda done: self._show("evaluation", done, total),
         )
         self._reporter.step(step, metrics)
         if "eval/pass@1" in metrics:

@@ -19,6 +19,7 @@ from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
@@ -61,7 +62,15 @@ def logged(config: GrpoConfig, store: Path) -> set[str]:
     place = Place(1, 1, store, "store", resume=None, device_name="cpu", versions={})
     channels = Channels(send, lambda _: None, lambda: "nothing", lambda: None, lambda: False)
     with RewardScorer(config.rewards) as scorer:
-        Trainer(config, policy, load_items(config.task, fetch_upload=lambda _: b""), scorer, place, channels).run()
+        Trainer(
+            config,
+            policy,
+            NativeEngine(policy),
+            load_items(config.task, fetch_upload=lambda _: b""),
+            scorer,
+            place,
+            channels,
+        ).run()
     return names
 
 

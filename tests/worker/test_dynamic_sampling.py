@@ -7,8 +7,8 @@ import numpy as np
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from worker.dynamic_sampling import fill_with_live
 from worker.rewards.scoring import Score, Scores
+from worker.rollout.engine import Completion
 from worker.rollout.rollout import Rollout
-from worker.rollout.sampler import Completion
 from worker.scored import Scored
 from worker.tasks.items import Item
 

@@ -14,6 +14,7 @@ from worker.evaluation import evaluate
 from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.sampler import NativeEngine
 
 RIGHT = Correctness(name="right")
 
@@ -28,9 +29,9 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
     scorable = [replace(item, verifier={"kind": "numeric"}) for item in items(4)]
     broken = replace(items(5)[-1], verifier={"kind": "numeric"}, answer="no number")
     with RewardScorer(config.rewards) as scorer:
-        known = evaluate(policy, scorable, scorer, config)
-        with_broken = evaluate(policy, [*scorable, broken], scorer, config)
-        nothing = evaluate(policy, [broken], scorer, config)
+        known = evaluate(policy, NativeEngine(policy), scorable, scorer, config)
+        with_broken = evaluate(policy, NativeEngine(policy), [*scorable, broken], scorer, config)
+        nothing = evaluate(policy, NativeEngine(policy), [broken], scorer, config)
     rates = ("eval/pass@1", "eval/pass@4", "eval/greedy_pass@1", "eval/reward")
     assert all(known[name] > 0 for name in rates)
     assert {name: with_broken[name] for name in rates} == {name: known[name] for name in rates}
@@ -38,12 +39,13 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
 
 
 def test_what_a_judge_cost_an_evaluation_is_told_with_it() -> None:
+    policy = tiny_policy(reference=False)
     config = configured(Judge(name="kind", endpoint="strict"), RIGHT)
     with Service.serving() as service:
         url = AnyHttpUrl(f"{service.url}/v1")
         endpoint = JudgeEndpoint("strict", JudgeSettings(url=url, model="judge-1", requests_per_minute=1e6))
         with RewardScorer(config.rewards, RewardResources(judges={"strict": endpoint})) as scorer:
-            metrics = evaluate(tiny_policy(reference=False), items(2), scorer, config)
+            metrics = evaluate(policy, NativeEngine(policy), items(2), scorer, config)
         endpoint.close()
     assert metrics["eval/judge/kind/prompt_tokens"] > 0
     assert metrics["eval/judge/kind/prompt_tokens"] == 100 * len(service.bodies)
@@ -54,6 +56,7 @@ class Ended(Exception):
 
 
 def test_an_evaluation_can_be_ended_while_it_scores() -> None:
+    policy = tiny_policy(reference=False)
     config, told = configured(RIGHT), []
 
     def end_at_the_last(done: int) -> None:
@@ -62,4 +65,4 @@ def test_an_evaluation_can_be_ended_while_it_scores() -> None:
             raise Ended
 
     with RewardScorer(config.rewards) as scorer, pytest.raises(Ended):
-        evaluate(tiny_policy(reference=False), items(2), scorer, config, end_at_the_last)
+        evaluate(policy, NativeEngine(policy), items(2), scorer, config, end_at_the_last)

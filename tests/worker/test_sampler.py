@@ -11,7 +11,7 @@ from worker.errors import RunFailure
 from worker.rollout import sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws
-from worker.rollout.sampler import sample
+from worker.rollout.sampler import NativeEngine
 
 CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=4))
 
@@ -81,8 +81,8 @@ def test_completions_end_at_the_end_token_or_the_limit() -> None:
 def test_a_stop_text_ends_a_completion() -> None:
     policy = tiny_policy(reference=False)
     prompts = [policy.encode(item)[1] for item in items(2)]
-    for completion in sample(
-        policy, prompts, group_size=2, decoding=Decoding(stop=["</think>"]), draws=Draws(0, "train")
+    for completion in NativeEngine(policy).sample(
+        prompts, group_size=2, decoding=Decoding(stop=["</think>"]), draws=Draws(0, "train")
     ):
         assert completion.text.endswith("</think>")
         assert completion.finish_reason == "stop"
@@ -91,7 +91,7 @@ def test_a_stop_text_ends_a_completion() -> None:
 def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
     policy = tiny_policy(reference=False)
     prompt = policy.encode(items(1)[0])[1]
-    mine = sample(policy, [prompt], group_size=1, decoding=Decoding(), draws=None)[0]
+    mine = NativeEngine(policy).sample([prompt], group_size=1, decoding=Decoding(), draws=None)[0]
     theirs = policy.model.generate(  # type: ignore[operator]
         torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=48, do_sample=False
     )
@@ -100,4 +100,6 @@ def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
 
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
     with pytest.raises(RunFailure, match=r"250 tokens and 10 new ones exceed the model's context of 256"):
-        sample(random_policy(), [[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None)
+        NativeEngine(random_policy()).sample(
+            [[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None
+        )

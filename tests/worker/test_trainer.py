@@ -18,6 +18,7 @@ from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
@@ -85,7 +86,7 @@ def train(
     with RewardScorer(config.rewards) as scorer:
         upload = "\n".join(map(json.dumps, rows)).encode()
         items = load_items(config.task, fetch_upload=lambda _: upload)
-        trainer = Trainer(config, policy, items, scorer, place, channels)
+        trainer = Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels)
         return trainer.run(), policy
 
 

@@ -14,7 +14,7 @@ from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout
-from worker.rollout.sampler import sample
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item
 from worker.tasks.loading import load_items
 
@@ -61,8 +61,7 @@ def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequen
     asked = asked or items(config.sampling.prompts_per_step)
     prompts = [policy.encode(item) for item in asked]
     decoding: Decoding = config.sampling
-    completions = sample(
-        policy,
+    completions = NativeEngine(policy).sample(
         [ids for _, ids in prompts],
         group_size=config.sampling.group_size,
         decoding=decoding,

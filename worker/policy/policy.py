@@ -52,6 +52,8 @@ class Policy:
         self._share_prompts = can_share_prompts(self.config) and not recomputes(self.model)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
+        self.updates = 0
+        """How often the weights changed since they were loaded: whoever keeps a copy of them looks here."""
 
     @property
     def adapted(self) -> bool:

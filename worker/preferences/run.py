@@ -24,6 +24,7 @@ from worker.preferences.sampled import sample_pairs
 from worker.preferences.trainer import PairTrainer
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import held_out
 from worker.tasks.loading import load_items
 
@@ -63,7 +64,9 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
             pairs,
             place,
             channels,
-            lambda show: evaluate(policy, items, scorer, examined, lambda done: show(done, total)),
+            lambda show: evaluate(
+                policy, NativeEngine(policy), items, scorer, examined, lambda done: show(done, total)
+            ),
         ).run()
 
 

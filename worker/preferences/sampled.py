@@ -9,8 +9,9 @@ from worker.policy.policy import Policy
 from worker.preferences.pairs import Pair, Pairs, Response
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Completion
 from worker.rollout.rollout import Rollout
-from worker.rollout.sampler import Completion, sample
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item, Items, draw, held_out
 from worker.trainer import samples_of
 
@@ -46,8 +47,7 @@ def _pairs(
     on_progress: Callable[[int], None],
 ) -> list[Pair]:
     prompts = [policy.encode(item) for item in items]
-    completions = sample(
-        policy,
+    completions = NativeEngine(policy).sample(
         [ids for _, ids in prompts],
         group_size=config.group_size,
         decoding=config.decoding,

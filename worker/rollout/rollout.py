@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worker.rollout.sampler import Completion
+from worker.rollout.engine import Completion
 from worker.tasks.items import Item
 
 

@@ -1,8 +1,7 @@
 """The sampling engine: each prompt is prefilled once for its group, and finished rows leave the batch."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,28 +9,16 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from backend.contract.training import Decoding
-from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Completion, Logprobs, OnGroup, OnProgress, check_lengths
 
-Logprobs = Literal["tempered", "plain", "renormalized"]
 # Tokens whose keys and values are held at once: bounds memory, and is far above what saturates a small machine.
 _TOKENS_IN_FLIGHT = 131_072
 _DRAW_AHEAD = 64
 # Dropping rows copies the whole cache: worth it once an eighth of the rows would be computed for nothing.
 _WORTH_COMPACTING = 7 / 8
-
-
-@dataclass
-class Completion:
-    """One sampled completion: token ids with the ending one, and the log-probability of each when it was drawn."""
-
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish_reason: Literal["stop", "length"] = "length"
-    text: str = ""
-    supports: list[list[int]] = field(default_factory=list)  # of each token: those that could be drawn, where kept
 
 
 @dataclass
@@ -43,45 +30,49 @@ class _Row:
     index: int
 
 
-def sample(
-    policy: Policy,
-    prompts_P: Sequence[Sequence[int]],
-    *,
-    group_size: int,
-    decoding: Decoding,
-    draws: Draws | None,
-    logprobs: Logprobs = "tempered",
-    first_group: int = 0,
-    on_progress: Callable[[int], None] = lambda done: None,
-) -> list[Completion]:
-    """G completions for each of P prompts, in order: the completions of prompt p begin at p × G.
+class NativeEngine:
+    """Samples with the policy's own model, in this process."""
 
-    Without `draws` the likeliest token is taken (greedy). `first_group` is the number of the first group among the step's,
-    which the draws depend on. `logprobs`: tempered and plain are over all tokens, at the sampling temperature or at 1;
-    renormalized is over those that top-k and top-p left, which are kept with the completion. `on_progress` gets the number
-    of finished completions after every token, and may raise to end the rollout. Raises RunFailure `prompt_too_long`.
-    """
-    _check_lengths(policy, prompts_P, decoding)
-    completions = [Completion() for _ in range(len(prompts_P) * group_size)]
-    width = max(map(len, prompts_P)) + decoding.max_new_tokens
-    prompts_at_once = max(1, _TOKENS_IN_FLIGHT // (width * group_size))
-    done = 0
-    for first in range(0, len(prompts_P), prompts_at_once):
-        wave = prompts_P[first : first + prompts_at_once]
-        rows = [
-            _Row(completions[(first + p) * group_size + g], group=first_group + first + p, index=g)
-            for p in range(len(wave))
-            for g in range(group_size)
-        ]
-        generation = _Wave(policy, wave, rows, group_size, decoding, draws, logprobs)
-        with policy.sampling():  # entered once: autocast keeps its copies of the weights until it is left
-            while generation.rows:
-                generation.advance()
-                on_progress(done + len(rows) - len(generation.rows))
-        done += len(rows)
-    for completion in completions:
-        completion.text = policy.decode(completion.ids)
-    return completions
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def sample(
+        self,
+        prompts_P: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        decoding: Decoding,
+        draws: Draws | None,
+        logprobs: Logprobs = "tempered",
+        first_group: int = 0,
+        on_progress: OnProgress = lambda done: None,
+        on_group: OnGroup = lambda p, completions: None,
+    ) -> list[Completion]:
+        """See `Engine`."""
+        policy = self._policy
+        check_lengths(policy, prompts_P, decoding)
+        completions = [Completion() for _ in range(len(prompts_P) * group_size)]
+        width = max(map(len, prompts_P)) + decoding.max_new_tokens
+        prompts_at_once = max(1, _TOKENS_IN_FLIGHT // (width * group_size))
+        done = 0
+        for first in range(0, len(prompts_P), prompts_at_once):
+            wave = prompts_P[first : first + prompts_at_once]
+            rows = [
+                _Row(completions[(first + p) * group_size + g], group=first_group + first + p, index=g)
+                for p in range(len(wave))
+                for g in range(group_size)
+            ]
+            generation = _Wave(policy, wave, rows, group_size, decoding, draws, logprobs)
+            with policy.sampling():  # entered once: autocast keeps its copies of the weights until it is left
+                while generation.rows:
+                    generation.advance()
+                    on_progress(done + len(rows) - len(generation.rows))
+            done += len(rows)
+            for completion in completions[done - len(rows) : done]:
+                completion.text = policy.decode(completion.ids)
+            for p in range(first, first + len(wave)):
+                on_group(p, completions[p * group_size : (p + 1) * group_size])
+        return completions
 
 
 class _Wave:
@@ -188,15 +179,3 @@ class _Wave:
             drawn = self._draws.uniforms(groups, indices, self._position - ahead, _DRAW_AHEAD)
             self._uniforms = torch.from_numpy(drawn).to(self._policy.device)
         return self._uniforms[:, ahead]
-
-
-def _check_lengths(policy: Policy, prompts_P: Sequence[Sequence[int]], decoding: Decoding) -> None:
-    longest = max(map(len, prompts_P))
-    if not all(map(len, prompts_P)):
-        raise RunFailure("empty_prompt", "A prompt has no tokens. Give it some text, or a chat template.")
-    if policy.context is not None and longest + decoding.max_new_tokens > policy.context:
-        raise RunFailure(
-            "prompt_too_long",
-            f"A prompt of {longest} tokens and {decoding.max_new_tokens} new ones exceed the model's context of "
-            f"{policy.context}. Lower sampling.max_new_tokens to at most {max(0, policy.context - longest)}, or shorten the prompt.",
-        )

@@ -1,0 +1,65 @@
+"""What every sampling engine does: a group of completions for each prompt."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from backend.contract.training import Decoding
+from worker.errors import RunFailure
+from worker.policy.policy import Policy
+from worker.rollout.draws import Draws
+
+Logprobs = Literal["tempered", "plain", "renormalized"]
+OnProgress = Callable[[int], None]
+
+
+@dataclass
+class Completion:
+    """One sampled completion: token ids with the ending one, and the log-probability of each when it was drawn."""
+
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: Literal["stop", "length"] = "length"
+    text: str = ""
+    supports: list[list[int]] = field(default_factory=list)  # of each token: those that could be drawn, where kept
+
+
+OnGroup = Callable[[int, list[Completion]], None]
+
+
+class Engine(Protocol):
+    """Draws completions from the policy as its weights are at the call."""
+
+    def sample(
+        self,
+        prompts_P: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        decoding: Decoding,
+        draws: Draws | None,
+        logprobs: Logprobs = "tempered",
+        first_group: int = 0,
+        on_progress: OnProgress = lambda done: None,
+        on_group: OnGroup = lambda p, completions: None,
+    ) -> list[Completion]:
+        """G completions for each of P prompts, in order: the completions of prompt p begin at p × G.
+
+        Without `draws` the likeliest token is taken (greedy). `first_group` is the number of the first group among the step's,
+        which the draws depend on. `logprobs`: tempered and plain are over all tokens, at the sampling temperature or at 1;
+        renormalized is over those that top-k and top-p left, which are kept with the completion. `on_progress` gets the number
+        of finished completions after every token, and may raise to end the rollout; `on_group` gets a prompt's place among
+        the P and its completions, with their texts, as soon as all of them have ended. Raises RunFailure `prompt_too_long`.
+        """
+
+
+def check_lengths(policy: Policy, prompts_P: Sequence[Sequence[int]], decoding: Decoding) -> None:
+    """Raises RunFailure `empty_prompt` or `prompt_too_long` before anything is sampled."""
+    longest = max(map(len, prompts_P))
+    if not all(map(len, prompts_P)):
+        raise RunFailure("empty_prompt", "A prompt has no tokens. Give it some text, or a chat template.")
+    if policy.context is not None and longest + decoding.max_new_tokens > policy.context:
+        raise RunFailure(
+            "prompt_too_long",
+            f"A prompt of {longest} tokens and {decoding.max_new_tokens} new ones exceed the model's context of "
+            f"{policy.context}. Lower sampling.max_new_tokens to at most {max(0, policy.context - longest)}, or shorten the prompt.",
+        )
