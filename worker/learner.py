@@ -83,7 +83,7 @@ class Learner:
         """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
         return split(
             rollout,
-            self._policy.device,
+            self._policy,
             budget=self._config.optimizer.micro_batch_tokens,
             together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
             with_supports=self._algorithm.logprobs == "renormalized",
@@ -170,9 +170,7 @@ class Learner:
     def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
         algorithm, credit = self._algorithm, one.credit
-        values = self._policy.logprobs(
-            micro.batch, temperature=self._temperature, entropy_gradient=algorithm.entropy_bonus > 0
-        )
+        values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if micro.old_logprob_R_T is None:  # the first pass: the old policy is this one, and the ratio exactly 1
             micro.old_logprob_R_T = values.logprob_R_T.detach()
             if algorithm.kl.reference == "old":

@@ -1,12 +1,13 @@
 """Micro-batches: the rows of a step, split so that each part fits a budget of tokens, however that is done."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
 from worker.token_record import TokenRecord
 
@@ -40,25 +41,32 @@ class Batch:
 
 
 def split(
-    rollout: Rollout, device: torch.device, *, budget: int, together: int = 1, with_supports: bool = False
+    rollout: Rollout,
+    policy: Policy,
+    *,
+    budget: int,
+    together: int = 1,
+    with_supports: bool = False,
+    left_out: Collection[int] = (),
 ) -> Batch:
     """The rollout in micro-batches of at most `budget` tokens; `together` completions, in order, are never parted.
 
-    `with_supports` takes along which tokens the sampler could draw.
+    `with_supports` takes along which tokens the sampler could draw. Rows that are `left_out` are in no micro-batch.
     """
     completions = [completion.ids for completion in rollout.completions_R]
     prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
+    kept = [row for row in range(rollout.rows) if row not in left_out]
     micro_batches = [
         MicroBatch(
             rows,
             TokenBatch.of(
                 [prompts[row] for row in rows],
                 [completions[row] for row in rows],
-                device,
+                policy.device,
                 [rollout.completions_R[row].supports for row in rows] if with_supports else None,
             ),
         )
-        for rows in micro_batch_rows(prompts, completions, budget, together=together)
+        for rows in micro_batch_rows(kept, prompts, completions, budget, together=together, packed=policy.packs)
     ]
     lengths_R = torch.tensor([len(ids) for ids in completions])
     mask_R_T = torch.arange(int(lengths_R.max()))[None, :] < lengths_R[:, None]
@@ -66,30 +74,37 @@ def split(
 
 
 def micro_batch_rows(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], budget: int, *, together: int = 1
+    rows: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    budget: int,
+    *,
+    together: int = 1,
+    packed: bool = True,
 ) -> list[list[int]]:
-    """Split rows, in their order, so that each part has at most `budget` tokens with padding.
+    """Split rows, in their order, so that each part passes at most `budget` tokens through the model.
 
-    `together` rows, one after the other, are never split: they fit whatever they are. The siblings of a group stand
-    together, and their prompt counts once.
+    `together` rows, one after the other, are never split: they fit whatever they are. Where the pass is `packed`, a prompt
+    counts once for the rows that share it; else rows of prompt and completion stand side by side, as long as the longest.
     """
+
     parts: list[list[int]] = []
-    different: set[tuple[int, ...]] = set()
-    prompt_width = completion_width = 0
-    for first in range(0, len(prompts), together):
-        unit = list(range(first, min(first + together, len(prompts))))
+    shared: set[tuple[int, ...]] = set()
+    used = width = 0
+    for first in range(0, len(rows), together):
+        unit = list(rows[first : first + together])
         own = {tuple(prompts[row]) for row in unit}
-        prompt_wide = max(len(prompts[row]) for row in unit)
-        completion_wide = max(len(completions[row]) for row in unit)
-        more = different | own
-        wider = max(prompt_width, prompt_wide), max(completion_width, completion_wide)
-        rows = (len(parts[-1]) if parts else 0) + len(unit)
-        if parts and len(more) * wider[0] + rows * wider[1] <= budget:
+        answers = sum(len(completions[row]) for row in unit)
+        wide = max(len(prompts[row]) + len(completions[row]) for row in unit)
+        count = (len(parts[-1]) if parts else 0) + len(unit)
+        more = used + answers + sum(map(len, own - shared)) if packed else count * max(width, wide)
+        if parts and more <= budget:
             parts[-1] += unit
-            different, (prompt_width, completion_width) = more, wider
+            shared |= own
+            used, width = more, max(width, wide)
         else:
             parts.append(unit)
-            different, prompt_width, completion_width = own, prompt_wide, completion_wide
+            shared, used, width = own, answers + sum(map(len, own)), wide
     return parts
 
 

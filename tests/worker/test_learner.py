@@ -161,17 +161,19 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget() -> None:
     rollout = ragged()
     prompts = [rollout.prompt_of(row) for row in range(ROWS)]
     completions = [completion.ids for completion in rollout.completions_R]
-    parts = micro_batch_rows(prompts, completions, 30)
-    assert sorted(row for part in parts for row in part) == list(range(ROWS))
-    for part in parts:
-        different = {tuple(prompts[row]) for row in part}
-        tokens = len(different) * max(map(len, different)) + len(part) * max(len(completions[row]) for row in part)
-        assert len(part) == 1 or tokens <= 30
+    for packed in (True, False):
+        parts = micro_batch_rows(range(ROWS), prompts, completions, 30, packed=packed)
+        assert [row for part in parts for row in part] == list(range(ROWS))
+        for part in parts:
+            different = {tuple(prompts[row]) for row in part}
+            real = sum(map(len, different)) + sum(len(completions[row]) for row in part)
+            padded = len(part) * max(len(prompts[row]) + len(completions[row]) for row in part)
+            assert len(part) == 1 or (real if packed else padded) <= 30
 
 
 def test_what_goes_to_the_device_is_float32_since_not_every_device_has_float64() -> None:
     rollout = ragged()
-    micro = split(rollout, CPU, budget=30).micro_batches[0]
+    micro = split(rollout, random_policy(), budget=30).micro_batches[0]
     assert micro.of(torch.ones(ROWS, 50, dtype=torch.float64)).dtype == torch.float32
 
 

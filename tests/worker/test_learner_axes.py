@@ -64,15 +64,14 @@ DPO = {
 }
 
 
-@pytest.mark.parametrize("share_prompts", [True, False])
-def test_a_value_is_of_the_state_before_its_token(share_prompts: bool) -> None:
-    policy = random_policy(dtype=torch.float32)
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_value_is_of_the_state_before_its_token(fast: bool) -> None:
+    policy = random_policy(dtype=torch.float32, fast=fast)
     policy.add_value_head()
     assert policy.value_head is not None
     torch.nn.init.normal_(policy.value_head.weight)
     prompts, completions = [[5, 6, 7], [5, 6, 7], [9]], [[1, 2, 3], [4], [8, 8]]
     batch = TokenBatch.of(prompts, completions, policy.device)
-    policy._share_prompts = share_prompts
     values = policy.logprobs(batch, temperature=1.0).value_R_T
     assert values is not None
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
@@ -114,8 +113,8 @@ def test_an_unscored_completion_teaches_the_critic_nothing_and_counts_in_none_of
         policy = random_policy(vocabulary=300)
         config = configured(PPO | {"kl": {"beta": 0.0}, "entropy_bonus": 0.0})
         rollout = roll_out(policy, config)
-        ids = rollout.completions_R[-1].ids
-        ids[cut:] = []
+        last = rollout.completions_R[-1]
+        last.ids[cut:], last.logprobs[cut:] = [], []
         learner = Learner(policy, config)
         assert policy.value_head is not None
         torch.nn.init.constant_(policy.value_head.weight, 0.1)

@@ -2,16 +2,22 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig, MambaConfig, MistralConfig
 from worker_models import CPU, random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Sampling
-from worker.policy.logprobs import TokenBatch, can_share_prompts, completion_logprobs
+from worker.policy.logprobs import Path, TokenBatch, TrainingPass
 from worker.policy.policy import Policy
 
 PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8, 9], [5, 6, 7]]
 COMPLETIONS = [[10, 11, 12, 13], [14, 15], [16], [17, 18, 19]]
+
+
+def by(path: Path, policy: Policy) -> TrainingPass:
+    """A pass that takes this path and no other."""
+    chosen = TrainingPass(policy.model, recompute=False)
+    chosen._paths = [path] if path != "plain" else []
+    return chosen
 
 
 def plain(policy: Policy, prompt: list[int], completion: list[int], temperature: float) -> torch.Tensor:
@@ -22,14 +28,16 @@ def plain(policy: Policy, prompt: list[int], completion: list[int], temperature:
     return torch.stack([logprobs[len(prompt) - 1 + t, token] for t, token in enumerate(completion)])
 
 
-@pytest.mark.parametrize("share_prompts", [True, False])
+@pytest.mark.parametrize("path", ["packed", "rows", "plain"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float, share_prompts: bool) -> None:
+def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float, path: Path) -> None:
     policy = random_policy(dtype=torch.float32)
     batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
-    assert len(batch.prompt_ids_U_L) == 3
+    assert len(batch.packing.prompt_places_U_L) == 3
+    chosen = by(path, policy)
     with torch.no_grad():
-        values = completion_logprobs(policy.model, batch, temperature=temperature, share_prompts=share_prompts)
+        values = chosen(batch, temperature=temperature)
+    assert chosen.path == path
     for row, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
         expected = plain(policy, prompt, completion, temperature)
         assert (values.logprob_R_T[row, : len(completion)] - expected).abs().max() < 1e-4
@@ -65,22 +73,16 @@ def test_the_reference_is_the_weights_at_step_0() -> None:
     assert torch.equal(policy.reference_logprobs(batch, temperature=1.0).logprob_R_T, before)
 
 
-def test_sharing_prompts_changes_no_gradient() -> None:
+def test_no_path_changes_a_gradient() -> None:
     found = []
-    for share_prompts in (True, False):
+    paths: list[Path] = ["packed", "rows", "plain"]
+    for path in paths:
         policy = random_policy()
         batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
-        values = completion_logprobs(
-            policy.model, batch, temperature=0.9, entropy_gradient=True, share_prompts=share_prompts
-        )
+        values = by(path, policy)(batch, temperature=0.9)
         (values.logprob_R_T * torch.arange(16).reshape(4, 4) + values.entropy_R_T).sum().backward()
         found.append(
             torch.cat([parameter.grad.flatten() for parameter in policy.parameters() if parameter.grad is not None])
         )
-    assert torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
-
-
-def test_prompts_are_not_shared_where_a_layer_forgets_or_keeps_a_state() -> None:
-    assert can_share_prompts(LlamaConfig())
-    assert not can_share_prompts(MistralConfig(sliding_window=16))
-    assert not can_share_prompts(MambaConfig())
+    assert torch.allclose(found[0], found[2], rtol=1e-4, atol=1e-6)
+    assert torch.allclose(found[1], found[2], rtol=1e-4, atol=1e-6)

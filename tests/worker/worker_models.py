@@ -21,14 +21,16 @@ from worker.tasks.loading import load_items
 CPU = torch.device("cpu")
 
 
-def tiny_policy(model: Model | None = None, *, reference: bool = True) -> Policy:
+def tiny_policy(model: Model | None = None, *, reference: bool = True, fast: bool = True) -> Policy:
     """The shipped model, ready to train."""
     config = model or Model()
     source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
-    return load_policy(config, source, CPU, reference=reference)
+    return load_policy(config, source, CPU, reference=reference, fast=fast)
 
 
-def random_policy(vocabulary: int = 64, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Policy:
+def random_policy(
+    vocabulary: int = 64, *, dtype: torch.dtype = torch.float64, seed: int = 0, fast: bool = True
+) -> Policy:
     """A small model with random weights, in float64 where exactness is the point; its tokenizer is the tiny one's."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -41,7 +43,7 @@ def random_policy(vocabulary: int = 64, *, dtype: torch.dtype = torch.float64, s
         max_position_embeddings=256,
     )
     model = LlamaForCausalLM(config).to(dtype)
-    policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32")
+    policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32", fast=fast)
     reference = LlamaForCausalLM(config).to(dtype)
     reference.load_state_dict(model.state_dict())
     with torch.no_grad():

@@ -1,31 +1,38 @@
 """Log-probabilities of sampled tokens, with and without gradient: what every ratio and every KL rests on."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import cached_property
+from typing import Literal, cast
 
 import torch
-from torch import Tensor
-from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from worker.policy.decoder import Decoder, run_layers
+from worker.policy.packing import Packing
 from worker.policy.value_head import ValueHead
+from worker.policy.vocabulary import Output, TokenStatistics, at_least_float32, token_statistics
+
+log = logging.getLogger(__name__)
+
+Path = Literal["packed", "rows", "plain"]
+# Apart from a plain forward by more than this, a path computes something else; rounding stays far below.
+_ROUNDING = {torch.float32: 1e-3}
+_ROUNDING_BELOW_FLOAT32 = 0.1
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """R completions, padded on the right, and the U different prompts that they continue, padded on the left.
+    """R completions and the prompt of each: M completion tokens in all, completion by completion."""
 
-    The two meet, so that all completion tokens stand in the same columns of a row, and every prompt is there once.
-    """
-
-    prompt_ids_U_L: Tensor
-    prompt_mask_U_L: Tensor
-    prompt_of_R: Tensor  # which of the U prompts a completion continues
-    completion_ids_R_T: Tensor
+    prompts_R: Sequence[Sequence[int]]
+    completions_R: Sequence[Sequence[int]]
+    ids_M: Tensor
     mask_R_T: Tensor  # True where a completion token stands
-    support_R_T_K: Tensor | None = None  # the tokens that could be drawn, padded with -1; None: all of them
+    support_M_K: Tensor | None = None  # the tokens that could be drawn, padded with -1; None: all of them
 
     @staticmethod
     def of(
@@ -34,24 +41,28 @@ class TokenBatch:
         device: torch.device,
         supports: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> "TokenBatch":
-        """The batch of R completions and the prompt of each; equal prompts are put in once.
+        """The batch of R completions and the prompt of each.
 
         `supports` names, for each token of each completion, the tokens that the sampler could draw.
         """
-        different = {tuple(prompt): None for prompt in prompts}
-        places = {prompt: place for place, prompt in enumerate(different)}
-        prompt_ids, prompt_mask = _padded(list(different), left=True)
-        completion_ids, mask = _padded(completions, left=False)
-        of_R = torch.tensor([places[tuple(prompt)] for prompt in prompts])
-        support = None if supports is None else _padded_supports(supports, mask.shape[1]).to(device)
+        lengths = torch.tensor([len(completion) for completion in completions])
+        mask = torch.arange(max(1, int(lengths.max())))[None, :] < lengths[:, None]
+        ids = torch.tensor([token for completion in completions for token in completion], dtype=torch.long)
+        support = None if supports is None else _padded([ids for completion in supports for ids in completion], -1)
         return TokenBatch(
-            prompt_ids.to(device),
-            prompt_mask.to(device),
-            of_R.to(device),
-            completion_ids.to(device),
-            mask.to(device),
-            support,
+            prompts, completions, ids.to(device), mask.to(device), None if support is None else support.to(device)
         )
+
+    @cached_property
+    def packing(self) -> Packing:
+        """The tokens in one row, each prompt there once."""
+        different = {tuple(prompt): place for place, prompt in enumerate(dict.fromkeys(map(tuple, self.prompts_R)))}
+        of_R = [different[tuple(prompt)] for prompt in self.prompts_R]
+        return Packing.of(list(different), self.completions_R, of_R).to(self.ids_M.device)
+
+    def first(self, rows: int) -> "TokenBatch":
+        """The batch of the first few completions, without support."""
+        return TokenBatch.of(self.prompts_R[:rows], self.completions_R[:rows], self.ids_M.device)
 
 
 @dataclass(frozen=True)
@@ -64,136 +75,141 @@ class TokenValues:
     value_R_T: Tensor | None = None  # of the state before the token, where there is a value head
 
 
-def completion_logprobs(
-    model: torch.nn.Module,
-    batch: TokenBatch,
-    *,
-    temperature: float,
-    entropy_gradient: bool = False,
-    share_prompts: bool = True,
-    value_head: ValueHead | None = None,
-) -> TokenValues:
-    """Log-probability of each completion token, and the entropy of the distribution it was drawn from, in nats.
+class TrainingPass:
+    """A model's forward pass over completions, by the fastest path that gives what a plain forward gives.
 
-    Of the temperature-scaled logits, in float32. Gradients flow where they are enabled; through the entropy only if
-    `entropy_gradient`, since its graph holds another copy of the logits. With `share_prompts` a prompt is computed once
-    for all its completions, with gradient; without, once for each of them. Where the batch has a support, log-probs are
-    renormalised over it, whatever the weights are now: truncating again would drop tokens that were drawn.
+    packed: our own loop over the layers, every token once. rows: transformers' loop, each completion behind a prompt of its
+    own. Both project onto the vocabulary chunk by chunk. plain: transformers alone, whole logits, for models whose logits
+    are more than a product. The first pass of each model is held against `plain`, and what differs is not used.
     """
-    with _hidden_states(model, wanted=value_head is not None) as hidden:
-        logits_R_T_V = (_logits_sharing_prompts if share_prompts else _logits_row_by_row)(model, batch)
-    value_R_T = None if value_head is None else value_head(_aligned(hidden, batch)).masked_fill(~batch.mask_R_T, 0.0)
-    # Padding is dropped before the costly part: N completion tokens remain.
-    logits_N_V = logits_R_T_V[batch.mask_R_T].float() / temperature
-    chosen_N = logits_N_V.gather(-1, batch.completion_ids_R_T[batch.mask_R_T][:, None])[:, 0]
-    log_total_N = logits_N_V.logsumexp(-1)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
-        probabilities_N_V = torch.exp(logits_N_V - log_total_N[:, None])
-        entropy_N = log_total_N - (probabilities_N_V * logits_N_V).sum(-1)
-    full_R_T = logprob_R_T = _scatter(chosen_N - log_total_N, batch.mask_R_T)
-    if batch.support_R_T_K is not None:
-        support_N_K = batch.support_R_T_K[batch.mask_R_T]
-        among_N_K = logits_N_V.gather(-1, support_N_K.clamp(min=0)).masked_fill(support_N_K < 0, float("-inf"))
-        logprob_R_T = _scatter(chosen_N - among_N_K.logsumexp(-1), batch.mask_R_T)
-    return TokenValues(logprob_R_T, _scatter(entropy_N, batch.mask_R_T), full_R_T, value_R_T)
+
+    def __init__(self, model: PreTrainedModel | PeftModel, *, recompute: bool, fast: bool = True) -> None:
+        self._model = model
+        self._recompute = recompute
+        self.decoder = Decoder.of(model) if fast else None
+        self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
+        if not fast or type(model.get_output_embeddings()) is not nn.Linear:
+            self._paths = []
+        self._checked = False
+
+    @property
+    def path(self) -> Path:
+        """The path that is taken."""
+        return self._paths[0] if self._paths else "plain"
+
+    def __call__(self, batch: TokenBatch, *, temperature: float, value_head: ValueHead | None = None) -> TokenValues:
+        """Log-probability of each completion token, and the entropy of the distribution it was drawn from, in nats.
+
+        Of the temperature-scaled logits, in float32 at least. Gradients flow where they are enabled. Where the batch has a support,
+        log-probs are renormalised over it, whatever the weights are now: truncating again would drop tokens that were drawn.
+        """
+        if not self._checked:
+            self._check(batch.first(2))
+        hidden_M_H, statistics = self._by(self.path, batch, temperature, with_hidden=value_head is not None)
+        full_R_T = logprob_R_T = _scatter(statistics.logprob_M, batch.mask_R_T)
+        if batch.support_M_K is not None:
+            logprob_R_T = _scatter(statistics.support_logprob_M, batch.mask_R_T)
+        values = None
+        if value_head is not None and hidden_M_H is not None:
+            values = _scatter(value_head(hidden_M_H), batch.mask_R_T)
+        return TokenValues(logprob_R_T, _scatter(statistics.entropy_M, batch.mask_R_T), full_R_T, values)
+
+    @torch.no_grad()
+    def _check(self, batch: TokenBatch) -> None:
+        """Hold each path against the plain one, and drop those that differ."""
+        self._checked = True
+        expected = self._by("plain", batch, 1.0)[1].logprob_M
+        autocasted = torch.is_autocast_enabled(batch.ids_M.device.type)
+        allowed = _ROUNDING_BELOW_FLOAT32 if autocasted else _ROUNDING.get(self._model.dtype, _ROUNDING_BELOW_FLOAT32)
+        while self._paths:
+            apart = float((self._by(self.path, batch, 1.0)[1].logprob_M - expected).abs().max())
+            if apart <= allowed:
+                return
+            log.warning(
+                "the log-probs of the path %r are %.2g apart from a plain forward (at most %g is rounding): it is not used",
+                self._paths.pop(0),
+                apart,
+                allowed,
+            )
+
+    def _by(
+        self, path: Path, batch: TokenBatch, temperature: float, *, with_hidden: bool = False
+    ) -> tuple[Tensor | None, TokenStatistics]:
+        if path == "plain":
+            logits_M_V, hidden_M_H = self._plain(batch, with_hidden)
+            return hidden_M_H, _statistics_of(logits_M_V / temperature, batch)
+        hidden_M_H = self._packed(batch.packing) if path == "packed" else self._row_by_row(batch)
+        head = cast(nn.Linear, self._model.get_output_embeddings())
+        output = Output(head.weight, head.bias)
+        return hidden_M_H, token_statistics(
+            hidden_M_H, output, batch.ids_M, temperature=temperature, support_M_K=batch.support_M_K
+        )
+
+    def _packed(self, packing: Packing) -> Tensor:
+        decoder = cast(Decoder, self.decoder)
+        x_N_H = decoder.embed(packing.ids_N)
+        rotate = decoder.rotation(packing.positions_N, x_N_H)
+        recompute = self._recompute and torch.is_grad_enabled()
+        x_N_H = run_layers(decoder.layers, x_N_H, rotate, packing.attend, recompute=recompute)
+        return decoder.normalise(x_N_H.index_select(0, packing.predicting_M))
+
+    def _row_by_row(self, batch: TokenBatch) -> Tensor:
+        base = self._model.get_base_model() if isinstance(self._model, PeftModel) else self._model
+        ids, mask, predicting = _side_by_side(batch)
+        decoder = cast(PreTrainedModel, base).get_decoder()  # type: ignore[no-untyped-call]
+        hidden: Tensor = decoder(
+            input_ids=ids, attention_mask=mask, position_ids=_positions(mask), use_cache=False
+        ).last_hidden_state
+        return hidden[predicting]
+
+    def _plain(self, batch: TokenBatch, with_hidden: bool) -> tuple[Tensor, Tensor | None]:
+        ids, mask, predicting = _side_by_side(batch)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=_positions(mask),
+            use_cache=False,
+            output_hidden_states=with_hidden,
+        )
+        return output.logits[predicting].to(at_least_float32(output.logits.dtype)), output.hidden_states[-1][
+            predicting
+        ] if with_hidden else None
 
 
-def can_share_prompts(config: PreTrainedConfig) -> bool:
-    """Whether the keys and values of a prompt are all that its completions need of it, layer by layer.
-
-    Not so where a layer keeps a running state, or forgets what left its window.
-    """
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-
-
-def _logits_sharing_prompts(model: torch.nn.Module, batch: TokenBatch) -> Tensor:
-    """The prompts first, then the completions against the keys and values of their prompts. Returns (R, T, V)."""
-    cache = DynamicCache()
-    of_R, positions_U_L = batch.prompt_of_R, _positions(batch.prompt_mask_U_L)
-    first_U_1_V: Tensor = model(
-        input_ids=batch.prompt_ids_U_L,
-        attention_mask=batch.prompt_mask_U_L,
-        position_ids=positions_U_L,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,  # the prompt's last token predicts the first of the completion
-    ).logits
-    width = batch.completion_ids_R_T.shape[1]
-    if width == 1:
-        return first_U_1_V[of_R]
-    cache.batch_select_indices(of_R)
-    mask_R_T = batch.mask_R_T[:, :-1].long()
-    begin_R_1 = positions_U_L[of_R, -1:] + 1
-    later_R_T_V: Tensor = model(
-        input_ids=batch.completion_ids_R_T[:, :-1],
-        attention_mask=torch.cat([batch.prompt_mask_U_L[of_R], mask_R_T], dim=1),
-        position_ids=begin_R_1 + torch.arange(width - 1, device=of_R.device),
-        past_key_values=cache,
-        use_cache=True,
-    ).logits
-    return torch.cat([first_U_1_V[of_R], later_R_T_V], dim=1)
+def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of prompt and completion, padded on the right: token ids, their mask, and True where the next is a completion's."""
+    rows = [[*prompt, *ids] for prompt, ids in zip(batch.prompts_R, batch.completions_R, strict=True)]
+    lengths = torch.tensor([len(row) for row in rows])[:, None]
+    begins = torch.tensor([len(prompt) for prompt in batch.prompts_R])[:, None]
+    columns = torch.arange(int(lengths.max()))[None, :]
+    predicting = (columns >= begins - 1) & (columns < lengths - 1)
+    device = batch.ids_M.device
+    return _padded(rows, 0).to(device), (columns < lengths).long().to(device), predicting.to(device)
 
 
-def _logits_row_by_row(model: torch.nn.Module, batch: TokenBatch) -> Tensor:
-    """Each completion behind a prompt of its own, in one pass. Returns (R, T, V)."""
-    mask_R_L = torch.cat([batch.prompt_mask_U_L[batch.prompt_of_R], batch.mask_R_T.long()], dim=1)
-    logits: Tensor = model(
-        input_ids=torch.cat([batch.prompt_ids_U_L[batch.prompt_of_R], batch.completion_ids_R_T], dim=1),
-        attention_mask=mask_R_L,
-        position_ids=_positions(mask_R_L),
-        use_cache=False,
-        logits_to_keep=batch.completion_ids_R_T.shape[1] + 1,
-    ).logits
-    return logits[:, :-1]
+def _statistics_of(logits_M_V: Tensor, batch: TokenBatch) -> TokenStatistics:
+    logprobs_M_V = logits_M_V.log_softmax(-1)
+    logprob_M = logprobs_M_V.gather(-1, batch.ids_M[:, None])[:, 0]
+    entropy_M = -(logprobs_M_V.exp() * logprobs_M_V).sum(-1)
+    if batch.support_M_K is None:
+        return TokenStatistics(logprob_M, entropy_M, logprob_M)
+    among_M_K = logprobs_M_V.gather(-1, batch.support_M_K.clamp(min=0)).masked_fill(
+        batch.support_M_K < 0, float("-inf")
+    )
+    return TokenStatistics(logprob_M, entropy_M, logprob_M - among_M_K.logsumexp(-1))
 
 
-@contextmanager
-def _hidden_states(model: torch.nn.Module, *, wanted: bool) -> Iterator[list[Tensor]]:
-    """What the output layer reads in the passes made inside: the last hidden states of the positions that have logits."""
-    seen: list[Tensor] = []
-    if not wanted:
-        yield seen
-        return
-    output: torch.nn.Module = cast(PreTrainedModel, model).get_output_embeddings()  # type: ignore[no-untyped-call]
-    hook = output.register_forward_pre_hook(lambda _module, arguments: seen.append(arguments[0]))
-    try:
-        yield seen
-    finally:
-        hook.remove()
-
-
-def _aligned(hidden: Sequence[Tensor], batch: TokenBatch) -> Tensor:
-    """The hidden states (R, T, H) behind the logits, from one pass (row by row) or two (shared prompts)."""
-    if hidden[0].shape[1] == batch.mask_R_T.shape[1] + 1:
-        return hidden[0][:, :-1]
-    return torch.cat([hidden[0][batch.prompt_of_R], *hidden[1:]], dim=1)
-
-
-def _padded_supports(supports: Sequence[Sequence[Sequence[int]]], width: int) -> Tensor:
-    """Token ids (R, T, K), -1 where a support has fewer than K tokens."""
-    most = max((len(ids) for completion in supports for ids in completion), default=1)
-    padded = torch.full((len(supports), width, most), -1, dtype=torch.long)
-    for row, completion in enumerate(supports):
-        for position, ids in enumerate(completion):
-            padded[row, position, : len(ids)] = torch.tensor(list(ids))
-    return padded
-
-
-def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
-    """Token ids (zeros as padding) and their mask; the mask of completions (right) is boolean."""
-    width = max(1, *map(len, rows)) if len(rows) > 1 else max(1, len(rows[0]))
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    mask = torch.zeros(len(rows), width, dtype=torch.long if left else torch.bool)
-    for row, tokens in enumerate(rows):
-        start = width - len(tokens) if left else 0
-        ids[row, start : start + len(tokens)] = torch.tensor(list(tokens))
-        mask[row, start : start + len(tokens)] = 1
-    return ids, mask
+def _padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """Token ids, (rows, longest)."""
+    ids = torch.full((len(rows), max(map(len, rows), default=1)), filler, dtype=torch.long)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(list(row))
+    return ids
 
 
 def _positions(mask_R_L: Tensor) -> Tensor:
     return (mask_R_L.cumsum(-1) - 1).clamp(min=0)
 
 
-def _scatter(values_N: Tensor, mask_R_T: Tensor) -> Tensor:
-    return torch.zeros(mask_R_T.shape, dtype=values_N.dtype, device=values_N.device).masked_scatter(mask_R_T, values_N)
+def _scatter(values_M: Tensor, mask_R_T: Tensor) -> Tensor:
+    return torch.zeros(mask_R_T.shape, dtype=values_M.dtype, device=values_M.device).masked_scatter(mask_R_T, values_M)

@@ -16,8 +16,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
+from worker.policy.decoder import Decoder
 from worker.policy.device import autocast
-from worker.policy.logprobs import TokenBatch, TokenValues, can_share_prompts, completion_logprobs
+from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
 from worker.policy.sources import Pretrained
 from worker.policy.value_head import ValueHead
 
@@ -41,15 +42,20 @@ class Policy:
     """
 
     def __init__(
-        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, device: torch.device, dtype: str
+        self,
+        model: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        device: torch.device,
+        dtype: str,
+        *,
+        fast: bool = True,
     ):
         cast(torch.nn.Module, model).to(device).eval()
         self.model = model
         self.tokenizer = tokenizer
         self.device = device
         self._dtype = dtype
-        # Recomputing layers keep no keys and values to share.
-        self._share_prompts = can_share_prompts(self.config) and not recomputes(self.model)
+        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
         self.updates = 0
@@ -117,23 +123,26 @@ class Policy:
         """The text of a completion, without the tokens that only end it."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
-    def logprobs(self, batch: TokenBatch, *, temperature: float, entropy_gradient: bool = False) -> TokenValues:
+    @property
+    def decoder(self) -> Decoder | None:
+        """The layers as our own loop runs them; None where it does not, or must not."""
+        return self._pass.decoder
+
+    @property
+    def packs(self) -> bool:
+        """Whether a training pass computes real tokens only, and each prompt once."""
+        return self._pass.path == "packed"
+
+    def logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
         """Of the policy; with gradient where it is enabled."""
         with autocast(self.device, self._dtype):
-            return completion_logprobs(
-                self.model,
-                batch,
-                temperature=temperature,
-                entropy_gradient=entropy_gradient,
-                share_prompts=self._share_prompts,
-                value_head=self.value_head,
-            )
+            return self._pass(batch, temperature=temperature, value_head=self.value_head)
 
     @torch.no_grad()
     def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
         """Of the reference: the weights that were set or copied; else, with adapters, the model without them."""
         with autocast(self.device, self._dtype), self._as_reference():
-            return completion_logprobs(self.model, batch, temperature=temperature, share_prompts=self._share_prompts)
+            return self._pass(batch, temperature=temperature)
 
     @contextmanager
     def _as_reference(self) -> Iterator[None]:
@@ -175,10 +184,11 @@ def load_policy(
     resume: Path | None = None,
     reference: bool = False,
     seed: int = 0,
+    fast: bool = True,
 ) -> Policy:
     """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
 
-    With `reference`, the source's weights are kept to compare with. Raises RunFailure `model_unavailable`.
+    With `reference`, the source's weights are kept to compare with. Without `fast`, transformers' plain forward does all. Raises RunFailure `model_unavailable`.
     """
     if config.lora is not None:
         model: PreTrainedModel | PeftModel = _with_adapters(source, config.lora, resume, seed)
@@ -188,7 +198,7 @@ def load_policy(
         model, tokenizer = _causal_lm(start), _tokenizer(start)
     if config.gradient_checkpointing:
         _checkpoint_gradients(model)
-    policy = Policy(model, tokenizer, device, config.dtype)
+    policy = Policy(model, tokenizer, device, config.dtype, fast=fast)
     if reference and not policy.adapted:
         if resume is None:
             policy.copy_reference()

@@ -1,0 +1,219 @@
+"""The decoder layers of a Llama-like model in a loop of our own, over the modules and weights that transformers loaded.
+
+Sampling and training run the same loop. They differ in what a query may look at, which is `Attend`'s business, and in how
+the weights lie (`Layer`): sampling has them fused and laid out beforehand, training uses the modules themselves.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from worker.policy.linear import Projection, linear, projection
+
+_FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+# The others change with the length of the sequence, which a row of a packed batch does not know.
+_ROPES = {"default", "linear", "llama3", "yarn"}
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, queries (N, heads, d), keys and values (N, kv heads, d)) to what each query read, (N, heads, d)."""
+
+
+class Layer(Protocol):
+    """One decoder layer's weights."""
+
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (N, heads, d), keys and values (N, kv heads, d) of the normalised input, not rotated yet."""
+
+    def write(self, read_N_D: Tensor) -> Tensor:
+        """What the attention adds to the stream, (N, H)."""
+
+    def think(self, x_N_H: Tensor) -> Tensor:
+        """What the feed-forward part adds to the stream, (N, H)."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotary position embedding of N tokens: cosines and sines (N, 1, d / 2)."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, states_N_heads_d: Tensor) -> Tensor:
+        """The states (N, heads, d), rotated."""
+        first, second = states_N_heads_d.chunk(2, dim=-1)
+        rotated = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
+        return torch.cat(rotated, dim=-1).to(states_N_heads_d.dtype)
+
+    def of(self, places: Tensor) -> "Rotation":
+        """Of some of the tokens."""
+        return Rotation(self.cos[places], self.sin[places])
+
+
+def run_layers(
+    layers: Sequence[Layer], x_N_H: Tensor, rotate: Rotation, attend: Attend, *, recompute: bool = False
+) -> Tensor:
+    """The stream behind the last layer, (N, H). `recompute` keeps a layer's input only and computes it again for the gradient."""
+
+    def run(index: int, layer: Layer, x_N_H: Tensor) -> Tensor:
+        queries, keys, values = layer.read(x_N_H)
+        x_N_H = x_N_H + layer.write(attend(index, rotate(queries), rotate(keys), values).flatten(-2))
+        return x_N_H + layer.think(x_N_H)
+
+    for index, layer in enumerate(layers):
+        x_N_H = checkpoint(run, index, layer, x_N_H, use_reentrant=False) if recompute else run(index, layer, x_N_H)
+    return x_N_H
+
+
+class Decoder:
+    """A Llama-like model: embedding, layers, norm. The output layer is the caller's."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._decoder: nn.Module = model.get_decoder()  # type: ignore[no-untyped-call]
+        self.config = model.config
+        self.layers = [ModuleLayer(layer) for layer in cast(nn.ModuleList, self._decoder.layers)]
+
+    @staticmethod
+    def of(model: PreTrainedModel | PeftModel) -> "Decoder | None":
+        """The decoder of a model that this file knows how to run; None for others."""
+        base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
+        config = base.config
+        rope = getattr(config, "rope_parameters", None) or {}
+        known = (
+            config.model_type in _FAMILIES
+            and config.hidden_act == "silu"
+            and rope.get("rope_type", "default") in _ROPES
+            and not (getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None))
+            and all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or [])
+            and not getattr(config, "attention_dropout", 0)
+        )
+        return Decoder(base) if known else None
+
+    def embed(self, ids_N: Tensor) -> Tensor:
+        """The stream before the first layer, (N, H)."""
+        return cast(Tensor, self._decoder.embed_tokens(ids_N))  # type: ignore[operator]
+
+    def rotation(self, positions_N: Tensor, like: Tensor) -> Rotation:
+        """The rotation at these positions, in the precision of `like`."""
+        cos, sin = self._decoder.rotary_emb(like[None], positions_N[None])  # type: ignore[operator]
+        half = cos.shape[-1] // 2  # transformers repeats them for its two halves
+        return Rotation(cos[0, :, None, :half], sin[0, :, None, :half])
+
+    def normalise(self, x_N_H: Tensor) -> Tensor:
+        """What the output layer reads, (N, H)."""
+        return _norm(x_N_H, cast(nn.Module, self._decoder.norm))
+
+    def fused_layers(self, dtype: torch.dtype, rows: int) -> list["FusedLayer"]:
+        """A copy of the layers' weights as they are now, for inputs of about `rows` rows; adapters are merged in."""
+        return [FusedLayer(layer, dtype, rows) for layer in self.layers]
+
+
+class ModuleLayer:
+    """A layer by its modules, adapters included: gradients flow to them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.attention = cast(nn.Module, module.self_attn)
+        self.mlp = cast(nn.Module, module.mlp)
+        self.norms = cast(nn.Module, module.input_layernorm), cast(nn.Module, module.post_attention_layernorm)
+        self.query_norm = getattr(self.attention, "q_norm", None)
+        self.key_norm = getattr(self.attention, "k_norm", None)
+        self.head_dim = int(self.attention.head_dim)  # type: ignore[arg-type]
+
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Layer`."""
+        x_N_H = _norm(x_N_H, self.norms[0])
+        queries, keys, values = (
+            _project(x_N_H, getattr(self.attention, name)).unflatten(-1, (-1, self.head_dim))  # type: ignore[no-untyped-call]
+            for name in ("q_proj", "k_proj", "v_proj")
+        )
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = _norm(queries, self.query_norm), _norm(keys, self.key_norm)
+        return queries, keys, values
+
+    def write(self, read_N_D: Tensor) -> Tensor:
+        """See `Layer`."""
+        return _project(read_N_D, cast(nn.Module, self.attention.o_proj))
+
+    def think(self, x_N_H: Tensor) -> Tensor:
+        """See `Layer`."""
+        x_N_H = _norm(x_N_H, self.norms[1])
+        gate, up = (_project(x_N_H, getattr(self.mlp, name)) for name in ("gate_proj", "up_proj"))
+        return _project(functional.silu(gate) * up, cast(nn.Module, self.mlp.down_proj))
+
+
+class FusedLayer:
+    """A layer's weights for sampling: what reads the same input is one product."""
+
+    def __init__(self, layer: ModuleLayer, dtype: torch.dtype, rows: int) -> None:
+        def fused(owner: nn.Module, *names: str) -> Projection:
+            weights, biases = zip(*(_merged(getattr(owner, name)) for name in names), strict=True)
+            bias = None if biases[0] is None else torch.cat(biases).to(dtype)
+            return projection(torch.cat(weights).to(dtype), bias, rows)
+
+        self._layer = layer
+        self._head_dim = layer.head_dim
+        self._heads = [
+            _merged(getattr(layer.attention, name))[0].shape[0] // layer.head_dim
+            for name in ("q_proj", "k_proj", "v_proj")
+        ]
+        self._read = fused(layer.attention, "q_proj", "k_proj", "v_proj")
+        self._write = fused(layer.attention, "o_proj")
+        self._gate_up = fused(layer.mlp, "gate_proj", "up_proj")
+        self._down = fused(layer.mlp, "down_proj")
+
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Layer`."""
+        states = self._read(_norm(x_N_H, self._layer.norms[0])).unflatten(-1, (-1, self._head_dim))  # type: ignore[no-untyped-call]
+        queries, keys, values = states.split(self._heads, dim=1)
+        if self._layer.query_norm is not None and self._layer.key_norm is not None:
+            queries, keys = _norm(queries, self._layer.query_norm), _norm(keys, self._layer.key_norm)
+        return queries, keys, values
+
+    def write(self, read_N_D: Tensor) -> Tensor:
+        """See `Layer`."""
+        return self._write(read_N_D)
+
+    def think(self, x_N_H: Tensor) -> Tensor:
+        """See `Layer`."""
+        gate, up = self._gate_up(_norm(x_N_H, self._layer.norms[1])).chunk(2, dim=-1)
+        return self._down(functional.silu(gate) * up)
+
+
+def _norm(x: Tensor, module: nn.Module) -> Tensor:
+    weight = cast(Tensor, module.weight)
+    return functional.rms_norm(x, weight.shape, weight.to(x.dtype), cast(float, module.variance_epsilon))
+
+
+def _project(x_N: Tensor, module: nn.Module) -> Tensor:
+    """A linear layer, with the adapters that are on."""
+    if isinstance(module, LoraLinear):
+        base = module.get_base_layer()
+        y_N = linear(x_N, cast(Tensor, base.weight), cast(Tensor | None, base.bias))
+        if not module.disable_adapters:
+            for name in module.active_adapters:
+                down, up = module.lora_A[name], module.lora_B[name]
+                y_N = y_N + module.scaling[name] * linear(
+                    linear(x_N, cast(Tensor, down.weight)), cast(Tensor, up.weight)
+                )
+        return y_N
+    return linear(x_N, cast(Tensor, module.weight), cast(Tensor | None, module.bias))
+
+
+@torch.no_grad()
+def _merged(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a linear layer, with the adapters that are on."""
+    if not isinstance(module, LoraLinear):
+        return cast(Tensor, module.weight), cast(Tensor | None, module.bias)
+    base = module.get_base_layer()
+    weight = cast(Tensor, base.weight)
+    if not module.disable_adapters:
+        for name in module.active_adapters:
+            weight = weight + module.get_delta_weight(name)
+    return weight, cast(Tensor | None, base.bias)
