@@ -64,6 +64,7 @@ class GrpoConfig(Frozen):
             )
         self._groups_are_large_enough()
         self._truncation_is_known()
+        self._engine_measures_what_is_asked()
         self.rewards.require_answers(self.task)
         return self
 
@@ -90,4 +91,22 @@ class GrpoConfig(Frozen):
                 "renormalized log-probs are over what top-k and top-p left, and both are off (top_k 0, top_p 1); use tempered",
                 "algorithm.logprobs",
                 {"algorithm.logprobs": "tempered"},
+            )
+
+    def _engine_measures_what_is_asked(self) -> None:
+        """Only the native engine draws from one distribution and measures another."""
+        sampling, logprobs = self.sampling, self.algorithm.logprobs
+        if sampling.engine == "native":
+            return
+        why: str | None = None
+        if logprobs == "renormalized":
+            why = "does not tell which tokens top-k and top-p left, and renormalized log-probs are over those"
+        elif sampling.top_k or sampling.top_p < 1:
+            cut = f"top-k {sampling.top_k}" if sampling.top_k else f"top-p {sampling.top_p:g}"
+            why = f"gives log-probs over what {cut} left, and {logprobs} ones are over all tokens"
+        elif logprobs == "plain" and sampling.temperature != 1:
+            why = f"gives log-probs at the temperature that it draws at ({sampling.temperature:g}), and plain ones are at 1"
+        if why is not None:
+            raise Misfit(
+                f"the {sampling.engine} engine {why}; use native", "sampling.engine", {"sampling.engine": "native"}
             )

@@ -28,6 +28,7 @@ class WorkerInfo(Record):
     versions: dict[str, ShortText] = {}
     judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
+    engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
 
 
 class ClaimRequest(Record):

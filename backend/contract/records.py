@@ -191,6 +191,7 @@ class Worker(Record):
     versions: dict[str, str] = {}
     judges: list[str] = []
     reward_functions: list[str] = []
+    engines: list[str] = ["native"]
     run_id: int | None = None
     run_name: str | None = None
     seconds_since_seen: float

@@ -7,6 +7,7 @@ from pydantic import Field
 from backend.contract.base import CleanText, Frozen
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+EngineName = Literal["native", "transformers", "vllm"]
 
 
 class Decoding(Frozen):
@@ -41,6 +42,12 @@ class Sampling(Decoding):
         8,
         description="Completions of each prompt. Larger groups are dead less often: with success rate p a share "
         "p^G + (1 − p)^G carries no signal.",
+    )
+    engine: EngineName = Field(
+        "native",
+        description="What draws the completions. native: the worker itself; the same seed gives the same tokens. transformers: "
+        "its continuous batching, in the worker. vllm: a server that the worker's operator named. Those two draw in their own "
+        "way: the same seed need not give the same tokens.",
     )
 
     @property

@@ -14,6 +14,7 @@ class WorkerFacts:
     memory_bytes: int | None
     judges: Sequence[str] = ()
     reward_functions: Sequence[str] = ()
+    engines: Sequence[str] = ("native",)
 
     @property
     def on_cpu(self) -> bool:

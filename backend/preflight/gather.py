@@ -32,7 +32,8 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
         workers=[
-            WorkerFacts(worker.device, worker.memory_bytes, worker.judges, worker.reward_functions) for worker in alive
+            WorkerFacts(worker.device, worker.memory_bytes, worker.judges, worker.reward_functions, worker.engines)
+            for worker in alive
         ],
         origin=_origin(tx, config.model.source),
         refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
@@ -142,6 +143,7 @@ def _shape(config: Any) -> tuple[object, ...]:
         sampling["prompts_per_step"],
         sampling["group_size"],
         sampling["max_new_tokens"],
+        sampling.get("engine", "native"),
         algorithm["updates_per_batch"],
         algorithm["kl"]["beta"] > 0,
         algorithm["kl"].get("placement", "loss"),

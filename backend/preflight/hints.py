@@ -12,7 +12,7 @@ from backend.contract.preflight import Message
 from backend.contract.training import Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
-from backend.runs.rewards import needs_of
+from backend.queue.needs import needs_of
 
 # The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
 TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
@@ -20,6 +20,11 @@ FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 CENTRED = frozenset({"group_zscore", "group_center", "batch_std", "leave_one_out"})  # a group's add up to 0
+OFFERING = {
+    "native": "starts a Groupscope worker",
+    "transformers": "installs transformers 5.17 or newer",
+    "vllm": "sets GROUPSCOPE_VLLM_URL",
+}
 Hints = Iterator[Message]
 
 
@@ -164,9 +169,9 @@ def workers(_config: TrainingConfig, facts: Facts) -> Hints:
 
 
 def offers(config: TrainingConfig, facts: Facts) -> Hints:
-    """No worker has what the rewards name."""
+    """No worker has what the rewards name, or the sampling engine."""
     needs = needs_of(config.model_dump(mode="json"))
-    if not facts.workers or any(needs.met_by(one.judges, one.reward_functions) for one in facts.workers):
+    if not facts.workers or any(needs.met_by(one) for one in facts.workers):
         return
     judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}
     functions = needs.functions.keys() - {name for one in facts.workers for name in one.reward_functions}
@@ -177,8 +182,11 @@ def offers(config: TrainingConfig, facts: Facts) -> Hints:
     for field, what, setting in missing:
         text = f"no connected worker has the {what}: the run waits until one has; its operator sets {setting}"
         yield Message(level="warning", field=field, text=text)
-    if not missing:
-        text = "no connected worker has all the judges and functions that the rewards name: the run waits until one has"
+    if not any(needs.engine in one.engines for one in facts.workers):
+        text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
+        yield _warning("sampling.engine", text, "native")
+    elif not missing:
+        text = "no connected worker has all that the run names (judges, functions, engine): the run waits until one has"
         yield Message(level="warning", text=text)
 
 

@@ -11,7 +11,7 @@ from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.queue import lease
-from backend.runs.rewards import needs_of
+from backend.queue.needs import needs_of
 from backend.runs.store import CLAIM_ORDER
 from backend.storage.tables import attempt, run
 from backend.telemetry import events
@@ -62,9 +62,9 @@ def claim(
 
 
 def _fitting(tx: Connection, waiting: ColumnElement[bool], worker: p.WorkerInfo) -> list[int]:
-    """The first waiting runs whose judges and functions the worker has; compared here, since lists in JSON are no portable SQL."""
+    """The first waiting runs whose needs the worker meets; compared here, since lists in JSON are no portable SQL."""
     rows = tx.execute(select(run.c.id, run.c.config).where(waiting).order_by(*CLAIM_ORDER))
-    fitting = (row.id for row in rows if needs_of(row.config).met_by(worker.judges, worker.reward_functions))
+    fitting = (row.id for row in rows if needs_of(row.config).met_by(worker))
     return list(islice(fitting, CONSIDERED))
 
 

@@ -1,31 +1,9 @@
-"""The rewards in a stored configuration, whatever its kind, and what they need of a worker."""
+"""The rewards in a stored configuration, whatever its kind."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backend.contract.base import Json
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Judges and Python functions, with the fields that name them."""
-
-    judges: Mapping[str, str]
-    functions: Mapping[str, str]
-
-    def met_by(self, judges: Sequence[str], functions: Sequence[str]) -> bool:
-        """Whether a worker that offers these has all."""
-        return self.judges.keys() <= set(judges) and self.functions.keys() <= set(functions)
-
-
-def needs_of(config: Mapping[str, Json]) -> Needs:
-    """What a worker must have for the configuration's rewards."""
-    named = list(rewards_in(config))
-    return Needs(
-        judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if one["kind"] == "judge"},
-        functions={one["function"]: f"{field}.function" for field, one in named if one["kind"] == "python"},
-    )
 
 
 def reward_model_sources(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:

@@ -270,6 +270,7 @@ worker = Table(
     Column("versions", JSON, nullable=False),
     Column("judges", JSON, nullable=False, server_default="[]"),
     Column("reward_functions", JSON, nullable=False, server_default="[]"),
+    Column("engines", JSON, nullable=False, server_default='["native"]'),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )
 

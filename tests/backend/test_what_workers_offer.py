@@ -20,11 +20,29 @@ def with_rewards(*functions: dict[str, Any], **changes: Json) -> dict[str, Json]
 
 
 def worker(
-    backend: Backend, name: str, *, judges: tuple[str, ...] = (), functions: tuple[str, ...] = (), store: str = "/store"
+    backend: Backend,
+    name: str,
+    *,
+    judges: tuple[str, ...] = (),
+    functions: tuple[str, ...] = (),
+    engines: tuple[str, ...] = ("native",),
+    store: str = "/store",
 ) -> Actor:
     actor = Actor(backend.client, name, store)
-    actor.info = WorkerInfo(name=name, device="CPU", store=store, judges=list(judges), reward_functions=list(functions))
+    actor.info = WorkerInfo(
+        name=name,
+        device="CPU",
+        store=store,
+        judges=list(judges),
+        reward_functions=list(functions),
+        engines=list(engines),
+    )
     return actor
+
+
+def sampling_with(engine: str) -> dict[str, Json]:
+    sampling: Any = GRPO["sampling"]
+    return {**GRPO, "sampling": {**sampling, "engine": engine}}
 
 
 def refusal(backend: Backend, config: dict[str, Json]) -> dict[str, str]:
@@ -99,10 +117,42 @@ def test_preflight_says_what_no_connected_worker_has(backend: Backend) -> None:
     assert "GROUPSCOPE_REWARD_FUNCTIONS" in message.text
     worker(backend, "other half", functions=("my_rewards:is_polite",)).claim()
     answer = backend.client.preflight(with_rewards(POLITE, JUDGED))
-    assert any("has all the judges" in one.text for one in answer.messages)
+    assert any("has all that the run names" in one.text for one in answer.messages)
     worker(backend, "whole", judges=("strict",), functions=("my_rewards:is_polite",)).claim()
     answer = backend.client.preflight(with_rewards(POLITE, JUDGED))
     assert not any("connected worker" in one.text for one in answer.messages)
+
+
+# ---- sampling engines
+
+
+def test_only_a_worker_that_has_the_engine_gets_the_run(backend: Backend) -> None:
+    run = backend.client.create_run(sampling_with("vllm"))
+    assert worker(backend, "plain").claim() is None
+    assert worker(backend, "other", engines=("native", "transformers")).claim() is None
+    claim = worker(backend, "whole", engines=("native", "vllm")).claim()
+    assert claim is not None
+    assert claim.run_id == run.id
+
+
+def test_a_worker_that_never_heard_of_engines_gets_native_runs(backend: Backend) -> None:
+    backend.client.create_run(sampling_with("transformers"))
+    native = backend.client.create_run(GRPO)
+    actor = Actor(backend.client, "old", "/store")
+    actor.info = WorkerInfo.model_validate({"name": "old", "device": "CPU", "store": "/store"})
+    claim = actor.claim()
+    assert claim is not None
+    assert claim.run_id == native.id
+    assert backend.client.workers()[0].engines == ["native"]
+
+
+def test_preflight_says_that_no_connected_worker_samples_so(backend: Backend) -> None:
+    worker(backend, "plain").claim()
+    (message,) = [one for one in backend.client.preflight(sampling_with("vllm")).messages if "samples with" in one.text]
+    assert (message.level, message.field, message.fix) == ("warning", "sampling.engine", {"sampling.engine": "native"})
+    assert "GROUPSCOPE_VLLM_URL" in message.text
+    worker(backend, "whole", engines=("native", "vllm")).claim()
+    assert not any("samples with" in one.text for one in backend.client.preflight(sampling_with("vllm")).messages)
 
 
 # ---- reward models
