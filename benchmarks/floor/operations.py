@@ -1,0 +1,139 @@
+"""The floor of a step: for each phase, operations over the rate of matrix products, or bytes over bandwidth.
+
+Counted from the model's shape and from the tokens of a real step, as the best algorithm needs them: each prompt once for
+its group, rows that ended left out, nothing padded and nothing computed twice (recomputed activations would not count).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from floor.rates import Rates
+from floor.shape import Shape
+
+FORWARD_AND_BACKWARD = 3  # the gradients of a product's two factors cost one product each
+# Numbers moved for each parameter in an update: the weight in both passes, its gradient written; then AdamW with a clipped
+# norm reads the gradient twice, reads the weight and two moments, and writes those three.
+UPDATE_NUMBERS = 3 + 2 + 3 + 3
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A step's tokens: the length of each prompt, and of each completion (R, in the order of the groups)."""
+
+    prompts_P: Sequence[int]
+    completions_R: Sequence[int]
+
+    @property
+    def group_size(self) -> int:
+        """G."""
+        return len(self.completions_R) // len(self.prompts_P)
+
+    @property
+    def sampled(self) -> int:
+        """Sampled tokens in all."""
+        return sum(self.completions_R)
+
+    def prompt_of(self, row: int) -> int:
+        """The length of a completion's prompt."""
+        return self.prompts_P[row // self.group_size]
+
+    def unfinished(self) -> list[int]:
+        """Rows that are fed a token, position by position: the first token comes from the prompt, the last is never fed."""
+        longest = max(self.completions_R)
+        return [sum(length > position for length in self.completions_R) for position in range(1, longest)]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a phase needs: matrix products (as operations and as seconds), further operations, and bytes."""
+
+    operations: float
+    matrix_operations: float
+    matrix_seconds: float
+    bytes_moved: float
+    bandwidth: float
+
+    @property
+    def rate(self) -> float:
+        """Operations a second of the matrix products at this phase's row counts."""
+        return self.matrix_operations / self.matrix_seconds
+
+    @property
+    def seconds(self) -> float:
+        """The phase's floor: all of its operations at that rate, or its bytes, whichever takes longer."""
+        return max(self.operations / self.rate, self.bytes_moved / self.bandwidth)
+
+
+def floor_of(shape: Shape, tokens: Tokens, rates: Rates, *, reference: bool, value_bytes: int = 4) -> dict[str, Phase]:
+    """The phases of a step by name; rates of one way to multiply. `value_bytes` is the size of a number."""
+    counted = _Counter(shape, rates, value_bytes)
+    weights = shape.parameters
+    phases = {
+        "prefill": counted.phase([sum(tokens.prompts_P)], [len(tokens.prompts_P)], _prompt_contexts(tokens), weights)
+    }
+    if max(tokens.completions_R) > 1:
+        phases["decode"] = _decode(counted, tokens)
+    # The last token of a completion is scored, and never fed.
+    fed = sum(tokens.prompts_P) + tokens.sampled - len(tokens.completions_R)
+    contexts = _prompt_contexts(tokens) + _completion_contexts(tokens)
+    if reference:
+        phases["reference"] = counted.phase([fed], [tokens.sampled], contexts, weights)
+    update = counted.phase([fed], [tokens.sampled], contexts, 0)
+    phases["update"] = Phase(
+        FORWARD_AND_BACKWARD * update.operations,
+        FORWARD_AND_BACKWARD * update.matrix_operations,
+        FORWARD_AND_BACKWARD * update.matrix_seconds,
+        UPDATE_NUMBERS * weights * 4,  # master weights, gradients and moments are float32 everywhere
+        update.bandwidth,
+    )
+    return phases
+
+
+def _decode(counted: "_Counter", tokens: Tokens) -> Phase:
+    """One pass for each position: all weights are read, and the keys and values of the unfinished rows."""
+    rows = tokens.unfinished()
+    shape = counted.shape
+    # A group's prompt can be read once for all its rows; what a row has sampled is its own.
+    kept = sum(
+        shape.cache_values(tokens.prompt_of(row)) / tokens.group_size * (length - 1)
+        + shape.cache_values(length * (length - 1) // 2)
+        for row, length in enumerate(tokens.completions_R)
+    )
+    return counted.phase(rows, rows, _completion_contexts(tokens), shape.parameters * len(rows) + kept)
+
+
+def _prompt_contexts(tokens: Tokens) -> int:
+    """Keys that the prompts' tokens look at, in sum."""
+    return sum(length * (length + 1) // 2 for length in tokens.prompts_P)
+
+
+def _completion_contexts(tokens: Tokens) -> int:
+    """Keys that the completions' tokens look at, but for each one's last, in sum."""
+    return sum(
+        (length - 1) * tokens.prompt_of(row) + length * (length - 1) // 2
+        for row, length in enumerate(tokens.completions_R)
+    )
+
+
+@dataclass(frozen=True)
+class _Counter:
+    shape: Shape
+    rates: Rates
+    value_bytes: int
+
+    def phase(self, rows: Sequence[int], head_rows: Sequence[int], contexts: int, values: float) -> Phase:
+        """Passes with so many rows each, of which so many reach the output layer; `values` are numbers read."""
+        [way] = self.rates.seconds
+        passes = [
+            (matrix, count, self.shape.layers * matrix.count) for count in rows for matrix in self.shape.layer_matrices
+        ]
+        passes += [(self.shape.head_matrix, count, 1) for count in head_rows]
+        products = sum(2 * matrix.outputs * matrix.inputs * count * times for matrix, count, times in passes)
+        seconds = sum(self.rates.of(way, matrix, count) * times for matrix, count, times in passes)
+        return Phase(
+            products + self.shape.attention_operations(contexts),
+            products,
+            seconds,
+            values * self.value_bytes,
+            self.rates.bandwidth,
+        )

@@ -1,0 +1,115 @@
+"""Measurements as they are kept in JSON: raw, so that every table can be made again from them."""
+
+import json
+from pathlib import Path
+from statistics import fmean, median
+
+from floor.rates import Rates
+from floor.shape import Shape
+from pydantic import BaseModel
+from sides.messages import Ready, Trace
+from sides.process import Step
+
+
+class Measured(BaseModel):
+    """The steps of one side that count, in order."""
+
+    versions: dict[str, str]
+    threads: int
+    omp_wait_policy: str
+    seconds: list[float] = []
+    lengths: list[list[int]] = []  # sampled tokens of each completion
+    metrics: list[dict[str, float | None]] = []
+    peak_memory: int = 0  # bytes
+
+    @staticmethod
+    def of(ready: Ready) -> "Measured":
+        """Nothing yet."""
+        return Measured(versions=ready.versions, threads=ready.threads, omp_wait_policy=ready.omp_wait_policy)
+
+    def add(self, step: Step) -> None:
+        """One step more."""
+        self.seconds.append(step.seconds)
+        self.lengths.append(step.trained.lengths)
+        self.metrics.append(step.trained.metrics)
+        self.peak_memory = max(self.peak_memory, step.trained.peak_memory or 0)
+
+    @property
+    def step(self) -> float:
+        """Median seconds."""
+        return median(self.seconds)
+
+    @property
+    def tokens(self) -> float:
+        """Mean sampled tokens of a step."""
+        return fmean(map(sum, self.lengths))
+
+    @property
+    def rewards(self) -> list[float]:
+        """Of each step, where it had one."""
+        return [value for one in self.metrics if (value := one["reward"]) is not None]
+
+
+class FloorInputs(BaseModel):
+    """What the floor of the steps is computed from."""
+
+    shape: Shape
+    prompts: list[list[int]]  # of each step: the lengths of its prompts
+    rates: Rates
+
+
+class Comparison(BaseModel):
+    """Two sides that took turns on the same work."""
+
+    about: str
+    where: dict[str, str]
+    first: Measured
+    second: Measured
+    floor: FloorInputs | None = None
+
+
+class Alone(BaseModel):
+    """One side by itself."""
+
+    about: str
+    where: dict[str, str]
+    side: Measured
+
+
+class Pair(BaseModel):
+    """The same seed with fast paths and without."""
+
+    seed: int
+    fast: Measured
+    plain: Measured
+    fast_trace: Trace
+    plain_trace: Trace
+
+
+class Learning(BaseModel):
+    """Runs with fast paths and without, seed by seed."""
+
+    about: str
+    where: dict[str, str]
+    pairs: list[Pair]
+
+
+class Results(BaseModel):
+    """All sections; those that were not measured yet are None."""
+
+    reference: Comparison | None = None
+    long: Comparison | None = None
+    quickstart: Comparison | None = None
+    memory: Alone | None = None
+    telemetry: Comparison | None = None
+    learning: Learning | None = None
+
+    @staticmethod
+    def read(path: Path) -> "Results":
+        """What an earlier call left, or nothing."""
+        return Results.model_validate_json(path.read_text()) if path.exists() else Results()
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.model_dump(mode="json", exclude_none=True)) + "\n")

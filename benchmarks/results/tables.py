@@ -1,0 +1,214 @@
+"""From measurements to Markdown: pure functions of what was kept."""
+
+from collections.abc import Sequence
+from operator import truediv
+from statistics import fmean, median
+
+from floor.operations import Phase, Tokens, floor_of
+from floor.rates import PYTORCH, ROWS, Rates
+
+from dashboard.charts.interval import estimate
+from results.records import Alone, Comparison, FloorInputs, Learning, Measured, Results
+
+_LAST = 10  # steps whose mean reward is a run's final reward
+ROLLOUT = ("prefill", "decode")
+
+
+def tables(results: Results) -> str:
+    """All of them, in the order of the page."""
+    compared = {
+        name: one
+        for name, one in (
+            ("reference work", results.reference),
+            ("long prompts", results.long),
+            ("quickstart", results.quickstart),
+        )
+        if one is not None
+    }
+    parts = [_side_by_side(compared)] if compared else []
+    for name, one in compared.items():
+        if one.floor is not None:
+            parts.append(_where_the_time_goes(name, one, one.floor))
+    if results.memory is not None:
+        parts.append(_memory(results.memory))
+    if results.telemetry is not None:
+        parts.append(_telemetry(results.telemetry))
+    if results.learning is not None:
+        parts.append(_learning(results.learning))
+    return "\n\n".join(parts)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
+
+
+def _side_by_side(compared: dict[str, Comparison]) -> str:
+    header = (
+        "work", "steps", "Groupscope", "TRL", "samples a second", "tokens a step, Groupscope / TRL", "tokens a second",
+        "memory, Groupscope / TRL",
+    )  # fmt: skip
+    rows = [
+        (
+            name,
+            str(len(one.first.seconds)),
+            f"{one.first.step:.2f} s",
+            f"{one.second.step:.2f} s",
+            f"**{one.second.step / one.first.step:.2f} ×**",
+            f"{one.first.tokens:.0f} / {one.second.tokens:.0f}",
+            f"{one.first.tokens / one.first.step / (one.second.tokens / one.second.step):.2f} ×",
+            f"{_gib(one.first.peak_memory)} / {_gib(one.second.peak_memory)}",
+        )
+        for name, one in compared.items()
+    ]
+    said = [f"- {name}: {_conditions(one)}" for name, one in compared.items()]
+    return "\n".join(["### Side by side", "", table(header, rows), "", *said])
+
+
+def _conditions(one: Comparison) -> str:
+    versions = one.first.versions | one.second.versions
+    threads = " and ".join(
+        f"{name} {side.threads} threads, OMP_WAIT_POLICY {side.omp_wait_policy.lower()}"
+        for name, side in (("Groupscope", one.first), ("TRL", one.second))
+    )
+    return f"{one.about}. {_place(one.where, versions)}; {threads}."
+
+
+def _place(where: dict[str, str], versions: dict[str, str]) -> str:
+    return ", ".join([where["date"], where["machine"], *(f"{name} {number}" for name, number in versions.items())])
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size else "?"
+
+
+def _where_the_time_goes(name: str, one: Comparison, inputs: FloorInputs) -> str:
+    own = Rates(seconds={PYTORCH: inputs.rates.seconds[PYTORCH]}, bandwidth=inputs.rates.bandwidth)
+    floors = [_floors(one.first, inputs, rates) for rates in (own, inputs.rates.fastest())]
+    rows: list[list[str]] = []
+    for phase, seconds in _spent(one.first).items():
+        parts = ROLLOUT if phase == "rollout" else (phase,)
+        rows.append([phase, f"{median(seconds):.2f} s", *_reached(floors, parts, seconds)])
+        if phase == "rollout":
+            rows += [[f"… {part}", "", *_reached(floors, (part,), None)] for part in parts]
+    rows.append(["**step**", f"**{one.first.step:.2f} s**", *_reached(floors, list(floors[0][0]), one.first.seconds)])
+    header = ("phase", "measured", "floor, PyTorch's product", "reached", "floor, the fastest product", "reached")
+    counted = table(
+        ("phase", "GFLOP", "GFLOP/s, PyTorch's product", "GFLOP/s, the fastest", "GB moved", "seconds by bytes alone"),
+        [_counted(part, [steps[0][part] for steps in floors]) for part in floors[0][0]],
+    )
+    moved = f"Counted for the first of these steps; the memory moves {inputs.rates.bandwidth / 1e9:.1f} GB/s:"
+    return "\n\n".join(
+        [f"### Where the time goes: {name}", table(header, rows), moved, counted, _product_table(inputs)]
+    )
+
+
+def _spent(side: Measured) -> dict[str, list[float]]:
+    """Seconds of each step in the phases that the product measures, and in the rest, which the report is a part of."""
+    spent = {name: _seconds(side, name) for name in ("rollout", "reward", "reference", "update")}
+    sums = [sum(one) for one in zip(*spent.values(), strict=True)]
+    rest = [whole - part for whole, part in zip(side.seconds, sums, strict=True)]
+    # A step's metrics tell what the report before it took.
+    return spent | {"rest": rest, "… the report": _seconds(side, "report")}
+
+
+def _seconds(side: Measured, phase: str) -> list[float]:
+    return [one.get(f"time/{phase}") or 0.0 for one in side.metrics]
+
+
+def _floors(side: Measured, inputs: FloorInputs, rates: Rates) -> list[dict[str, Phase]]:
+    """The floor of each step, phase by phase."""
+    with_reference = any("time/reference" in one for one in side.metrics)
+    return [
+        floor_of(inputs.shape, Tokens(prompts, lengths), rates, reference=with_reference)
+        for prompts, lengths in zip(inputs.prompts, side.lengths, strict=True)
+    ]
+
+
+def _reached(
+    floors: Sequence[Sequence[dict[str, Phase]]], parts: Sequence[str], seconds: Sequence[float] | None
+) -> list[str]:
+    """For each way to multiply: the floor of these phases, and its share of what was measured (medians over the steps)."""
+    cells: list[str] = []
+    for steps in floors:
+        low = [sum(step[part].seconds for part in parts if part in step) for step in steps]
+        if max(low) == 0:
+            cells += ["", ""]
+            continue
+        reached = "" if seconds is None else f"{median(map(truediv, low, seconds)):.0%}"
+        cells += [f"{median(low):.2f} s", reached]
+    return cells
+
+
+def _counted(name: str, ways: Sequence[Phase]) -> list[str]:
+    one = ways[0]
+    rates = [f"{phase.rate / 1e9:.0f}" for phase in ways]
+    by_bytes = f"{one.bytes_moved / one.bandwidth:.2f} s"
+    return [name, f"{one.operations / 1e9:.0f}", *rates, f"{one.bytes_moved / 1e9:.1f}", by_bytes]
+
+
+def _product_table(inputs: FloorInputs) -> str:
+    """GFLOP/s of all matrices of a layer at each row count."""
+    shape = inputs.shape
+    operations = sum(2 * one.outputs * one.inputs * one.count for one in shape.layer_matrices)
+    rows = []
+    for way, measured in inputs.rates.seconds.items():
+        rates = Rates(seconds={way: measured}, bandwidth=inputs.rates.bandwidth)
+        seconds = {count: sum(rates.of(way, one, count) * one.count for one in shape.layer_matrices) for count in ROWS}
+        rows.append([way, *(f"{operations * count / seconds[count] / 1e9:.0f}" for count in ROWS)])
+    return table(["GFLOP/s of a layer's matrices, by rows", *map(str, ROWS)], rows)
+
+
+def _memory(one: Alone) -> str:
+    return (
+        f"### Memory\n\n{one.about}: the process held **{_gib(one.side.peak_memory)}** at its peak; the step took "
+        f"{one.side.step:.0f} s. {_place(one.where, one.side.versions)}."
+    )
+
+
+def _telemetry(one: Comparison) -> str:
+    costs = [(on - off) / on for on, off in zip(one.first.seconds, one.second.seconds, strict=True)]
+    same = "the same tokens" if one.first.lengths == one.second.lengths else "other tokens"
+    return (
+        f"### The cost of telemetry\n\n{one.about}. With the defaults {one.first.step:.2f} s a step, without token traces "
+        f"{one.second.step:.2f} s, {len(costs)} steps of each in turns on {same}: **{median(costs):+.1%}** of the step (the median; "
+        f"{min(costs):+.1%} to {max(costs):+.1%}). {_place(one.where, one.first.versions)}."
+    )
+
+
+def _learning(one: Learning) -> str:
+    rows, finals = [], {"fast": list[float](), "plain": list[float]()}
+    for pair in one.pairs:
+        for kind, side in (("fast", pair.fast), ("plain", pair.plain)):
+            finals[kind].append(fmean(side.rewards[-_LAST:]))
+        fast, plain = pair.fast_trace, pair.plain_trace
+        same = fast.token_ids == plain.token_ids
+        rows.append(
+            [
+                str(pair.seed),
+                "the same" if same else "different",
+                f"{_largest(fast.sampling_logprob, plain.sampling_logprob):.1e}" if same else "",
+                f"{_largest(fast.old_logprob, plain.old_logprob):.1e}" if same else "",
+                *(f"{values[-1]:.3f}" for values in finals.values()),
+                *(f"{side.step:.2f} s" for side in (pair.fast, pair.plain)),
+            ]
+        )
+    header = (
+        "seed", "tokens of the first step", "log-probs, sampling: largest difference", "training pass", "final reward, fast",
+        "plain", "step, fast", "plain",
+    )  # fmt: skip
+    intervals = {kind: estimate(values) for kind, values in finals.items()}
+    said = "; ".join(
+        f"{kind} {found.mean:.3f}" + ("" if found.low is None else f" (95 % {found.low:.3f} to {found.high:.3f})")
+        for kind, found in intervals.items()
+        if found is not None
+    )
+    return (
+        f"### Learning, with fast paths and without\n\n{table(header, rows)}\n\n{one.about}. Final reward, the mean of the last "
+        f"{_LAST} steps: {said}. {_place(one.where, one.pairs[0].fast.versions)}."
+    )
+
+
+def _largest(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> float:
+    pairs = zip(left, right, strict=True)
+    return max(abs(one - other) for row, line in pairs for one, other in zip(row, line, strict=True))

@@ -1,0 +1,158 @@
+"""How fast is a step? Trains the same steps as TRL, in turns, and says where the time goes and how far the floor is.
+
+    python benchmarks/side_by_side.py                                  all sections (make bench): under 40 minutes on two cores
+    python benchmarks/side_by_side.py --only reference telemetry       some of them; the others keep what was measured before
+    python benchmarks/side_by_side.py --write                          and put the tables into docs/benchmarks.md
+    python benchmarks/side_by_side.py --trial --out /tmp/trial.json    a trial of the benchmark itself, on the tiny model
+
+Each side is a process of its own that stays alive and trains one step when it is told to. docs/benchmarks.md explains it all.
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from results.page import replace_tables
+from results.records import Alone, Comparison, Learning, Measured, Pair, Results
+from results.tables import tables
+from sides.turns import floor_inputs, ours, show, take_turns, theirs
+from sides.workloads import (
+    LEARNING,
+    LONG,
+    MEMORY,
+    QUICKSTART_WORK,
+    REFERENCE,
+    WARM_UP,
+    Workload,
+    on_the_tiny_model,
+    with_seed,
+)
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+KEPT = ROOT / "docs" / "measured" / "speed.json"
+SEEDS = (0, 1, 2)
+TRIAL_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a section finds models and leaves logs, and whether it is only tried."""
+
+    models: Path
+    logs: Path
+    trial: bool
+
+    def of(self, work: Workload) -> Workload:
+        """The work, or its trial."""
+        return on_the_tiny_model(work, TRIAL_STEPS) if self.trial else work
+
+    def against_trl(self, work: Workload, *, with_floor: bool = False) -> Comparison:
+        """Groupscope and TRL in turns."""
+        work = self.of(work)
+        with (
+            ours(work, self.models, self.logs / f"{work.name}-groupscope.log") as own,
+            theirs(work, own, self.logs / f"{work.name}-trl.log") as other,
+        ):
+            first, second = take_turns(("Groupscope", "TRL"), (own, other), work.steps)
+            floor = floor_inputs(work, own) if with_floor else None
+        return Comparison(about=work.about, where=where(), first=first, second=second, floor=floor)
+
+    def telemetry(self) -> Comparison:
+        """Groupscope as it comes, and without token traces; the same seed, so the same tokens."""
+        work = self.of(REFERENCE)
+        with (
+            ours(work, self.models, self.logs / "telemetry-on.log") as on,
+            ours(work, self.models, self.logs / "telemetry-off.log", telemetry={"token_traces": "none"}) as off,
+        ):
+            first, second = take_turns(("defaults", "no token traces"), (on, off), work.steps)
+        return Comparison(about=work.about, where=where(), first=first, second=second)
+
+    def memory(self) -> Alone:
+        """One step of a fresh process."""
+        work = self.of(MEMORY)
+        with ours(work, self.models, self.logs / "memory.log") as side:
+            step = side.step()
+            show("Groupscope", WARM_UP, step)
+            measured = Measured.of(side.ready)
+            measured.add(step)
+        return Alone(about=work.about, where=where(), side=measured)
+
+    def learning(self) -> Learning:
+        """The quickstart with fast paths and without, from the same weights, seed by seed."""
+        pairs = []
+        for seed in SEEDS:
+            work = with_seed(self.of(LEARNING), seed)
+            with (
+                ours(work, self.models, self.logs / f"fast-{seed}.log") as fast,
+                ours(work, self.models, self.logs / f"plain-{seed}.log", fast=False) as plain,
+            ):
+                sides = fast, plain
+                measured = Measured.of(fast.ready), Measured.of(plain.ready)
+                traces = []
+                for number in range(WARM_UP + work.steps):
+                    for side, into in zip(sides, measured, strict=True):
+                        step = side.step()
+                        into.add(step)
+                        if number == 0:
+                            traces.append(step.trained.trace)
+                    if number % 10 == 0:
+                        print(f"  seed {seed}, step {number}: reward {into.rewards[-1]:.3f}", flush=True)
+            pair = {"fast": measured[0], "plain": measured[1], "fast_trace": traces[0], "plain_trace": traces[1]}
+            pairs.append(Pair.model_validate({"seed": seed, **pair}))
+        return Learning(about=work.about, where=where(), pairs=pairs)
+
+
+def where() -> dict[str, str]:
+    """The machine and the day."""
+    return {"machine": f"{_processor()}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d")}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {
+    "reference": lambda bench: bench.against_trl(REFERENCE, with_floor=True),
+    "long": lambda bench: bench.against_trl(LONG, with_floor=True),
+    "quickstart": lambda bench: bench.against_trl(QUICKSTART_WORK),
+    "memory": Bench.memory,
+    "telemetry": Bench.telemetry,
+    "learning": Bench.learning,
+}
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
+    parser.add_argument(
+        "--models", type=Path, default=Path(".groupscope") / "models", help="converted models are kept here"
+    )
+    parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.models, Path(tempfile.mkdtemp(prefix="groupscope-bench-")), arguments.trial)
+    results = Results.read(arguments.out)
+    began = time.monotonic()
+    for name in arguments.only:
+        print(f"{name} ({(time.monotonic() - began) / 60:.1f} minutes so far)", flush=True)
+        results = results.model_copy(update={name: SECTIONS[name](bench)})
+        results.write(arguments.out)
+    print(f"\n{tables(results)}\n\nin {(time.monotonic() - began) / 60:.1f} minutes; kept in {arguments.out}")
+    if arguments.write:
+        replace_tables(PAGE, tables(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Groupscope's side: the product's own trainer, held at the gate between two steps until the driver says go.
+
+It hears a Job first, and then Commands; see `sides/messages.py`.
+"""
+
+import base64
+import io
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+import transformers
+from floor.measuring import measure_rates, shape_of
+from pydantic import BaseModel
+
+from backend.contract.config import RUN_CONFIG
+from backend.contract.grpo import GrpoConfig
+from backend.contract.protocol import Report
+from sides.messages import Command, Job, Prompt, Ready, Trace, Trained
+from sides.pipe import Pipe, peak_memory
+from worker.policy.device import find_device, versions
+from worker.policy.policy import Policy, load_policy
+from worker.policy.sources import Pretrained, resolve
+from worker.reporter import Channels, Place
+from worker.rewards.scoring import RewardScorer
+from worker.rollout.sampler import NativeEngine
+from worker.tasks.items import Item, Items, draw
+from worker.tasks.loading import load_items
+from worker.trainer import Trainer
+
+_REPORT_SECONDS = 60.0
+
+
+class Gate:
+    """What stands in for the backend: it stores reports as the spool does, and lets one step through at a time."""
+
+    def __init__(self, pipe: Pipe, policy: Policy, spool: Path) -> None:
+        self._pipe, self._policy, self._spool = pipe, policy, spool.open("wb")
+        self._arrived = threading.Condition()
+        self._reports: dict[int, Report] = {}
+        self._step = 0
+
+    def send(self, kind: str, message: BaseModel) -> None:
+        """Onto the disk, as the spool writes it; then the step counts as reported."""
+        self._spool.write(f"{kind} {message.model_dump_json()}\n".encode())
+        self._spool.flush()
+        os.fsync(self._spool.fileno())
+        if isinstance(message, Report) and message.groups and message.step is not None:
+            with self._arrived:
+                self._reports[message.step] = message
+                self._arrived.notify_all()
+
+    def between_steps(self) -> None:
+        """Answer with the step that was trained, once its report is stored: its whole cost is inside the step."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: self._step in self._reports, _REPORT_SECONDS):
+                raise TimeoutError(f"step {self._step} was not reported")
+            report = self._reports.pop(self._step)
+        self._step += 1
+        self._pipe.tell(
+            Trained(
+                lengths=[completion.token_count for group in report.groups for completion in group.completions],
+                metrics=report.metrics,
+                trace=_trace(report),
+                peak_memory=peak_memory(),
+            )
+        )
+        self.wait()
+
+    def wait(self) -> None:
+        """Until the driver wants a step."""
+        while self._pipe.asked(Command).do == "rates":
+            shape = shape_of(self._policy.config, self._policy.parameters())
+            self._pipe.tell(measure_rates(shape, device=self._policy.device, dtype=_computed_in(self._policy.device)))
+
+
+def _computed_in(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def _trace(report: Report) -> Trace | None:
+    """The step's tokens, where all completions were traced."""
+    if report.trace is None or report.trace.rows < sum(len(group.completions) for group in report.groups):
+        return None
+    table = pq.read_table(io.BytesIO(base64.b64decode(report.trace.data)))
+    return Trace.model_validate({name: table[name].to_pylist() for name in Trace.model_fields})
+
+
+def main() -> None:
+    """Load, say so, and train whenever told."""
+    transformers.logging.set_verbosity_error()
+    pipe = Pipe()
+    job = pipe.asked(Job)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    config = RUN_CONFIG.validate_python(job.config)
+    assert isinstance(config, GrpoConfig)
+    device = find_device() if job.accelerator else torch.device("cpu")
+    folder, models = Path(tempfile.mkdtemp(prefix="groupscope-side-")), Path(job.models)
+    source = resolve(config.model.source, converted=models, root=models, checkpoint=None)
+    plain = {} if job.fast else {"fast": False}
+    policy = load_policy(config.model, source, device, reference=config.algorithm.needs_reference, **plain)
+    if job.endless:
+        _never_stop(policy)
+    items = load_items(config.task, fetch_upload=lambda _: job.rows.encode())
+    gate = Gate(pipe, policy, folder / "spool.jsonl")
+    place = Place(1, 1, folder, "benchmark", None, str(device), {})
+    channels = Channels(
+        send=gate.send,
+        show=lambda progress: None,
+        requested=lambda: "nothing",
+        between_steps=gate.between_steps,
+        shutting_down=lambda: False,
+    )
+    with RewardScorer(config.rewards) as scorer:
+        trainer = Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels)
+        pipe.tell(_ready(config, policy, source, items))
+        gate.wait()
+        trainer.run()
+
+
+def _ready(config: GrpoConfig, policy: Policy, source: Pretrained, items: Items) -> Ready:
+    """With what the other side needs to do the same work: the model, and every prompt in the order of the run."""
+    count = config.budget.steps * config.sampling.prompts_per_step
+    return Ready(
+        model=source.location,
+        prompts=[_prompt(policy, item) for item in draw(items.train, cursor=0, count=count, seed=config.budget.seed)],
+        shape=shape_of(policy.config, policy.parameters()),
+        versions=versions(),
+        threads=torch.get_num_threads(),
+        omp_wait_policy=os.environ.get("OMP_WAIT_POLICY", "not set"),
+    )
+
+
+def _prompt(policy: Policy, item: Item) -> Prompt:
+    text, ids = policy.encode(item)
+    templated = item.messages is not None and policy.tokenizer.chat_template is not None
+    prompt = [dict(message) for message in item.messages or ()] if templated else text
+    return Prompt(prompt=prompt, ids=ids, answer=item.answer, verifier=dict(item.verifier))
+
+
+def _never_stop(policy: Policy) -> None:
+    """Completions of a fixed length: without an ending token none ends early."""
+    policy.tokenizer.eos_token = None
+    if policy.model.generation_config is not None:
+        policy.model.generation_config.eos_token_id = None
+    assert not policy.stop_ids
+
+
+if __name__ == "__main__":
+    main()
