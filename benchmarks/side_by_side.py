@@ -14,7 +14,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.page import replace_tables
@@ -37,7 +37,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 KEPT = ROOT / "docs" / "measured" / "speed.json"
 SEEDS = (0, 1, 2)
-TRIAL_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,12 @@ class Bench:
     models: Path
     logs: Path
     trial: bool
+    steps: int | None
 
     def of(self, work: Workload) -> Workload:
-        """The work, or its trial."""
-        return on_the_tiny_model(work, TRIAL_STEPS) if self.trial else work
+        """The work as it is asked for."""
+        work = on_the_tiny_model(work) if self.trial else work
+        return work if self.steps is None else replace(work, steps=self.steps)
 
     def against_trl(self, work: Workload, *, with_floor: bool = False) -> Comparison:
         """Groupscope and TRL in turns."""
@@ -141,8 +142,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
+    parser.add_argument("--steps", type=int, help="steps that count, in place of each section's own number")
     arguments = parser.parse_args()
-    bench = Bench(arguments.models, Path(tempfile.mkdtemp(prefix="groupscope-bench-")), arguments.trial)
+    logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
+    bench = Bench(arguments.models, logs, arguments.trial, arguments.steps)
     results = Results.read(arguments.out)
     began = time.monotonic()
     for name in arguments.only:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from floor.rates import PYTORCH, ROWS, Rates, Seconds
+from floor.rates import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds
 from floor.shape import Shape
 
 _SECONDS = 0.05  # that a point of the table is measured for, at least; never fewer than three times
+_CALLS = 20
 _BANDWIDTH_BYTES = 2**29
 
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -35,6 +36,7 @@ def shape_of(config: PreTrainedConfig, parameters: Iterable[torch.nn.Parameter])
 @torch.no_grad()
 def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> Rates:
     """With matrices of the model's own shapes, each alone and so as near to the processor as it can be."""
+    counts = ROWS if device.type == "cpu" else ACCELERATOR_ROWS
     matrices = {matrix.name: matrix for matrix in [*shape.layer_matrices, shape.head_matrix]}
     seconds: dict[str, Seconds] = {}
     for way, product in products(device).items():
@@ -43,7 +45,7 @@ def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> 
             weight = torch.randn(matrix.outputs, matrix.inputs, device=device, dtype=dtype)
             seconds[way][name] = {
                 rows: _median_seconds(product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight)
-                for rows in ROWS
+                for rows in counts
             }
     return Rates(seconds=seconds, bandwidth=measure_bandwidth(device))
 
@@ -67,15 +69,18 @@ def measure_bandwidth(device: torch.device) -> float:
 
 
 def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
+    """Of one call; on an accelerator, of many in a row, since starting one takes longer than computing a small one."""
+    calls = 1 if left.device.type == "cpu" else _CALLS
     product(left, right)
     taken: list[float] = []
     while len(taken) < 3 or sum(taken) < _SECONDS:
         _synchronize(left.device)
         began = time.perf_counter()
-        product(left, right)
+        for _ in range(calls):
+            product(left, right)
         _synchronize(left.device)
         taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+    return statistics.median(taken) / calls
 
 
 def _synchronize(device: torch.device) -> None:

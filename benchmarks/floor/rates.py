@@ -5,6 +5,7 @@ from pydantic import BaseModel
 from floor.shape import Matrix
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ACCELERATOR_ROWS = (*ROWS, 2048, 4096, 8192)
 PYTORCH, FASTEST = "F.linear", "fastest"
 
 Seconds = dict[str, dict[int, float]]  # matrix name → rows → seconds of one product
@@ -19,18 +20,19 @@ class Rates(BaseModel):
     def of(self, way: str, matrix: Matrix, rows: float) -> float:
         """Seconds of one product at any number of rows: on the straight line between two measured points.
 
-        Above the largest point the rate is the largest point's.
+        Above the largest point the rate is that point's.
         """
         table = self.seconds[way][matrix.name]
-        if rows >= ROWS[-1]:
-            return table[ROWS[-1]] * rows / ROWS[-1]
-        above = next(point for point in ROWS if point >= rows)
-        below = max((point for point in ROWS if point < rows), default=above)
+        most = max(table)
+        if rows >= most:
+            return table[most] * rows / most
+        above = min(point for point in table if point >= rows)
+        below = max((point for point in table if point < rows), default=above)
         share = 0.0 if above == below else (rows - below) / (above - below)
         return table[below] + share * (table[above] - table[below])
 
     def fastest(self) -> "Rates":
         """For each matrix and row count the fastest way: a table of one way, named FASTEST."""
         ways = list(self.seconds.values())
-        best = {name: {rows: min(way[name][rows] for way in ways) for rows in ROWS} for name in ways[0]}
+        best = {name: {rows: min(way[name][rows] for way in ways) for rows in ways[0][name]} for name in ways[0]}
         return Rates(seconds={FASTEST: best}, bandwidth=self.bandwidth)

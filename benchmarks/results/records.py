@@ -56,6 +56,7 @@ class FloorInputs(BaseModel):
     shape: Shape
     prompts: list[list[int]]  # of each step: the lengths of its prompts
     rates: Rates
+    value_bytes: int = 4  # of a number in the matrix products and in the cache
 
 
 class Comparison(BaseModel):
@@ -92,6 +93,14 @@ class Learning(BaseModel):
     about: str
     where: dict[str, str]
     pairs: list[Pair]
+
+
+class OnGpu(BaseModel):
+    """What is measured on one GPU: against TRL, and the sampling against transformers' continuous batching."""
+
+    trl: Comparison
+    batching: Comparison
+    check: Pair  # of the tiny model's first step
 
 
 class Results(BaseModel):

@@ -5,7 +5,7 @@ from operator import truediv
 from statistics import fmean, median
 
 from floor.operations import Phase, Tokens, floor_of
-from floor.rates import PYTORCH, ROWS, Rates
+from floor.rates import PYTORCH, Rates
 
 from dashboard.charts.interval import estimate
 from results.records import Alone, Comparison, FloorInputs, Learning, Measured, Results
@@ -25,10 +25,10 @@ def tables(results: Results) -> str:
         )
         if one is not None
     }
-    parts = [_side_by_side(compared)] if compared else []
+    parts = [side_by_side(compared)] if compared else []
     for name, one in compared.items():
         if one.floor is not None:
-            parts.append(_where_the_time_goes(name, one, one.floor))
+            parts.append(where_the_time_goes(name, one.first, one.floor))
     if results.memory is not None:
         parts.append(_memory(results.memory))
     if results.telemetry is not None:
@@ -43,7 +43,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-def _side_by_side(compared: dict[str, Comparison]) -> str:
+def side_by_side(compared: dict[str, Comparison]) -> str:
+    """Seconds of a step, and how many times as fast."""
     header = (
         "work", "steps", "Groupscope", "TRL", "samples a second", "tokens a step, Groupscope / TRL", "tokens a second",
         "memory, Groupscope / TRL",
@@ -82,16 +83,17 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB" if size else "?"
 
 
-def _where_the_time_goes(name: str, one: Comparison, inputs: FloorInputs) -> str:
+def where_the_time_goes(name: str, side: Measured, inputs: FloorInputs) -> str:
+    """The phases of a step beside their floors, and what those are made of."""
     own = Rates(seconds={PYTORCH: inputs.rates.seconds[PYTORCH]}, bandwidth=inputs.rates.bandwidth)
-    floors = [_floors(one.first, inputs, rates) for rates in (own, inputs.rates.fastest())]
+    floors = [_floors(side, inputs, rates) for rates in (own, inputs.rates.fastest())]
     rows: list[list[str]] = []
-    for phase, seconds in _spent(one.first).items():
+    for phase, seconds in _spent(side).items():
         parts = ROLLOUT if phase == "rollout" else (phase,)
         rows.append([phase, f"{median(seconds):.2f} s", *_reached(floors, parts, seconds)])
         if phase == "rollout":
             rows += [[f"… {part}", "", *_reached(floors, (part,), None)] for part in parts]
-    rows.append(["**step**", f"**{one.first.step:.2f} s**", *_reached(floors, list(floors[0][0]), one.first.seconds)])
+    rows.append(["**step**", f"**{side.step:.2f} s**", *_reached(floors, list(floors[0][0]), side.seconds)])
     header = ("phase", "measured", "floor, PyTorch's product", "reached", "floor, the fastest product", "reached")
     counted = table(
         ("phase", "GFLOP", "GFLOP/s, PyTorch's product", "GFLOP/s, the fastest", "GB moved", "seconds by bytes alone"),
@@ -120,7 +122,9 @@ def _floors(side: Measured, inputs: FloorInputs, rates: Rates) -> list[dict[str,
     """The floor of each step, phase by phase."""
     with_reference = any("time/reference" in one for one in side.metrics)
     return [
-        floor_of(inputs.shape, Tokens(prompts, lengths), rates, reference=with_reference)
+        floor_of(
+            inputs.shape, Tokens(prompts, lengths), rates, reference=with_reference, value_bytes=inputs.value_bytes
+        )
         for prompts, lengths in zip(inputs.prompts, side.lengths, strict=True)
     ]
 
@@ -149,14 +153,14 @@ def _counted(name: str, ways: Sequence[Phase]) -> list[str]:
 
 def _product_table(inputs: FloorInputs) -> str:
     """GFLOP/s of all matrices of a layer at each row count."""
-    shape = inputs.shape
-    operations = sum(2 * one.outputs * one.inputs * one.count for one in shape.layer_matrices)
+    matrices = inputs.shape.layer_matrices
+    operations = sum(2 * one.outputs * one.inputs * one.count for one in matrices)
+    counts = list(next(iter(inputs.rates.seconds.values()))[matrices[0].name])
     rows = []
     for way, measured in inputs.rates.seconds.items():
-        rates = Rates(seconds={way: measured}, bandwidth=inputs.rates.bandwidth)
-        seconds = {count: sum(rates.of(way, one, count) * one.count for one in shape.layer_matrices) for count in ROWS}
-        rows.append([way, *(f"{operations * count / seconds[count] / 1e9:.0f}" for count in ROWS)])
-    return table(["GFLOP/s of a layer's matrices, by rows", *map(str, ROWS)], rows)
+        seconds = {count: sum(measured[one.name][count] * one.count for one in matrices) for count in counts}
+        rows.append([way, *(f"{operations * count / seconds[count] / 1e9:.0f}" for count in counts)])
+    return table(["GFLOP/s of a layer's matrices, by rows", *map(str, counts)], rows)
 
 
 def _memory(one: Alone) -> str:
@@ -187,8 +191,8 @@ def _learning(one: Learning) -> str:
             [
                 str(pair.seed),
                 "the same" if same else "different",
-                f"{_largest(fast.sampling_logprob, plain.sampling_logprob):.1e}" if same else "",
-                f"{_largest(fast.old_logprob, plain.old_logprob):.1e}" if same else "",
+                f"{largest(fast.sampling_logprob, plain.sampling_logprob):.1e}" if same else "",
+                f"{largest(fast.old_logprob, plain.old_logprob):.1e}" if same else "",
                 *(f"{values[-1]:.3f}" for values in finals.values()),
                 *(f"{side.step:.2f} s" for side in (pair.fast, pair.plain)),
             ]
@@ -209,6 +213,7 @@ def _learning(one: Learning) -> str:
     )
 
 
-def _largest(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> float:
+def largest(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> float:
+    """The largest difference of two lists of rows."""
     pairs = zip(left, right, strict=True)
     return max(abs(one - other) for row, line in pairs for one, other in zip(row, line, strict=True))

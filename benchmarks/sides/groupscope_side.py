@@ -26,7 +26,8 @@ from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import Pretrained, resolve
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
-from worker.rollout.sampler import NativeEngine
+from worker.rollout.engines import load_engine
+from worker.settings import Settings
 from worker.tasks.items import Item, Items, draw
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
@@ -101,8 +102,7 @@ def main() -> None:
     device = find_device() if job.accelerator else torch.device("cpu")
     folder, models = Path(tempfile.mkdtemp(prefix="groupscope-side-")), Path(job.models)
     source = resolve(config.model.source, converted=models, root=models, checkpoint=None)
-    plain = {} if job.fast else {"fast": False}
-    policy = load_policy(config.model, source, device, reference=config.algorithm.needs_reference, **plain)
+    policy = load_policy(config.model, source, device, reference=config.algorithm.needs_reference, fast=job.fast)
     if job.endless:
         _never_stop(policy)
     items = load_items(config.task, fetch_upload=lambda _: job.rows.encode())
@@ -116,7 +116,8 @@ def main() -> None:
         shutting_down=lambda: False,
     )
     with RewardScorer(config.rewards) as scorer:
-        trainer = Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels)
+        engine = load_engine(config.sampling.engine, policy, Settings())
+        trainer = Trainer(config, policy, engine, items, scorer, place, channels)
         pipe.tell(_ready(config, policy, source, items))
         gate.wait()
         trainer.run()

@@ -27,7 +27,6 @@ class Job(BaseModel):
     accelerator: bool = False
     endless: bool = False  # completions of a fixed length
     fast: bool = True  # Groupscope's: with its fast paths
-    engine: str = "native"  # Groupscope's: what samples
     batch: int = 8  # TRL's per_device_train_batch_size
     model: str = ""  # TRL's: what from_pretrained opens
     prompts: list[Prompt] = []  # TRL's: in the order of the run

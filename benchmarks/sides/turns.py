@@ -34,22 +34,32 @@ def ours(
     log: Path,
     *,
     accelerator: bool = False,
+    threads: int | None = 2,
     fast: bool = True,
     telemetry: dict[str, Json] | None = None,
 ) -> Side:
     """Groupscope on this work."""
     config = work.stored(telemetry or {})
-    job = Job(config=config, models=str(models), endless=work.endless, fast=fast, accelerator=accelerator)
+    job = Job(
+        config=config,
+        models=str(models),
+        rows=work.rows,
+        endless=work.endless,
+        fast=fast,
+        accelerator=accelerator,
+        threads=threads,
+    )
     return Side("groupscope_side", job, log)
 
 
-def theirs(work: Workload, own: Side, log: Path, *, accelerator: bool = False) -> Side:
+def theirs(work: Workload, own: Side, log: Path, *, accelerator: bool = False, threads: int | None = 2) -> Side:
     """TRL on the same work: the model and the prompts are those that our side named."""
     job = Job(
         config=work.stored({}),
         models="",
         endless=work.endless,
         accelerator=accelerator,
+        threads=threads,
         batch=work.batch,
         model=own.ready.model,
         prompts=own.ready.prompts,
@@ -57,11 +67,11 @@ def theirs(work: Workload, own: Side, log: Path, *, accelerator: bool = False) -
     return Side("trl_side", job, log)
 
 
-def floor_inputs(work: Workload, side: Side) -> FloorInputs:
+def floor_inputs(work: Workload, side: Side, *, value_bytes: int = 4) -> FloorInputs:
     """The lengths of the counted steps' prompts, and the rates of the side's own process, measured now."""
     assert side.ready.shape is not None
     count = work.config.sampling.prompts_per_step
     lengths = [len(prompt.ids) for prompt in side.ready.prompts]
     steps = range(WARM_UP, WARM_UP + work.steps)
     prompts = [lengths[step * count : (step + 1) * count] for step in steps]
-    return FloorInputs(shape=side.ready.shape, prompts=prompts, rates=side.rates())
+    return FloorInputs(shape=side.ready.shape, prompts=prompts, rates=side.rates(), value_bytes=value_bytes)

@@ -16,7 +16,7 @@ WARM_UP = 1  # steps before those that count
 
 @dataclass(frozen=True)
 class Workload:
-    """What both sides do. `batch` is TRL's per_device_train_batch_size: the fastest that was found to fit."""
+    """What both sides do. `batch` is TRL's per_device_train_batch_size; `endless` completions have a fixed length."""
 
     name: str
     about: str
@@ -24,12 +24,12 @@ class Workload:
     steps: int  # that count
     batch: int
     endless: bool = False
+    rows: str = ""  # JSONL, for a task of the kind `dataset`
 
     def stored(self, telemetry: dict[str, Json]) -> dict[str, Json]:
         """The configuration for a side, with a step more than will be asked for: it never gets to its end."""
-        budget = self.config.budget.model_copy(
-            update={"steps": WARM_UP + self.steps + 1, "eval_every": 0, "checkpoint_every": 0}
-        )
+        steps = max(WARM_UP + self.steps + 1, self.config.optimizer.warmup_steps)
+        budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
         changed = self.config.model_copy(
             update={"budget": budget, "telemetry": self.config.telemetry.model_copy(update=telemetry)}
         )
@@ -109,11 +109,11 @@ def with_seed(work: Workload, seed: int) -> Workload:
     return replace(work, config=work.config.model_copy(update={"budget": budget}))
 
 
-def on_the_tiny_model(work: Workload, steps: int) -> Workload:
-    """A trial of the benchmark itself, in seconds: the tiny model, short prompts, few steps."""
+def on_the_tiny_model(work: Workload) -> Workload:
+    """A trial of the benchmark itself, in seconds: the tiny model, short prompts, few tokens and steps."""
     task = work.config.task.model_copy(update={"system_prompt": None, "template": "Calculate {expression}"})
     new = min(work.config.sampling.max_new_tokens, 32)
     sampling = work.config.sampling.model_copy(update={"max_new_tokens": new})
     model = work.config.model.model_copy(update={"source": TINY})
     config = work.config.model_copy(update={"task": task, "sampling": sampling, "model": model})
-    return replace(work, config=config, steps=min(work.steps, steps))
+    return replace(work, config=config, steps=min(work.steps, 2))

@@ -1,0 +1,209 @@
+"""How fast is a step on a GPU? A model of Qwen2.5-0.5B's shape with random weights, against TRL and against the floor.
+
+    python benchmarks/gpu.py            all of it (make bench-gpu): under 8 minutes on an H200
+    python benchmarks/gpu.py --write    and put the tables into docs/benchmarks.md
+    python benchmarks/gpu.py --toy --out /tmp/toy.json    a trial of the benchmark itself, on the CPU and in seconds
+
+16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones, bfloat16. Nothing is downloaded.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from results.page import replace_tables
+from results.records import Comparison, Measured, OnGpu, Pair
+from results.tables import largest, side_by_side, table, where_the_time_goes
+from sides.process import Side
+from sides.turns import floor_inputs, ours, show, take_turns, theirs
+from sides.workloads import LEARNING, WARM_UP, Workload
+
+from backend.contract.grpo import GrpoConfig
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+KEPT = ROOT / "docs" / "measured" / "speed-gpu.json"
+MARKS = "<!-- measured on a GPU: begin -->", "<!-- measured on a GPU: end -->"
+MODEL = "random-qwen2"
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Prompts, completions of each, and their tokens."""
+
+    prompts: int = 16
+    group_size: int = 16
+    prompt_tokens: int = 256
+    new_tokens: int = 512
+
+
+def workload(sizes: Sizes, engine: str) -> Workload:
+    """Random weights say random things: the reward grows with the few characters that come out, so that groups differ."""
+    config = GrpoConfig.model_validate(
+        {
+            "model": {"source": f"local:{MODEL}"},
+            "task": {"kind": "dataset", "source": "upload:1", "prompt_format": "raw", "held_out": 0},
+            "rewards": {
+                "functions": [{"kind": "length", "name": "length", "unit": "characters", "minimum": 8, "ramp": 8}]
+            },
+            "sampling": {
+                "prompts_per_step": sizes.prompts,
+                "group_size": sizes.group_size,
+                "max_new_tokens": sizes.new_tokens,
+                "engine": engine,
+            },
+            "optimizer": {"learning_rate": 1e-6},
+            "budget": {"eval_every": 0},
+        }
+    )
+    about = (
+        f"a model of Qwen2.5-0.5B's shape, random weights, {sizes.prompts} × {sizes.group_size} completions, "
+        f"{sizes.prompt_tokens} prompt tokens, exactly {sizes.new_tokens} new"
+    )
+    return Workload("gpu", about, config, STEPS, batch=32, endless=True, rows=_rows(sizes))
+
+
+def _rows(sizes: Sizes) -> str:
+    """Prompts of digits, each of which is a token, for more steps than there will be."""
+    draw = random.Random(0)
+    prompts = ("".join(draw.choices("0123456789", k=sizes.prompt_tokens)) for _ in range(8 * sizes.prompts))
+    return "\n".join(json.dumps({"prompt": prompt, "answer": "0"}) for prompt in prompts)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the model lies and logs are left; a toy runs on the CPU."""
+
+    models: Path
+    logs: Path
+    toy: bool
+
+    def ours(self, work: Workload, name: str, *, fast: bool = True) -> Side:
+        """Groupscope's side."""
+        log = self.logs / f"{name}.log"
+        return ours(work, self.models, log, accelerator=not self.toy, threads=None, fast=fast)
+
+    def measure(self, sizes: Sizes) -> OnGpu:
+        """Against TRL, then against continuous batching; one of those at a time, since each takes what memory it finds."""
+        native, batching = workload(sizes, "native"), workload(sizes, "transformers")
+        with self.ours(native, "groupscope") as own:
+            with theirs(native, own, self.logs / "trl.log", accelerator=not self.toy, threads=None) as other:
+                first, second = take_turns(("Groupscope", "TRL"), (own, other), STEPS)
+            floor = floor_inputs(native, own, value_bytes=4 if self.toy else 2)
+            against_trl = Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
+        with self.ours(native, "groupscope-again") as own, self.ours(batching, "continuous-batching") as other:
+            first, second = take_turns(("Groupscope", "continuous batching"), (own, other), STEPS)
+            against_batching = Comparison(about=native.about, where=self._where(), first=first, second=second)
+        return OnGpu(trl=against_trl, batching=against_batching, check=self._check())
+
+    def _check(self) -> Pair:
+        """The tiny model's first step, with fast paths and without."""
+        work = replace(LEARNING, steps=1)
+        measured, traces = [], []
+        for name, fast in (("fast", True), ("plain", False)):
+            with self.ours(work, name, fast=fast) as side:
+                step = side.step()
+                show(name, WARM_UP, step)
+                measured.append(Measured.of(side.ready))
+                measured[-1].add(step)
+                traces.append(step.trained.trace)
+        return Pair.model_validate(
+            {
+                "seed": 0,
+                "fast": measured[0],
+                "plain": measured[1],
+                "fast_trace": traces[0],
+                "plain_trace": traces[1],
+            }
+        )
+
+    def _where(self) -> dict[str, str]:
+        listed = None if self.toy else _name_of_gpu()
+        return {"machine": listed or "CPU", "date": time.strftime("%Y-%m-%d")}
+
+
+def _name_of_gpu() -> str | None:
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+
+
+def tables(measured: OnGpu) -> str:
+    """The measurements as Markdown."""
+    sampled = {
+        "Groupscope": (measured.trl.first, "time/rollout"),
+        "TRL, transformers' generate": (measured.trl.second, "time/generate"),
+        "Groupscope, beside continuous batching": (measured.batching.first, "time/rollout"),
+        "transformers' continuous batching": (measured.batching.second, "time/rollout"),
+    }
+    rows = []
+    for name, (side, metric) in sampled.items():
+        seconds = median([one[metric] or 0.0 for one in side.metrics])
+        rows.append([name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}"])
+    parts = [
+        side_by_side({"whole steps": measured.trl}),
+        "### Sampling\n\n" + table(("", "seconds", "tokens a second"), rows),
+    ]
+    if measured.trl.floor is not None:
+        parts.append(where_the_time_goes("on a GPU", measured.trl.first, measured.trl.floor))
+    return "\n\n".join([*parts, _checked(measured.check)])
+
+
+def _checked(pair: Pair) -> str:
+    fast, plain = pair.fast_trace, pair.plain_trace
+    same = fast.token_ids == plain.token_ids
+    if not same:
+        return "### The check on this device\n\nWith fast paths the tiny model's first step drew other tokens than without."
+    return (
+        "### The check on this device\n\nWith fast paths and without the tiny model's first step drew the same tokens; log-probs "
+        f"differ by at most {largest(fast.sampling_logprob, plain.sampling_logprob):.1e} in sampling and "
+        f"{largest(fast.old_logprob, plain.old_logprob):.1e} in the training pass."
+    )
+
+
+@contextmanager
+def random_model(toy: bool) -> Iterator[Path]:
+    """A folder of models that holds one, for as long as it is needed."""
+    with tempfile.TemporaryDirectory(prefix="groupscope-models-") as folder:
+        command = [sys.executable, "-m", "sides.random_model", str(Path(folder) / MODEL), *(["--toy"] if toy else [])]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "benchmarks")})
+        yield Path(folder)
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
+    arguments = parser.parse_args()
+    if not arguments.toy and _name_of_gpu() is None:
+        parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")
+    began = time.monotonic()
+    sizes = Sizes(prompts=2, group_size=4, prompt_tokens=16, new_tokens=16) if arguments.toy else Sizes()
+    with random_model(arguments.toy) as models:
+        bench = Bench(models, Path(tempfile.mkdtemp(prefix="groupscope-bench-")), arguments.toy)
+        measured = bench.measure(sizes)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(measured.model_dump_json(exclude_none=True) + "\n")
+    minutes = (time.monotonic() - began) / 60
+    print(f"\n{tables(measured)}\n\nin {minutes:.1f} minutes; kept in {arguments.out}")
+    if arguments.write:
+        replace_tables(PAGE, tables(measured), begin=MARKS[0], end=MARKS[1])
+
+
+if __name__ == "__main__":
+    main()

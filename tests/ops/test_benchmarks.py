@@ -1,0 +1,37 @@
+"""Benchmarks explain themselves: each has an entry in the docs, and a `--help` that needs neither a model nor a peer."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
+
+
+def test_every_benchmark_has_its_docs_entry() -> None:
+    headings = re.findall(r"^## `([\w.]+)`", (ROOT / "docs" / "benchmarks.md").read_text(), flags=re.MULTILINE)
+    assert sorted(headings) == [script.name for script in SCRIPTS]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_every_benchmark_says_how_to_run_it(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(script.parent)
+    monkeypatch.setattr(sys, "argv", [script.name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 0
+    assert f"python benchmarks/{script.name}" in capsys.readouterr().out
+
+
+def test_every_command_of_the_makefile_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
+    assert {"bench", "bench-gpu"} <= set(explained)
+    shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
+    assert shown is not None
+    assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
