@@ -9,7 +9,6 @@
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from statistics import median
 from results.page import replace_tables
 from results.records import Comparison, Measured, OnGpu, Pair
 from results.tables import largest, side_by_side, table, where_the_time_goes
-from sides.process import Side
+from sides.process import Side, environment
 from sides.turns import floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import LEARNING, WARM_UP, Workload
 
@@ -108,8 +107,9 @@ class Bench:
         return OnGpu(trl=against_trl, batching=against_batching, check=self._check())
 
     def _check(self) -> Pair:
-        """The tiny model's first step, with fast paths and without."""
-        work = replace(LEARNING, steps=1)
+        """The tiny model's first step in float32, with fast paths and without."""
+        model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
+        work = replace(LEARNING, steps=1, config=LEARNING.config.model_copy(update={"model": model}))
         measured, traces = [], []
         for name, fast in (("fast", True), ("plain", False)):
             with self.ours(work, name, fast=fast) as side:
@@ -166,9 +166,9 @@ def _checked(pair: Pair) -> str:
     fast, plain = pair.fast_trace, pair.plain_trace
     same = fast.token_ids == plain.token_ids
     if not same:
-        return "### The check on this device\n\nWith fast paths the tiny model's first step drew other tokens than without."
+        return "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew other tokens than without."
     return (
-        "### The check on this device\n\nWith fast paths and without the tiny model's first step drew the same tokens; log-probs "
+        "### The check on this device\n\nWith fast paths and without the tiny model's first step (float32) drew the same tokens; log-probs "
         f"differ by at most {largest(fast.sampling_logprob, plain.sampling_logprob):.1e} in sampling and "
         f"{largest(fast.old_logprob, plain.old_logprob):.1e} in the training pass."
     )
@@ -179,7 +179,7 @@ def random_model(toy: bool) -> Iterator[Path]:
     """A folder of models that holds one, for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="groupscope-models-") as folder:
         command = [sys.executable, "-m", "sides.random_model", str(Path(folder) / MODEL), *(["--toy"] if toy else [])]
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "benchmarks")})
+        subprocess.run(command, check=True, env=environment())
         yield Path(folder)
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from floor.rates import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds
 from floor.shape import Shape
 
-_SECONDS = 0.05  # that a point of the table is measured for, at least; never fewer than three times
+_SECONDS, _TIMES = 0.1, 5  # a point of the table is measured for so long and so often, at least
 _CALLS = 20
 _BANDWIDTH_BYTES = 2**29
 
@@ -73,7 +73,7 @@ def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
     calls = 1 if left.device.type == "cpu" else _CALLS
     product(left, right)
     taken: list[float] = []
-    while len(taken) < 3 or sum(taken) < _SECONDS:
+    while len(taken) < _TIMES or sum(taken) < _SECONDS:
         _synchronize(left.device)
         began = time.perf_counter()
         for _ in range(calls):

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import TypeVar
 
+import torch
 from pydantic import BaseModel
 
 Message = TypeVar("Message", bound=BaseModel)
@@ -30,7 +31,12 @@ class Pipe:
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process ever held, in bytes; None where the system does not say (Linux does)."""
+    """The most memory that this process ever held, in bytes: on the GPU where it used one, else resident in the machine's.
+
+    None where the system does not say (Linux does).
+    """
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return int(torch.cuda.max_memory_allocated())
     try:
         with open("/proc/self/status") as status:
             return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM:"))

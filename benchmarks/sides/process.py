@@ -18,6 +18,12 @@ _FOLDER = Path(__file__).parents[1]
 Message = TypeVar("Message", bound=BaseModel)
 
 
+def environment() -> dict[str, str]:
+    """This process's, in which `sides` can be imported."""
+    path = os.pathsep.join(filter(None, [str(_FOLDER), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+
+
 class SideEnded(Exception):
     """A side's process ended where an answer was due."""
 
@@ -35,7 +41,6 @@ class Side:
 
     def __init__(self, module: str, job: Job, log: Path) -> None:
         self._module, self._log = module, log
-        path = os.pathsep.join(filter(None, [str(_FOLDER), os.environ.get("PYTHONPATH")]))
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"sides.{module}"],
@@ -43,7 +48,7 @@ class Side:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
+                env=environment(),
             )
         try:
             self.ready = self._ask(job, Ready)

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,3 +36,27 @@ def test_every_command_of_the_makefile_is_explained() -> None:
     shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
     assert shown is not None
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "promised"),
+    [
+        (["side_by_side.py", "--trial", "--only", "reference", "memory"], "### Where the time goes: reference work"),
+        (["gpu.py", "--toy"], "drew the same tokens"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: list[str], promised: str) -> None:
+    kept = tmp_path / "measured.json"
+    script, *options = command
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *options, "--out", str(kept)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "### Side by side" in ran.stdout
+    assert promised in ran.stdout
+    assert kept.stat().st_size > 0
