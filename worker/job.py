@@ -26,7 +26,7 @@ from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
-from worker.rollout.sampler import NativeEngine
+from worker.rollout.engines import load_engine
 from worker.sampling_job import sample_groups
 from worker.settings import Settings
 from worker.spool import Refused, Spool, SpoolFull, send
@@ -192,8 +192,9 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
     _leave_on_shutdown(worker)
     channels.show(Progress(total_steps=steps, phase="loading the model"))
     policy = _load(worker, claim, config, place.resume)
+    engine = load_engine(config.sampling.engine, policy, worker.settings)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
-        return Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels).run()
+        return Trainer(config, policy, engine, items, scorer, place, channels).run()
 
 
 def _leave_on_shutdown(worker: Worker) -> None:

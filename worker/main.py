@@ -14,7 +14,8 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
-from worker.policy.device import describe, find_device, memory_bytes, versions
+from worker.policy.device import describe, find_device, keep_freed_memory, memory_bytes, versions
+from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
 from worker.spool import recover
 
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     except FileNotFoundError:
         log.error("no token: give --token, set GROUPSCOPE_TOKEN, or point GROUPSCOPE_HOME at the backend's directory")  # noqa: TRY400
         return 2
+    keep_freed_memory()
     shutdown = Shutdown()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, shutdown.ask)
@@ -52,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             versions=versions(),
             judges=sorted(settings.judges),
             reward_functions=sorted(settings.reward_functions),
+            engines=list(offered_engines(settings)),
         )
         worker = Worker(settings, info, client, device, lambda: shutdown.asked)
         remove_partial(settings.checkpoints)

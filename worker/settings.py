@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import IO, Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AnyHttpUrl, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.contract.reward import Name, PythonFunction
@@ -42,11 +42,24 @@ class Settings(BaseSettings):
         max_length=64,
         description="Judges that rewards may name: JSON, from a name to its endpoint.",
     )
+    vllm_url: AnyHttpUrl | None = Field(None, description="The vLLM server that runs may sample with.")
+    vllm_weights: Path | None = Field(
+        None, description="The folder through which it gets the weights; both see it under this path."
+    )
+    vllm_api_key: str | None = Field(None, description="What the server was started with as --api-key.")
 
     @field_validator("reward_functions", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _vllm_gets_its_weights(self) -> "Settings":
+        if self.vllm_url is not None and self.vllm_weights is None:
+            raise ValueError(
+                "GROUPSCOPE_VLLM_URL needs GROUPSCOPE_VLLM_WEIGHTS, the folder through which weights go there"
+            )
+        return self
 
     @property
     def checkpoints(self) -> Path:

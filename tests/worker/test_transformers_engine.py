@@ -1,0 +1,47 @@
+"""transformers' continuous batching works on a copy: the policy's model is never touched."""
+
+import threading
+
+import pytest
+import torch
+from worker_models import items, random_policy, tiny_policy
+
+from backend.contract.model import Model
+from backend.contract.training import Decoding
+from worker.errors import RunFailure
+from worker.rollout.draws import Draws
+from worker.rollout.sampler import NativeEngine
+from worker.rollout.transformers_engine import TransformersEngine
+
+
+def test_the_policys_model_and_the_process_stay_as_they_were() -> None:
+    policy = tiny_policy(reference=False)
+    prompts = [policy.encode(item)[1] for item in items(2)]
+    attention, generator = policy.config._attn_implementation, torch.get_rng_state()
+    parts, threads = list(policy.model.modules()), set(threading.enumerate())
+    mine = TransformersEngine(policy).sample(prompts, group_size=1, decoding=Decoding(), draws=None)
+    native = NativeEngine(policy).sample(prompts, group_size=1, decoding=Decoding(), draws=None)
+    assert [one.ids for one in mine] == [one.ids for one in native]
+    assert policy.config._attn_implementation == attention
+    assert list(policy.model.modules()) == parts
+    assert set(threading.enumerate()) <= threads
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_it_samples_in_the_precision_that_the_policy_samples_in() -> None:
+    policy = tiny_policy(Model(dtype="bfloat16"), reference=False)
+    prompts = [policy.encode(item)[1] for item in items(1)]
+    engine = TransformersEngine(policy)
+    (completion,) = engine.sample(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train"))
+    assert engine._copy is not None
+    assert engine._copy.dtype == torch.bfloat16
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
+    assert completion.ids
+
+
+def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
+    policy = random_policy()
+    policy.config.layer_types = ["a kind of layer that nobody wrote"] * 2
+    with pytest.raises(RunFailure, match=r"Set sampling\.engine to native") as caught:
+        TransformersEngine(policy).sample([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train"))
+    assert caught.value.code == "engine_failed"
