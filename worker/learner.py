@@ -1,8 +1,8 @@
 """The update: from a rollout and its advantages to new weights, in micro-batches whose split cannot change the result."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class Learner:
         algorithm = self._algorithm
         return algorithm.advantage.kind == "gae" or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
 
-    def split(self, rollout: Rollout) -> Batch:
+    def split(self, rollout: Rollout, left_out: Collection[int] = ()) -> Batch:
         """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
         return split(
             rollout,
@@ -87,7 +87,21 @@ class Learner:
             budget=self._config.optimizer.micro_batch_tokens,
             together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
             with_supports=self._algorithm.logprobs == "renormalized",
+            left_out=left_out,
         )
+
+    def _nothing_to_learn(self, credit: Credit) -> set[int]:
+        """The rows of dead groups, where passing them through the model could change no gradient.
+
+        Their tokens stay in the denominators of the loss.
+        """
+        algorithm = self._algorithm
+        compared = algorithm.kl.beta > 0 or algorithm.needs_reference
+        if compared or algorithm.entropy_bonus > 0 or algorithm.advantage.kind == "gae":
+            return set()
+        group_size = credit.rewards_P_G.shape[1]
+        dead_P = (credit.advantages_R_T == 0).view(len(credit.rewards_P_G), -1).all(-1)
+        return set(dead_P.repeat_interleave(group_size).nonzero()[:, 0].tolist())
 
     @torch.no_grad()
     def look(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
@@ -125,6 +139,8 @@ class Learner:
     ) -> Update:
         """Train on a batch; `trained_R` is False for completions left out of the loss. Fills in the batch's tokens.
 
+        Groups that can teach nothing pass through no model, and nothing is known of their tokens.
+
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
         weights_R_T = token_weights(
@@ -133,6 +149,9 @@ class Learner:
             max_new_tokens=self._config.sampling.max_new_tokens,
             group_size=batch.rollout.group_size,
         )
+        left_out = self._nothing_to_learn(credit)
+        if left_out:
+            batch = replace(batch, micro_batches=self.split(batch.rollout, left_out).micro_batches)
         passes = []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None

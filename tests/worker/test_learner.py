@@ -207,3 +207,37 @@ def test_gradient_checkpointing_changes_memory_not_the_gradient() -> None:
         train(Learner(policy, config), roll_out(policy, config), torch.tensor([1.0, -1.0]).repeat(4))
         found.append(gradients(policy))
     assert torch.allclose(found[0], found[1], atol=1e-6)
+
+
+def test_leaving_dead_groups_out_changes_no_gradient_and_nothing_is_known_of_their_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = configured(kl={"beta": 0.0})
+    dead = advantages()
+    dead[: ROWS // 2] = 0.0
+    found = []
+    for left_out in (True, False):
+        policy = random_policy()
+        learner = Learner(policy, config)
+        if not left_out:
+            monkeypatch.setattr(learner, "_nothing_to_learn", lambda credit: set())
+        update, tokens = train(learner, ragged(), dead)
+        found.append(gradients(policy))
+        assert tokens.known("ratio").tolist() == [not left_out or row >= ROWS // 2 for row in range(ROWS)]
+        assert update.applied
+    assert torch.allclose(*found, rtol=0, atol=1e-9)
+
+
+def test_a_step_of_dead_groups_only_leaves_the_weights() -> None:
+    policy = random_policy()
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    update, tokens = train(Learner(policy, configured(kl={"beta": 0.0})), ragged(), torch.zeros(ROWS).double())
+    assert (update.applied, update.moved, update.metrics["loss"]) == (True, False, 0.0)
+    assert tokens.get("ratio") is None
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("algorithm", [{"kl": {"beta": 0.04}}, {"kl": {"beta": 0.0}, "entropy_bonus": 0.1}])
+def test_dead_groups_pass_where_a_penalty_or_a_bonus_has_a_gradient_there(algorithm: dict[str, object]) -> None:
+    _, tokens = train(Learner(random_policy(), configured(**algorithm)), ragged(), torch.zeros(ROWS).double())
+    assert tokens.known("ratio").all()

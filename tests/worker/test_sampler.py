@@ -1,8 +1,10 @@
 """The sampling engine."""
 
-import numpy as np
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from worker_models import items, random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
@@ -10,46 +12,134 @@ from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
 from worker.rollout import sampler
 from worker.rollout.choice import choose, truncate
-from worker.rollout.draws import Draws
+from worker.rollout.draws import Draws, uniforms
+from worker.rollout.engine import Completion, Logprobs
+from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
+from worker.rollout.slots import Slots
 
 CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=4))
 
 
-def test_a_completion_does_not_depend_on_the_company_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def ids(rollout: Rollout) -> list[list[int]]:
+    return [completion.ids for completion in rollout.completions_R]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_a_completion_does_not_depend_on_how_many_fit_beside_it(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     policy = tiny_policy(reference=False)
-    together = [completion.ids for completion in roll_out(policy, CONFIG).completions_R]
-    monkeypatch.setattr(sampler, "_TOKENS_IN_FLIGHT", 1)  # every group in a batch of its own
-    assert [completion.ids for completion in roll_out(policy, CONFIG).completions_R] == together
+    together = roll_out(policy, CONFIG)
+    token_bytes = 2 * 4 * 128 * 4  # keys and values of 4 layers, in float32
+    monkeypatch.setattr(sampler, "cache_bytes", lambda device: rows * 128 * token_bytes)
+    made = []
+    monkeypatch.setattr(sampler, "Slots", lambda *given, **named: made.append(named["count"]) or Slots(*given, **named))
+    apart = roll_out(policy, CONFIG)
+    assert made[-1] == rows  # the others waited
+    assert ids(apart) == ids(together)
+    for one, other in zip(apart.completions_R, together.completions_R, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("logprobs", ["tempered", "plain", "renormalized"])
+@pytest.mark.parametrize(
+    "decoding", [{}, {"temperature": 0.7, "top_k": 5}, {"stop": ["</think>"]}, {"max_new_tokens": 1}]
+)
+def test_the_fast_sampler_draws_what_the_plain_one_draws(decoding: dict[str, Any], logprobs: Logprobs) -> None:
+    prompts = [tiny_policy(reference=False).encode(item)[1] for item in items(3)]
+    fast, plain = (
+        NativeEngine(tiny_policy(reference=False, fast=fast)).sample(
+            prompts,
+            group_size=4,
+            decoding=Decoding.model_validate(decoding),
+            draws=Draws(1, "train", 2),
+            logprobs=logprobs,
+            first_group=5,
+        )
+        for fast in (True, False)
+    )
+    for one, other in zip(fast, plain, strict=True):
+        assert (one.ids, one.text, one.finish_reason, one.supports) == (
+            other.ids,
+            other.text,
+            other.finish_reason,
+            other.supports,
+        )
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_a_group_is_told_of_when_its_last_completion_ends_and_texts_are_there() -> None:
+    policy, told, progress = tiny_policy(reference=False), {}, []
+
+    def tell(p: int, group: list[Completion]) -> None:
+        assert p not in told
+        told[p] = [completion.text for completion in group]
+
+    prompts = [policy.encode(item)[1] for item in items(5)]
+    completions = NativeEngine(policy).sample(
+        prompts, group_size=3, decoding=Decoding(), draws=Draws(0, "train"), on_group=tell, on_progress=progress.append
+    )
+    texts = [completion.text for completion in completions]
+    assert told == {p: texts[3 * p : 3 * p + 3] for p in range(5)}
+    assert list(told) != sorted(told)  # as they end
+    assert progress == sorted(progress)
+    assert progress[-1] == 15
+
+
+def test_the_weights_of_now_are_sampled() -> None:
+    policy = tiny_policy(reference=False)
+    engine, prompts = NativeEngine(policy), [policy.encode(items(1)[0])[1]]
+
+    def greedy() -> list[int]:
+        return engine.sample(prompts, group_size=1, decoding=Decoding(), draws=None)[0].ids
+
+    before = greedy()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    policy.updates += 1
+    assert greedy() != before
+
+
+def test_a_fast_sampler_that_is_wrong_is_not_used_and_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_policy(reference=False)
+    assert policy.decoder is not None
+    right = ids(roll_out(tiny_policy(reference=False, fast=False), CONFIG))
+    monkeypatch.setattr(policy.decoder, "normalise", lambda x: 2 * x)
+    assert ids(roll_out(policy, CONFIG)) == right
+    assert any("sampler" in remark and "plain forward" in remark for remark in policy.remarks)
+
+
+def uniforms_at(draws: Draws, groups: list[int], completions: list[int], positions: range) -> Tensor:
+    keys = draws.keys(torch.tensor(groups), torch.tensor(completions))
+    return torch.stack([uniforms(keys, torch.full_like(keys, position)) for position in positions], dim=1)
 
 
 def test_every_step_seed_and_completion_draws_anew() -> None:
-    groups, rows = np.array([0, 0, 1]), np.array([0, 1, 0])
+    groups, rows = [0, 0, 1], [0, 1, 0]
     drawn = [
-        Draws(seed, stream, step).uniforms(groups, rows, 0, 5)
+        uniforms_at(Draws(seed, stream, step), groups, rows, range(5))
         for seed in (0, 1)
         for stream in ("train", "eval", "sample")
         for step in (0, 1)
     ]
-    everything = np.concatenate([one.ravel() for one in drawn])
-    assert len(np.unique(everything)) == len(everything)
-    assert np.array_equal(Draws(0, "train", 1).uniforms(groups, rows, 3, 2), drawn[1][:, 3:])
+    everything = torch.cat([one.flatten() for one in drawn])
+    assert len(everything.unique()) == len(everything)
+    assert torch.equal(uniforms_at(Draws(0, "train", 1), groups, rows, range(3, 5)), drawn[1][:, 3:])
 
 
-def test_draws_are_uniform() -> None:
-    drawn = Draws(7, "train").uniforms(np.arange(400), np.zeros(400, dtype=np.int64), 0, 100)
-    counts, _ = np.histogram(drawn, bins=20, range=(0, 1))
+def test_draws_are_uniform_and_the_same_on_every_machine() -> None:
+    drawn = uniforms_at(Draws(7, "train"), list(range(400)), [0] * 400, range(100))
+    counts = torch.histc(drawn, bins=20, min=0, max=1)
     assert drawn.min() >= 0
     assert drawn.max() < 1
-    assert abs(counts - 2000).max() < 200
+    assert (counts - 2000).abs().max() < 200
+    assert (drawn[:2, :2] * 2**24).int().tolist() == [[7495455, 6830726], [3161313, 16543677]]
 
 
 def test_tokens_come_as_often_as_their_probability_says() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).repeat(20_000, 1)
-    uniforms = torch.from_numpy(Draws(3, "train").uniforms(np.arange(20_000), np.zeros(20_000, dtype=np.int64), 0, 1))[
-        :, 0
-    ]
-    chosen = choose(logits / 0.8, uniforms)
+    drawn = uniforms_at(Draws(3, "train"), list(range(20_000)), [0] * 20_000, range(1))[:, 0]
+    chosen = choose(logits / 0.8, drawn)
     measured = torch.bincount(chosen, minlength=4) / 20_000
     assert (measured - (logits[0] / 0.8).softmax(-1)).abs().max() < 0.01
 
@@ -64,8 +154,8 @@ def test_top_k_and_top_p_keep_the_likeliest() -> None:
 def test_a_token_of_probability_zero_is_never_chosen() -> None:
     logits = torch.full((3, 10), float("-inf"))
     logits[:, 4] = 0.0
-    uniforms = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
-    assert choose(logits, uniforms).tolist() == [4, 4, 4]
+    drawn = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
+    assert choose(logits, drawn).tolist() == [4, 4, 4]
 
 
 def test_completions_end_at_the_end_token_or_the_limit() -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from worker.policy.linear import Projection, linear, projection
+from worker.policy.linear import linear
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 # The others change with the length of the sequence, which a row of a packed batch does not know.
@@ -108,11 +108,7 @@ class Decoder:
 
     def normalise(self, x_N_H: Tensor) -> Tensor:
         """What the output layer reads, (N, H)."""
-        return _norm(x_N_H, cast(nn.Module, self._decoder.norm))
-
-    def fused_layers(self, dtype: torch.dtype, rows: int) -> list["FusedLayer"]:
-        """A copy of the layers' weights as they are now, for inputs of about `rows` rows; adapters are merged in."""
-        return [FusedLayer(layer, dtype, rows) for layer in self.layers]
+        return norm(x_N_H, cast(nn.Module, self._decoder.norm))
 
 
 class ModuleLayer:
@@ -128,13 +124,13 @@ class ModuleLayer:
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `Layer`."""
-        x_N_H = _norm(x_N_H, self.norms[0])
+        x_N_H = norm(x_N_H, self.norms[0])
         queries, keys, values = (
             _project(x_N_H, getattr(self.attention, name)).unflatten(-1, (-1, self.head_dim))  # type: ignore[no-untyped-call]
             for name in ("q_proj", "k_proj", "v_proj")
         )
         if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = _norm(queries, self.query_norm), _norm(keys, self.key_norm)
+            queries, keys = norm(queries, self.query_norm), norm(keys, self.key_norm)
         return queries, keys, values
 
     def write(self, read_N_D: Tensor) -> Tensor:
@@ -143,50 +139,13 @@ class ModuleLayer:
 
     def think(self, x_N_H: Tensor) -> Tensor:
         """See `Layer`."""
-        x_N_H = _norm(x_N_H, self.norms[1])
+        x_N_H = norm(x_N_H, self.norms[1])
         gate, up = (_project(x_N_H, getattr(self.mlp, name)) for name in ("gate_proj", "up_proj"))
         return _project(functional.silu(gate) * up, cast(nn.Module, self.mlp.down_proj))
 
 
-class FusedLayer:
-    """A layer's weights for sampling: what reads the same input is one product."""
-
-    def __init__(self, layer: ModuleLayer, dtype: torch.dtype, rows: int) -> None:
-        def fused(owner: nn.Module, *names: str) -> Projection:
-            weights, biases = zip(*(_merged(getattr(owner, name)) for name in names), strict=True)
-            bias = None if biases[0] is None else torch.cat(biases).to(dtype)
-            return projection(torch.cat(weights).to(dtype), bias, rows)
-
-        self._layer = layer
-        self._head_dim = layer.head_dim
-        self._heads = [
-            _merged(getattr(layer.attention, name))[0].shape[0] // layer.head_dim
-            for name in ("q_proj", "k_proj", "v_proj")
-        ]
-        self._read = fused(layer.attention, "q_proj", "k_proj", "v_proj")
-        self._write = fused(layer.attention, "o_proj")
-        self._gate_up = fused(layer.mlp, "gate_proj", "up_proj")
-        self._down = fused(layer.mlp, "down_proj")
-
-    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Layer`."""
-        states = self._read(_norm(x_N_H, self._layer.norms[0])).unflatten(-1, (-1, self._head_dim))  # type: ignore[no-untyped-call]
-        queries, keys, values = states.split(self._heads, dim=1)
-        if self._layer.query_norm is not None and self._layer.key_norm is not None:
-            queries, keys = _norm(queries, self._layer.query_norm), _norm(keys, self._layer.key_norm)
-        return queries, keys, values
-
-    def write(self, read_N_D: Tensor) -> Tensor:
-        """See `Layer`."""
-        return self._write(read_N_D)
-
-    def think(self, x_N_H: Tensor) -> Tensor:
-        """See `Layer`."""
-        gate, up = self._gate_up(_norm(x_N_H, self._layer.norms[1])).chunk(2, dim=-1)
-        return self._down(functional.silu(gate) * up)
-
-
-def _norm(x: Tensor, module: nn.Module) -> Tensor:
+def norm(x: Tensor, module: nn.Module) -> Tensor:
+    """Root-mean-square normalisation over the last axis."""
     weight = cast(Tensor, module.weight)
     return functional.rms_norm(x, weight.shape, weight.to(x.dtype), cast(float, module.variance_epsilon))
 
@@ -204,16 +163,3 @@ def _project(x_N: Tensor, module: nn.Module) -> Tensor:
                 )
         return y_N
     return linear(x_N, cast(Tensor, module.weight), cast(Tensor | None, module.bias))
-
-
-@torch.no_grad()
-def _merged(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a linear layer, with the adapters that are on."""
-    if not isinstance(module, LoraLinear):
-        return cast(Tensor, module.weight), cast(Tensor | None, module.bias)
-    base = module.get_base_layer()
-    weight = cast(Tensor, base.weight)
-    if not module.disable_adapters:
-        for name in module.active_adapters:
-            weight = weight + module.get_delta_weight(name)
-    return weight, cast(Tensor | None, base.bias)

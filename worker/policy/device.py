@@ -1,10 +1,17 @@
 """Where the computation runs, and in which precision."""
 
+import ctypes
 import os
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
 import torch
+
+# Keys and values of all rows at once: more rows than that wait. On a GPU a share of what is free.
+_CACHE_BYTES = 2**30
+_CACHE_SHARE = 0.4
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def find_device() -> torch.device:
@@ -40,12 +47,37 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("groupscope", "torch", "transformers", "peft")}
 
 
-def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
-    """bfloat16 for the matrix products where it is asked for or (`auto`) pays; weights stay float32.
+def compute_dtype(device: torch.device, dtype: str) -> torch.dtype:
+    """The precision of matrix products: bfloat16 where it is asked for or (`auto`) pays; weights stay float32.
 
     On the CPU `auto` means float32: bfloat16 is emulated there on most machines.
     """
     capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if dtype == "bfloat16" or (dtype == "auto" and capable):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    return torch.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and capable) else torch.float32
+
+
+def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
+    """Matrix products in the precision of `compute_dtype`."""
+    computed = compute_dtype(device, dtype)
+    return nullcontext() if computed is torch.float32 else torch.autocast(device.type, dtype=computed)
+
+
+def cache_bytes(device: torch.device) -> int:
+    """What keys and values of rows that are sampled together may take."""
+    if device.type == "cuda":
+        return int(_CACHE_SHARE * torch.cuda.mem_get_info(device)[0])
+    return _CACHE_BYTES
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep memory that it frees, for the next step's arrays of the same sizes.
+
+    The C library gives large arrays back to the system at once and gets them again, page by page, filled with zeros: that
+    takes longer than what is computed in them. Elsewhere than with glibc nothing is changed.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 2**30)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

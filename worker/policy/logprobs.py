@@ -1,7 +1,6 @@
 """Log-probabilities of sampled tokens, with and without gradient: what every ratio and every KL rests on."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast
@@ -16,12 +15,9 @@ from worker.policy.packing import Packing
 from worker.policy.value_head import ValueHead
 from worker.policy.vocabulary import Output, TokenStatistics, at_least_float32, token_statistics
 
-log = logging.getLogger(__name__)
-
 Path = Literal["packed", "rows", "plain"]
 # Apart from a plain forward by more than this, a path computes something else; rounding stays far below.
-_ROUNDING = {torch.float32: 1e-3}
-_ROUNDING_BELOW_FLOAT32 = 0.1
+_ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.2
 
 
 @dataclass(frozen=True)
@@ -83,9 +79,11 @@ class TrainingPass:
     are more than a product. The first pass of each model is held against `plain`, and what differs is not used.
     """
 
-    def __init__(self, model: PreTrainedModel | PeftModel, *, recompute: bool, fast: bool = True) -> None:
+    def __init__(
+        self, model: PreTrainedModel | PeftModel, *, recompute: bool, remark: Callable[[str], None], fast: bool = True
+    ) -> None:
         self._model = model
-        self._recompute = recompute
+        self._recompute, self._remark = recompute, remark
         self.decoder = Decoder.of(model) if fast else None
         self._paths: list[Path] = ["packed", "rows"] if self.decoder is not None else ["rows"]
         if not fast or type(model.get_output_embeddings()) is not nn.Linear:
@@ -114,22 +112,23 @@ class TrainingPass:
             values = _scatter(value_head(hidden_M_H), batch.mask_R_T)
         return TokenValues(logprob_R_T, _scatter(statistics.entropy_M, batch.mask_R_T), full_R_T, values)
 
+    def apart_from_plain(self, batch: TokenBatch, logprob_M: Tensor) -> tuple[float, float]:
+        """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
+        expected_M = self._by("plain", batch, 1.0)[1].logprob_M
+        exact = not torch.is_autocast_enabled(batch.ids_M.device.type)
+        return float((logprob_M - expected_M).abs().max()), _ROUNDING if exact else _ROUNDING_BELOW_FLOAT32
+
     @torch.no_grad()
     def _check(self, batch: TokenBatch) -> None:
         """Hold each path against the plain one, and drop those that differ."""
         self._checked = True
-        expected = self._by("plain", batch, 1.0)[1].logprob_M
-        autocasted = torch.is_autocast_enabled(batch.ids_M.device.type)
-        allowed = _ROUNDING_BELOW_FLOAT32 if autocasted else _ROUNDING.get(self._model.dtype, _ROUNDING_BELOW_FLOAT32)
         while self._paths:
-            apart = float((self._by(self.path, batch, 1.0)[1].logprob_M - expected).abs().max())
+            apart, allowed = self.apart_from_plain(batch, self._by(self.path, batch, 1.0)[1].logprob_M)
             if apart <= allowed:
                 return
-            log.warning(
-                "the log-probs of the path %r are %.2g apart from a plain forward (at most %g is rounding): it is not used",
-                self._paths.pop(0),
-                apart,
-                allowed,
+            self._remark(
+                f"the log-probs of the fast training pass ({self._paths.pop(0)}) are {apart:.2g} apart from a plain forward "
+                f"(at most {allowed:g} is rounding): it is not used, which is slower"
             )
 
     def _by(

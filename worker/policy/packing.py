@@ -67,10 +67,14 @@ class Packing:
         """The same on a device."""
         return Packing(**{name: value.to(device) for name, value in vars(self).items()})
 
+    def by_prompt(self, states_N_heads_d: Tensor) -> Tensor:
+        """The prompts' tokens side by side, (U, heads, L, d)."""
+        return _rows(states_N_heads_d, self.prompt_places_U_L)
+
     def attend(self, index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Causal attention: prompts within themselves, completions to their prompt and to themselves. See `Attend`."""
         del index
-        prompt_q, prompt_k, prompt_v = (_rows(states, self.prompt_places_U_L) for states in (queries, keys, values))
+        prompt_q, prompt_k, prompt_v = (self.by_prompt(states) for states in (queries, keys, values))
         read = [attention(prompt_q, prompt_k, prompt_v, None)]
         if self.completion_places_R_T.shape[1]:
             own_q, own_k, own_v = (_rows(states, self.completion_places_R_T) for states in (queries, keys, values))

@@ -17,7 +17,7 @@ from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
 from worker.policy.decoder import Decoder
-from worker.policy.device import autocast
+from worker.policy.device import autocast, compute_dtype
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
 from worker.policy.sources import Pretrained
 from worker.policy.value_head import ValueHead
@@ -55,7 +55,9 @@ class Policy:
         self.tokenizer = tokenizer
         self.device = device
         self._dtype = dtype
-        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast)
+        self.remarks: list[str] = []
+        """What the run should tell about how it computes, until somebody has told it."""
+        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remark)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
         self.updates = 0
@@ -127,6 +129,21 @@ class Policy:
     def decoder(self) -> Decoder | None:
         """The layers as our own loop runs them; None where it does not, or must not."""
         return self._pass.decoder
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The precision of matrix products."""
+        return compute_dtype(self.device, self._dtype)
+
+    def remark(self, text: str) -> None:
+        """Add to the remarks."""
+        self.remarks.append(text)
+
+    @torch.no_grad()
+    def apart_from_plain(self, batch: TokenBatch, logprob_R_T: Tensor) -> tuple[float, float]:
+        """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
+        with autocast(self.device, self._dtype):
+            return self._pass.apart_from_plain(batch, logprob_R_T.to(self.device)[batch.mask_R_T])
 
     @property
     def packs(self) -> bool:

@@ -31,9 +31,16 @@ def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
     """
     if uniforms_R is None:
         return scaled_R_V.argmax(-1)
-    cumulative_R_V = scaled_R_V.softmax(-1).cumsum(-1)
+    return invert(scaled_R_V.softmax(-1), uniforms_R)
+
+
+def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
+    """The token of each row at which the cumulative distribution passes u, (R,)."""
+    cumulative_R_V = probabilities_R_V.cumsum(-1)
     threshold_R_1 = uniforms_R[:, None] * _BELOW_ONE * cumulative_R_V[:, -1:]
-    return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(max=scaled_R_V.shape[-1] - 1)
+    return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(
+        max=probabilities_R_V.shape[-1] - 1
+    )
 
 
 def supports(scaled_R_V: Tensor) -> list[list[int]]:

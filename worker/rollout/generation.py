@@ -1,0 +1,168 @@
+"""Continuous batching inside a step: rows that end leave at once, and waiting ones take their places."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+
+from backend.contract.training import Decoding
+from worker.policy.fused import SamplingWeights
+from worker.policy.policy import Policy
+from worker.rollout.choice import supports
+from worker.rollout.draws import Draws
+from worker.rollout.engine import Logprobs
+from worker.rollout.prefill import Prefilled, prefill
+from worker.rollout.rows import Row, ends, row_keys
+from worker.rollout.slots import SLACK, Slots
+
+# What prompts may hold at once while they pass through the model.
+_PREFILL_TOKENS = 16_384
+
+
+class Generation:
+    """R rows that are generated in the slots that there are."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        weights: SamplingWeights,
+        slots: Slots,
+        prompts_P: Sequence[Sequence[int]],
+        rows_R: Sequence[Row],
+        *,
+        decoding: Decoding,
+        draws: Draws | None,
+        logprobs: Logprobs,
+    ) -> None:
+        self._policy, self._weights, self._slots, self._decoding = policy, weights, slots, decoding
+        self._prompts_P = prompts_P
+        self._waiting = deque(rows_R)
+        self._keys = {} if draws is None else dict(zip(map(id, rows_R), row_keys(draws, rows_R).tolist(), strict=True))
+        self._rows: list[Row] = []  # by slot
+        self._drawn: list[int] = []  # of each
+        self._ready: dict[int, tuple[Prefilled, int]] = {}  # by prompt, until its last row has begun
+        self._keeps_supports = logprobs == "renormalized"
+        # A GPU works ahead of whoever looks for rows that have ended.
+        ahead = policy.device.type == "cuda" and not decoding.stop and not self._keeps_supports
+        self._look_every = SLACK if ahead else 1
+
+    @torch.inference_mode()
+    def run(self, on_ended: Callable[[list[Row]], None]) -> None:
+        """To the end of all rows; `on_ended` gets those that have just ended, and may raise."""
+        while self._waiting or self._rows:
+            if self._waiting and len(self._rows) < self._slots.count:
+                self._begin()
+            else:
+                for _ in range(self._look_every):
+                    self._step()
+            on_ended(self._take_ended())
+
+    # ---- rows begin
+
+    def _begin(self) -> None:
+        """Give the free slots to waiting rows."""
+        first = len(self._rows)
+        count = min(len(self._waiting), self._slots.count - first)
+        rows = [self._waiting.popleft() for _ in range(count)]
+        self._prefill([row.prompt for row in rows])
+        self._rows += rows
+        self._drawn += [0] * count
+        by_pass: dict[int, list[int]] = {}
+        for slot in range(first, first + count):
+            by_pass.setdefault(id(self._ready[self._rows[slot].prompt][0]), []).append(slot)
+        for slots in by_pass.values():
+            self._place(slots)
+        still = {row.prompt for row in self._waiting}
+        self._ready = {prompt: ready for prompt, ready in self._ready.items() if prompt in still}
+
+    def _prefill(self, prompts: Sequence[int]) -> None:
+        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._ready]
+        while missing:
+            part, tokens = [missing.pop(0)], len(self._prompts_P[prompts[0]])
+            while missing and tokens + len(self._prompts_P[missing[0]]) <= _PREFILL_TOKENS:
+                tokens += len(self._prompts_P[missing[0]])
+                part.append(missing.pop(0))
+            prefilled = prefill(self._weights, [self._prompts_P[prompt] for prompt in part], self._policy.device)
+            self._ready |= {prompt: (prefilled, place) for place, prompt in enumerate(part)}
+
+    def _place(self, slots: list[int]) -> None:
+        rows = [self._rows[slot] for slot in slots]
+        device = self._policy.device
+        allowed = self._slots.place(
+            torch.tensor(slots, device=device),
+            self._ready[rows[0].prompt][0],
+            torch.tensor([self._ready[row.prompt][1] for row in rows], device=device),
+            torch.tensor([self._keys.get(id(row), 0) for row in rows], device=device),
+        )
+        self._keep_supports(rows, allowed)
+        for slot in slots:
+            self._drawn[slot] = 1
+
+    # ---- rows go on
+
+    def _step(self) -> None:
+        allowed = self._slots.step(len(self._rows), self._width())
+        if allowed is not None:
+            self._keep_supports(self._rows, allowed)
+        self._drawn = [drawn + 1 for drawn in self._drawn]
+
+    def _width(self) -> int:
+        """Tokens of the longest row, with the newest, whose keys and values are still to come."""
+        return max(len(self._prompts_P[row.prompt]) + drawn for row, drawn in zip(self._rows, self._drawn, strict=True))
+
+    def _keep_supports(self, rows: Sequence[Row], allowed: torch.Tensor) -> None:
+        if self._keeps_supports:
+            for row, ids in zip(rows, supports(allowed), strict=True):
+                row.completion.supports.append(ids)
+
+    # ---- rows end
+
+    def _take_ended(self) -> list[Row]:
+        """Write out the rows that have ended, and close the gaps."""
+        ended = self._ended()
+        if not ended:
+            return []
+        rows = [self._rows[slot] for slot in ended]
+        places = torch.tensor(ended, device=self._policy.device)
+        written = zip(
+            rows,
+            [self._drawn[slot] for slot in ended],
+            self._slots.ids[places].tolist(),
+            self._slots.logprobs[places].tolist(),
+            strict=True,
+        )
+        for row, drawn, ids, logprobs in written:
+            self._write(row, ids[:drawn], logprobs)
+        self._close_gaps(set(ended))
+        return rows
+
+    def _ended(self) -> list[int]:
+        if self._decoding.stop:
+            texts = [ids[:drawn] for ids, drawn in zip(self._slots.ids.tolist(), self._drawn, strict=False)]
+            for row, ids in zip(self._rows, texts, strict=True):
+                row.completion.ids = ids
+            return [slot for slot, row in enumerate(self._rows) if ends(row.completion, self._policy, self._decoding)]
+        stopped = self._slots.stopped[: len(self._rows)].tolist()
+        limit = self._decoding.max_new_tokens
+        return [slot for slot, drawn in enumerate(self._drawn) if stopped[slot] or drawn >= limit]
+
+    def _write(self, row: Row, ids: list[int], logprobs: list[float]) -> None:
+        """What was drawn, without what a row was ahead."""
+        completion = row.completion
+        stops = self._policy.stop_ids
+        length = next((place + 1 for place, token in enumerate(ids) if token in stops), len(ids))
+        completion.ids = ids[: min(length, self._decoding.max_new_tokens)]
+        completion.logprobs = logprobs[: len(completion.ids)]
+        ends(completion, self._policy, self._decoding)  # says why
+
+    def _close_gaps(self, ended: set[int]) -> None:
+        """The last rows take the slots of those that ended before them."""
+        count = len(self._rows) - len(ended)
+        gaps = [slot for slot in ended if slot < count]
+        movers = [slot for slot in range(count, len(self._rows)) if slot not in ended]
+        if gaps:
+            device = self._policy.device
+            self._slots.move(torch.tensor(movers, device=device), torch.tensor(gaps, device=device), self._width())
+        for gap, mover in zip(gaps, movers, strict=True):
+            self._rows[gap], self._drawn[gap] = self._rows[mover], self._drawn[mover]
+        del self._rows[count:], self._drawn[count:]
