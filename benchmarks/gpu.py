@@ -21,11 +21,12 @@ from pathlib import Path
 from statistics import median
 
 from results.page import replace_tables
-from results.records import Comparison, Measured, OnGpu, Pair
-from results.tables import largest, side_by_side, table, where_the_time_goes
+from results.records import Agreement, Comparison, Measured, OnGpu, Pair
+from results.tables import side_by_side, table, where_the_time_goes
+from sides.messages import Trace
 from sides.process import Side, environment
 from sides.turns import floor_inputs, ours, show, take_turns, theirs
-from sides.workloads import LEARNING, WARM_UP, Workload
+from sides.workloads import LEARNING, Workload
 
 from backend.contract.grpo import GrpoConfig
 
@@ -110,23 +111,16 @@ class Bench:
         """The tiny model's first step in float32, with fast paths and without."""
         model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
         work = replace(LEARNING, steps=1, config=LEARNING.config.model_copy(update={"model": model}))
-        measured, traces = [], []
-        for name, fast in (("fast", True), ("plain", False)):
-            with self.ours(work, name, fast=fast) as side:
+        measured, traces = list[Measured](), list[Trace]()
+        for name, fast in (("fast paths", True), ("plain", False)):
+            with self.ours(work, f"check-{'fast' if fast else 'plain'}", fast=fast) as side:
                 step = side.step()
-                show(name, WARM_UP, step)
+                show(name, 0, step)
                 measured.append(Measured.of(side.ready))
                 measured[-1].add(step)
+                assert step.trained.trace is not None
                 traces.append(step.trained.trace)
-        return Pair.model_validate(
-            {
-                "seed": 0,
-                "fast": measured[0],
-                "plain": measured[1],
-                "fast_trace": traces[0],
-                "plain_trace": traces[1],
-            }
-        )
+        return Pair(seed=0, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
     def _where(self) -> dict[str, str]:
         listed = None if self.toy else _name_of_gpu()
@@ -163,14 +157,16 @@ def tables(measured: OnGpu) -> str:
 
 
 def _checked(pair: Pair) -> str:
-    fast, plain = pair.fast_trace, pair.plain_trace
-    same = fast.token_ids == plain.token_ids
-    if not same:
-        return "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew other tokens than without."
+    found = pair.agreement
+    drew = "the same tokens as" if found.same_tokens else "other tokens than"
+    differ = (
+        f"; log-probs differ by at most {found.sampling:.1e} in sampling and {found.training:.1e} in the training pass"
+        if found.same_tokens
+        else ""
+    )
     return (
-        "### The check on this device\n\nWith fast paths and without the tiny model's first step (float32) drew the same tokens; log-probs "
-        f"differ by at most {largest(fast.sampling_logprob, plain.sampling_logprob):.1e} in sampling and "
-        f"{largest(fast.old_logprob, plain.old_logprob):.1e} in the training pass."
+        "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew "
+        f"{drew} without{differ}."
     )
 
 

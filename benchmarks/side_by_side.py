@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.page import replace_tables
-from results.records import Alone, Comparison, Learning, Measured, Pair, Results
+from results.records import Agreement, Alone, Comparison, Learning, Measured, Pair, Results
 from results.tables import tables
+from sides.messages import Trace
 from sides.turns import floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import (
     LEARNING,
@@ -86,27 +87,28 @@ class Bench:
 
     def learning(self) -> Learning:
         """The quickstart with fast paths and without, from the same weights, seed by seed."""
+        work = self.of(LEARNING)
         pairs = []
         for seed in SEEDS:
-            work = with_seed(self.of(LEARNING), seed)
-            with (
-                ours(work, self.models, self.logs / f"fast-{seed}.log") as fast,
-                ours(work, self.models, self.logs / f"plain-{seed}.log", fast=False) as plain,
-            ):
-                sides = fast, plain
-                measured = Measured.of(fast.ready), Measured.of(plain.ready)
-                traces = []
-                for number in range(WARM_UP + work.steps):
-                    for side, into in zip(sides, measured, strict=True):
-                        step = side.step()
-                        into.add(step)
-                        if number == 0:
-                            traces.append(step.trained.trace)
-                    if number % 10 == 0:
-                        print(f"  seed {seed}, step {number}: reward {into.rewards[-1]:.3f}", flush=True)
-            pair = {"fast": measured[0], "plain": measured[1], "fast_trace": traces[0], "plain_trace": traces[1]}
-            pairs.append(Pair.model_validate({"seed": seed, **pair}))
+            print(f"  seed {seed}", flush=True)
+            pairs.append(self._pair(with_seed(work, seed), seed))
         return Learning(about=work.about, where=where(), pairs=pairs)
+
+    def _pair(self, work: Workload, seed: int) -> Pair:
+        with (
+            ours(work, self.models, self.logs / f"fast-{seed}.log") as fast,
+            ours(work, self.models, self.logs / f"plain-{seed}.log", fast=False) as plain,
+        ):
+            measured, traces = (Measured.of(fast.ready), Measured.of(plain.ready)), list[Trace]()
+            for number in range(WARM_UP + work.steps):
+                for name, side, into in zip(("fast paths", "plain"), (fast, plain), measured, strict=True):
+                    step = side.step()
+                    into.add(step)
+                    if number % 25 == 0:
+                        show(name, number, step)
+                    if step.trained.trace is not None:  # the first step's
+                        traces.append(step.trained.trace)
+        return Pair(seed=seed, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
 
 def where() -> dict[str, str]:

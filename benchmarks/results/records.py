@@ -11,6 +11,10 @@ from sides.messages import Ready, Trace
 from sides.process import Step
 
 
+def _is_kept(metric: str) -> bool:
+    return metric == "reward" or metric.startswith("time/")
+
+
 class Measured(BaseModel):
     """The steps of one side that count, in order."""
 
@@ -31,7 +35,7 @@ class Measured(BaseModel):
         """One step more."""
         self.seconds.append(step.seconds)
         self.lengths.append(step.trained.lengths)
-        self.metrics.append(step.trained.metrics)
+        self.metrics.append({name: value for name, value in step.trained.metrics.items() if _is_kept(name)})
         self.peak_memory = max(self.peak_memory, step.trained.peak_memory or 0)
 
     @property
@@ -77,14 +81,37 @@ class Alone(BaseModel):
     side: Measured
 
 
+class Agreement(BaseModel):
+    """How far two traces of the same step agree; differences are the largest ones, None where the tokens differ."""
+
+    same_tokens: bool
+    sampling: float | None = None
+    training: float | None = None
+
+    @staticmethod
+    def of(left: Trace, right: Trace) -> "Agreement":
+        """Of two steps from the same weights and the same seed."""
+        if left.token_ids != right.token_ids:
+            return Agreement(same_tokens=False)
+        return Agreement(
+            same_tokens=True,
+            sampling=_largest_difference(left.sampling_logprob, right.sampling_logprob),
+            training=_largest_difference(left.old_logprob, right.old_logprob),
+        )
+
+
+def _largest_difference(left: list[list[float]], right: list[list[float]]) -> float:
+    rows = zip(left, right, strict=True)
+    return max(abs(one - other) for row, line in rows for one, other in zip(row, line, strict=True))
+
+
 class Pair(BaseModel):
-    """The same seed with fast paths and without."""
+    """The same seed with fast paths and without, and how far their first steps agree."""
 
     seed: int
     fast: Measured
     plain: Measured
-    fast_trace: Trace
-    plain_trace: Trace
+    agreement: Agreement
 
 
 class Learning(BaseModel):

@@ -185,14 +185,12 @@ def _learning(one: Learning) -> str:
     for pair in one.pairs:
         for kind, side in (("fast", pair.fast), ("plain", pair.plain)):
             finals[kind].append(fmean(side.rewards[-_LAST:]))
-        fast, plain = pair.fast_trace, pair.plain_trace
-        same = fast.token_ids == plain.token_ids
+        found = pair.agreement
         rows.append(
             [
                 str(pair.seed),
-                "the same" if same else "different",
-                f"{largest(fast.sampling_logprob, plain.sampling_logprob):.1e}" if same else "",
-                f"{largest(fast.old_logprob, plain.old_logprob):.1e}" if same else "",
+                "the same" if found.same_tokens else "different",
+                *("" if one is None else f"{one:.1e}" for one in (found.sampling, found.training)),
                 *(f"{values[-1]:.3f}" for values in finals.values()),
                 *(f"{side.step:.2f} s" for side in (pair.fast, pair.plain)),
             ]
@@ -211,9 +209,3 @@ def _learning(one: Learning) -> str:
         f"### Learning, with fast paths and without\n\n{table(header, rows)}\n\n{one.about}. Final reward, the mean of the last "
         f"{_LAST} steps: {said}. {_place(one.where, one.pairs[0].fast.versions)}."
     )
-
-
-def largest(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> float:
-    """The largest difference of two lists of rows."""
-    pairs = zip(left, right, strict=True)
-    return max(abs(one - other) for row, line in pairs for one, other in zip(row, line, strict=True))

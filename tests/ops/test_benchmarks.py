@@ -42,7 +42,10 @@ def test_every_command_of_the_makefile_is_explained() -> None:
 @pytest.mark.parametrize(
     ("command", "promised"),
     [
-        (["side_by_side.py", "--trial", "--only", "reference", "memory"], "### Where the time goes: reference work"),
+        (
+            ["side_by_side.py", "--trial", "--only", "reference", "learning", "--steps", "2"],
+            "### Where the time goes: reference work",
+        ),
         (["gpu.py", "--toy"], "drew the same tokens"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
