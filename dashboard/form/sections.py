@@ -127,7 +127,12 @@ def _summary(name: str, value: Json) -> str:
             groups = f"{show_number(asked)} groups of {show_number(get(value, 'group_size'))}" if asked else None
             parts = [_worded(value, "kind"), groups, _worded(value, "source")]
         case "sampling" | "decoding":
-            parts = [f"temperature {show_number(get(value, 'temperature'))}", _worded(value, "top_k", "top k ")]
+            engine = get(value, "engine")
+            parts = [
+                f"temperature {show_number(get(value, 'temperature'))}",
+                _worded(value, "top_k", "top k "),
+                f"engine {engine}" if engine and engine != "native" else None,
+            ]
         case "algorithm":
             parts = [
                 _worded(value, "advantage.kind"),

@@ -42,7 +42,13 @@ def show_worker(worker: Worker) -> None:
         memory = f" · {size(worker.memory_bytes)}" if worker.memory_bytes else ""
         versions = " · ".join(f"{name} {version}" for name, version in worker.versions.items())
         device.markdown(f"{plain(worker.device)}{memory}  \n:small[:gray[{plain(versions)}]]")
-        for what, names in (("judges", worker.judges), ("reward functions", worker.reward_functions)):
+        engines = [name for name in worker.engines if name != "native"]
+        offers = (
+            ("judges", worker.judges),
+            ("reward functions", worker.reward_functions),
+            ("also samples with", engines),
+        )
+        for what, names in offers:
             if names:
                 device.caption(f"{what}: {plain(', '.join(names))}")
         with work:

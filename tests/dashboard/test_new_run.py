@@ -11,6 +11,7 @@ from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbo
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
+from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.recipes import RECIPES
 from dashboard.form import paths
 from dashboard.form.draft import Draft
@@ -168,6 +169,20 @@ def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix
     at.button(key=key(at, "preflight-fix-0")).click().run()
     assert not start_disabled(at)
     assert at.number_input(key=key(at, "optimizer.warmup_steps")).value <= 5
+
+
+def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
+    backend.client.claim(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU", store="/s")))
+    at = open_page("new-run")
+    engine = at.selectbox(key=key(at, "sampling.engine"))
+    assert (engine.label, engine.value, engine.options) == ("Engine", "native", ["native", "transformers", "vllm"])
+    assert "the same seed need not give the same tokens" in engine.help.replace("\\", "")
+    engine.set_value("vllm").run()
+    assert "engine vllm" in next(box.label for box in at.expander if "Sampling" in box.label)
+    assert "no connected worker samples with vllm" in texts(at)
+    at.text_input(key=key(at, "sampling.top_p")).set_value("0.9").run()
+    assert "gives log-probs over what top-p 0.9 left" in texts(at)
+    assert start_disabled(at)
 
 
 def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) -> None:
