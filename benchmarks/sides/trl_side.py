@@ -162,6 +162,7 @@ def main() -> None:
         torch.set_num_threads(job.threads)
     waiting = os.environ.get("OMP_WAIT_POLICY", "not set")
     config = RUN_CONFIG.validate_python(job.config)
+    assert isinstance(config, GrpoConfig)
     watch = Watch()
     trainer = GRPOTrainer(
         model=job.model,

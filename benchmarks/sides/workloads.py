@@ -53,7 +53,7 @@ def _smollm2(sampling: Sampling, system_prompt: str | None = None) -> GrpoConfig
             high=20,
             operators=["+"],
             precedence=False,
-            template="What is {expression}? Say how you know it.",
+            template="What is {expression}? Say how you know it, please.",
             system_prompt=system_prompt,
         ),
         rewards=Rewards(functions=[Correctness(name="correctness", extract="last_number", match="numeric")]),
