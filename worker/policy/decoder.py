@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from worker.policy.linear import linear
+from worker.policy.pieces import embedding, gated_linear, rms_norm
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 # The others change with the length of the sequence, which a row of a packed batch does not know.
@@ -98,7 +99,8 @@ class Decoder:
 
     def embed(self, ids_N: Tensor) -> Tensor:
         """The stream before the first layer, (N, H)."""
-        return cast(Tensor, self._decoder.embed_tokens(ids_N))  # type: ignore[operator]
+        table = cast(nn.Embedding, self._decoder.embed_tokens)
+        return embedding(ids_N, table.weight, table.padding_idx)
 
     def rotation(self, positions_N: Tensor, like: Tensor) -> Rotation:
         """The rotation at these positions, in the precision of `like`."""
@@ -141,13 +143,15 @@ class ModuleLayer:
         """See `Layer`."""
         x_N_H = norm(x_N_H, self.norms[1])
         gate, up = (_project(x_N_H, getattr(self.mlp, name)) for name in ("gate_proj", "up_proj"))
-        return _project(functional.silu(gate) * up, cast(nn.Module, self.mlp.down_proj))
+        down = cast(nn.Module, self.mlp.down_proj)
+        if type(down) is nn.Linear and down.bias is None:
+            return gated_linear(gate, up, down.weight)
+        return _project(functional.silu(gate) * up, down)
 
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:
     """Root-mean-square normalisation over the last axis."""
-    weight = cast(Tensor, module.weight)
-    return functional.rms_norm(x, weight.shape, weight.to(x.dtype), cast(float, module.variance_epsilon))
+    return rms_norm(x, cast(Tensor, module.weight), cast(float, module.variance_epsilon))
 
 
 def _project(x_N: Tensor, module: nn.Module) -> Tensor:

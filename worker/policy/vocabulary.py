@@ -15,6 +15,8 @@ from worker.policy.linear import Projection, product
 _KEPT_BYTES = {"cpu": 192 * 2**20, "cuda": 2**30}
 _CHUNK_BYTES = {"cpu": 48 * 2**20, "cuda": 2**30}
 
+_TABLE_ROWS = 8192  # of the output layer's gradient, computed at once
+
 
 class TokenStatistics(NamedTuple):
     """Of M tokens, in float32 at least."""
@@ -96,7 +98,8 @@ class _Statistics(torch.autograd.Function):
         dtype, temperature = ctx.dtype, ctx.temperature  # type: ignore[attr-defined]
         of_hidden, of_weight, of_bias, *_ = ctx.needs_input_grad  # type: ignore[attr-defined]
         to_hidden = torch.empty_like(hidden) if of_hidden else None
-        to_weight: Tensor | None = None
+        # An earlier micro-batch may have left a gradient: it is added to in its place, since another table would be as large.
+        to_weight = (torch.zeros_like(weight) if weight.grad is None else weight.grad) if of_weight else None
         to_bias = torch.zeros_like(bias) if of_bias else None
         turned = weight.to(dtype).t()
         logits_of = None if shares else _logits(weight, bias, dtype, temperature)
@@ -113,12 +116,12 @@ class _Statistics(torch.autograd.Function):
             passed = to_logits.div_(temperature).to(dtype)
             if to_hidden is not None:
                 to_hidden[chunk] = product(passed, turned).to(hidden.dtype)
-            if of_weight:
-                part = product(passed.t(), inputs.t()).to(weight.dtype)
-                to_weight = part if to_weight is None else to_weight.add_(part)
+            if to_weight is not None:
+                for part in _chunks(len(to_weight), _TABLE_ROWS):
+                    to_weight[part] += product(passed[:, part].t(), inputs.t())
             if to_bias is not None:
                 to_bias += passed.sum(0)
-        return to_hidden, to_weight, to_bias, None, None, None
+        return to_hidden, None if weight.grad is not None else to_weight, to_bias, None, None, None
 
 
 def _chunks(count: int, step: int) -> list[slice]:

@@ -1,0 +1,168 @@
+"""Our own loop over the layers computes what transformers computes, for the families that it knows, and leaves others alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+from worker_models import CPU, tiny_policy
+
+from backend.contract.training import Decoding
+from worker.policy import linear
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+from worker.rollout.draws import Draws
+from worker.rollout.sampler import NativeEngine
+
+SIZE: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+}
+ROPE = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+KNOWN: dict[str, tuple[type[PreTrainedModel], Any]] = {
+    "llama": (LlamaForCausalLM, LlamaConfig(**SIZE)),
+    "llama-tied": (LlamaForCausalLM, LlamaConfig(**SIZE, tie_word_embeddings=True, pad_token_id=5)),
+    "llama3": (
+        LlamaForCausalLM,
+        LlamaConfig(**SIZE, rope_parameters=ROPE | {"original_max_position_embeddings": 16}),
+    ),
+    "llama-biases": (LlamaForCausalLM, LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True)),
+    "mistral": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=None)),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZE)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZE)),
+}
+OTHERS: dict[str, tuple[type[PreTrainedModel], Any]] = {
+    "mistral-window": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=16)),
+    "dynamic-rope": (
+        LlamaForCausalLM,
+        LlamaConfig(**SIZE, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+    ),
+    "gemma2": (Gemma2ForCausalLM, Gemma2Config(**SIZE)),
+    "granite": (GraniteForCausalLM, GraniteConfig(**SIZE, logits_scaling=4.0)),
+    "gpt2": (GPT2LMHeadModel, GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=128)),
+}
+PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8, 9], [5, 6, 7]]
+COMPLETIONS = [[10, 11, 12, 13], [14, 5], [16], [17, 18, 19]]
+
+
+def policies(
+    kind: type[PreTrainedModel], config: Any, *, adapters: bool = False, recompute: bool = False
+) -> list[Policy]:
+    """The same random weights twice: by the fast paths, and by transformers alone."""
+    found = []
+    for fast in (True, False):
+        torch.manual_seed(0)
+        model: Any = kind(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3 if parameter.dim() > 1 else 1.0)
+        if adapters:
+            model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(parameter, std=0.3)
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        found.append(Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32", fast=fast))
+    return found
+
+
+def agree(fast: Policy, plain: Policy) -> None:
+    """Log-probs, entropies, every gradient, and what is sampled."""
+    for policy in (fast, plain):
+        values = policy.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=0.8)
+        (values.logprob_R_T * torch.arange(16).view(4, 4) + values.entropy_R_T).sum().backward()
+    for (name, mine), (_, theirs) in zip(fast.named_parameters(), plain.named_parameters(), strict=True):
+        assert mine.grad is not None, name
+        assert theirs.grad is not None
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
+    sampled = [
+        NativeEngine(policy).sample(
+            PROMPTS, group_size=3, decoding=Decoding(max_new_tokens=20), draws=Draws(0, "train")
+        )
+        for policy in (fast, plain)
+    ]
+    assert [one.ids for one in sampled[0]] == [one.ids for one in sampled[1]]
+    for one, other in zip(*sampled, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("family", KNOWN)
+def test_a_known_family_is_computed_by_our_loop_and_equals_transformers(family: str) -> None:
+    fast, plain = policies(*KNOWN[family])
+    agree(fast, plain)
+    assert fast.packs
+    assert fast.decoder is not None
+    assert not fast.remarks
+    assert plain.decoder is None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_adapters_are_part_of_what_our_loop_computes(family: str) -> None:
+    fast, plain = policies(*KNOWN[family], adapters=True)
+    agree(fast, plain)
+    assert fast.packs
+    batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
+    without = fast.reference_logprobs(batch, temperature=1.0).logprob_R_T
+    assert torch.allclose(without, plain.reference_logprobs(batch, temperature=1.0).logprob_R_T, atol=1e-4)
+    assert not torch.allclose(without, fast.logprobs(batch, temperature=1.0).logprob_R_T, atol=1e-2)
+
+
+def test_recomputed_layers_have_the_same_gradients() -> None:
+    fast, plain = policies(*KNOWN["qwen3"], recompute=True)
+    agree(fast, plain)
+    assert fast.packs
+
+
+@pytest.mark.parametrize("other_product", [True, False])
+def test_both_matrix_products_give_the_same(monkeypatch: pytest.MonkeyPatch, other_product: bool) -> None:
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: other_product)
+    agree(*policies(*KNOWN["llama-tied"]))
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_other_models_are_left_to_transformers(family: str) -> None:
+    fast, plain = policies(*OTHERS[family])
+    agree(fast, plain)
+    assert fast.decoder is None
+    assert not fast.packs
+
+
+def test_logits_that_are_more_than_a_product_are_found_out_and_the_run_says_so() -> None:
+    fast, _ = policies(*OTHERS["granite"])
+    fast.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=1.0)
+    assert any("plain forward" in remark and "slower" in remark for remark in fast.remarks)
+
+
+def test_a_second_micro_batch_adds_to_the_gradient_of_the_first() -> None:
+    fast, plain = policies(*KNOWN["llama-tied"])
+    for policy in (fast, plain):
+        for rows in (slice(0, 2), slice(2, 4)):
+            batch = TokenBatch.of(PROMPTS[rows], COMPLETIONS[rows], CPU)
+            policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
+    for (name, mine), (_, theirs) in zip(fast.named_parameters(), plain.named_parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
