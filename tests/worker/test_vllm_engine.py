@@ -84,6 +84,8 @@ def test_the_operators_key_is_shown(policy: Policy, service: VllmService, tmp_pa
     error = failure_of(VllmEngine(policy, service.url, tmp_path, "another"), policy)
     assert "401" in error.message
     assert "another" not in error.message
+    address = service.url.replace("://", "://somebody:password@")
+    assert "password" not in failure_of(VllmEngine(policy, address, tmp_path, "another"), policy).message
 
 
 # ---- the weights
@@ -195,6 +197,14 @@ def test_an_answer_in_another_form(
     error = failure_of(engine, policy)
     assert error.code == "vllm_server"
     assert words in error.message
+
+
+def test_an_answer_with_too_few_completions(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = service.complete
+    monkeypatch.setattr(service, "complete", lambda body: complete(body)[1:])
+    assert "gave 1 completions where 2 were asked for" in failure_of(engine, policy).message
 
 
 def test_progress_is_asked_while_the_server_takes_its_time(

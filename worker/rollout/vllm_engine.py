@@ -138,8 +138,8 @@ class VllmEngine:
         if not apart <= FAR:
             raise RunFailure(
                 "vllm_mismatch",
-                f"The log-probs of the vLLM server at {self._url} are {apart:.2f} nats a token away from the policy's. Start "
-                "it with --logprobs-mode processed_logprobs, on the model that the run trains, unquantized, and let no other "
+                f"The log-probs of the worker's vLLM server are {apart:.2f} nats a token away from the policy's. Start it "
+                "with --logprobs-mode processed_logprobs, on the model that the run trains, unquantized, and let no other "
                 "worker use it (docs/engines.md). Or set sampling.engine to native.",
             )
         self._checked = True

@@ -91,6 +91,8 @@ class VllmServer:
     async def complete(self, body: Mapping[str, Json]) -> list[Choice]:
         """The completions of one prompt, in order."""
         answer = self._read(_Completions, await self._send("POST", "/v1/completions", dict(body)))
+        if len(answer.choices) != body["n"]:
+            raise self._failure(f"gave {len(answer.choices)} completions where {body['n']} were asked for")
         return sorted(answer.choices, key=lambda choice: choice.index)
 
     async def _send(self, method: str, path: str, body: Json = None) -> bytes:
@@ -124,4 +126,5 @@ class VllmServer:
             ) from None
 
     def _failure(self, what: str) -> RunFailure:
-        return RunFailure("vllm_server", f"The vLLM server at {self._url} {what}.")
+        address = httpx.URL(self._url).copy_with(userinfo=b"")  # a password is nothing for the run's page
+        return RunFailure("vllm_server", f"The vLLM server at {address} {what}.")
