@@ -73,9 +73,22 @@ def save_checkpoint(
     *,
     reference: Mapping[str, torch.Tensor] | None = None,
 ) -> Saved:
-    """Write a checkpoint under another name, force it to the disk, and rename it. Replaces an older one of that name."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    """Write a checkpoint and make it whole."""
+    write_checkpoint(folder, trained, optimizer, state, reference=reference)
+    return complete_checkpoint(folder)
+
+
+def write_checkpoint(
+    folder: Path,
+    trained: Trained,
+    optimizer: torch.optim.Optimizer,
+    state: TrainingState,
+    *,
+    reference: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write a checkpoint's files under another name; the weights may change afterwards. Complete it, or discard it."""
+    partial = _partial(folder)
+    discard_checkpoint(folder)
     try:
         partial.mkdir(parents=True)
         trained.save(partial / "model")
@@ -86,15 +99,33 @@ def save_checkpoint(
                 whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
                 save_file(whole, str(partial / f"{name}.safetensors"))
         (partial / "state.json").write_text(json.dumps(asdict(state), indent=1))
+    except BaseException:
+        discard_checkpoint(folder)
+        raise
+
+
+def complete_checkpoint(folder: Path) -> Saved:
+    """Hash what was written, force it to the disk, and rename it. Replaces an older one of that name."""
+    partial = _partial(folder)
+    try:
         manifest, size = _write_manifest(partial)
         for path in [*partial.rglob("*"), partial]:
             _force_to_disk(path)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # of one that did not fit: a full disk should have its space back
+        discard_checkpoint(folder)
     _force_to_disk(folder.parent)
     return Saved(folder, hashlib.sha256(manifest).hexdigest(), size)
+
+
+def discard_checkpoint(folder: Path) -> None:
+    """Remove what was written and not completed: a full disk should have its space back."""
+    shutil.rmtree(_partial(folder), ignore_errors=True)
+
+
+def _partial(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
 
 
 def _write_manifest(folder: Path) -> tuple[bytes, int]:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from backend.contract.grpo import GrpoConfig
 from worker.policy.policy import Policy
-from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.rewards.scoring import RewardScorer, Scores
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Engine
+from worker.rollout.engine import Engine
+from worker.scored import group_samples
 from worker.tasks.items import Item
 
 
@@ -27,29 +28,23 @@ def evaluate(
     Right means that every `correctness` reward is 1; without such a reward only the reward and the length are measured.
     Samples that could not be scored count in no share. The draws do not depend on the step, so that two evaluations differ by
     the policy alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
+    Without a `correctness` reward nothing is sampled greedily.
     """
-    n = config.budget.eval_samples
-    sampled = _complete(policy, engine, items, config, n, Draws(config.budget.seed, "eval"), on_progress)
-    greedy = _complete(policy, engine, items, config, 1, None, lambda done: on_progress(len(items) * n + done))
-
-    def score(completions: Sequence[Completion], each: int) -> Scores:
-        return scorer.score(_samples(items, completions, each), lambda _: on_progress(len(items) * (n + 1)))
-
-    sampled_scores = score(sampled, n)
-    metrics = {
-        "eval/reward": _mean(sampled_scores.total),
-        "eval/mean_length": float(np.mean([len(completion.ids) for completion in sampled])),
-    }
-    right_N = _right(sampled_scores, config)
+    n, sampled = config.budget.eval_samples, len(items) * config.budget.eval_samples
+    draws = Draws(config.budget.seed, "eval")
+    lengths, scores = _complete(policy, engine, items, scorer, config, n, draws, on_progress)
+    metrics = {"eval/reward": _mean(scores.total), "eval/mean_length": float(np.mean(lengths))}
+    right_N = _right(scores, config)
     if right_N is not None:
         right_P_n = right_N.reshape(len(items), n)
         metrics["eval/pass@1"] = _mean(right_P_n)
         if n > 1:
             # One right sample is enough to know; without one, a sample that was not scored leaves it open.
             metrics[f"eval/pass@{n}"] = _mean(np.where((right_P_n == 1).any(-1), 1.0, right_P_n.max(-1)))
-        greedy_N = _right(score(greedy, 1), config)
-        if greedy_N is not None:
-            metrics["eval/greedy_pass@1"] = _mean(greedy_N)
+        _, greedy = _complete(policy, engine, items, scorer, config, 1, None, lambda done: on_progress(sampled + done))
+        right_P = _right(greedy, config)
+        if right_P is not None:
+            metrics["eval/greedy_pass@1"] = _mean(right_P)
     return metrics | {f"eval/{name}": value for name, value in scorer.take_metrics().items()}
 
 
@@ -57,17 +52,30 @@ def _complete(
     policy: Policy,
     engine: Engine,
     items: Sequence[Item],
+    scorer: RewardScorer,
     config: GrpoConfig,
     n: int,
     draws: Draws | None,
     on_progress: Callable[[int], None],
-) -> list[Completion]:
+) -> tuple[list[int], Scores]:
+    """The lengths in tokens and the scores of n completions for each item; some are scored while others are sampled."""
     prompts = [policy.encode(item)[1] for item in items]
-    return engine.sample(prompts, group_size=n, decoding=config.sampling, draws=draws, on_progress=on_progress)
+    with scorer.begin(n * len(items)) as scoring:
 
+        def sampled(done: int) -> None:
+            scoring.check()
+            on_progress(done)
 
-def _samples(items: Sequence[Item], completions: Sequence[Completion], n: int) -> list[Sample]:
-    return [Sample(completion.text, len(completion.ids), items[row // n]) for row, completion in enumerate(completions)]
+        completions = engine.sample(
+            prompts,
+            group_size=n,
+            decoding=config.sampling,
+            draws=draws,
+            on_progress=sampled,
+            on_group=lambda p, group: scoring.add(p * n, group_samples(items[p], group)),
+        )
+        scores = scoring.finish(lambda _: on_progress(len(completions)))
+    return [len(completion.ids) for completion in completions], scores
 
 
 def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:

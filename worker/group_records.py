@@ -1,7 +1,10 @@
 """From a step's arrays to the group records that people open."""
 
 import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
@@ -17,31 +20,32 @@ from worker.token_record import TokenRecord
 def group_reports(
     rollout: Rollout, scores: Scores, credit: Credit, tokens: TokenRecord, *, beta: float
 ) -> list[GroupReport]:
-    """One record for each group that was trained on."""
-    advantages_R = credit.advantages_P_G(tokens.mask).flatten()
-    completions_R = []
-    for row, completion in enumerate(_completions(rollout, scores, credit.rewards_P_G)):
-        rewards = completion.rewards
-        if credit.penalty_R is not None:
-            penalty = RewardScore(name=KL_PENALTY, raw=finite(-float(credit.penalty_R[row])), weight=beta)
-            rewards = [*rewards, penalty]
-        trained = {"rewards": rewards, "advantage": finite(float(advantages_R[row])), **_sums(row, tokens)}
-        completions_R.append(completion.model_copy(update=trained))
-    return _groups(rollout, completions_R, credit.statistics)
+    """One record for each group that was trained on, or left out of the pass because it had nothing to teach."""
+    trained = {
+        "advantage": credit.advantages_P_G(tokens.mask).flatten().numpy(),
+        "logprob_sum": tokens.sums("old_logprob"),
+        "logprob_sum_after": tokens.sums("logprob_after"),
+        "kl_mean": tokens.means("kl"),
+        "entropy_mean": tokens.means("entropy"),
+        "ratio_mean": tokens.means("ratio"),
+        "clipped_share": tokens.means("clipped"),
+    }
+    rewards_R = _components(scores)
+    if credit.penalty_R is not None:
+        for rewards, penalty in zip(rewards_R, credit.penalty_R.tolist(), strict=True):
+            rewards.append(RewardScore(name=KL_PENALTY, raw=finite(-penalty), weight=beta))
+    return _groups(rollout, _completions(rollout, rewards_R, credit.rewards_P_G, trained), credit.statistics)
 
 
 def sampled_reports(
     rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor, advantages_P_G: Tensor | None
 ) -> list[GroupReport]:
-    """One record for each group that is only looked at."""
-    completions_R = _completions(rollout, scores, rewards_P_G)
+    """One record for each group that is only looked at; its log-probs are the sampler's."""
+    known = {"logprob_sum": np.array([math.fsum(completion.logprobs) for completion in rollout.completions_R])}
     if advantages_P_G is not None:
-        advantages_R = advantages_P_G.flatten().tolist()
-        completions_R = [
-            completion.model_copy(update={"advantage": finite(advantage)})
-            for completion, advantage in zip(completions_R, advantages_R, strict=True)
-        ]
-    return _groups(rollout, completions_R, group_statistics(rewards_P_G))
+        known["advantage"] = advantages_P_G.flatten().numpy()
+    rewards_R = [list[RewardScore]() for _ in range(rollout.rows)] if scores is None else _components(scores)
+    return _groups(rollout, _completions(rollout, rewards_R, rewards_P_G, known), group_statistics(rewards_P_G))
 
 
 def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]:
@@ -55,12 +59,16 @@ def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]
 
 def _groups(rollout: Rollout, completions_R: list[CompletionData], statistics: GroupStatistics) -> list[GroupReport]:
     size = rollout.group_size
+    columns = (statistics.scored_P, statistics.live_P, statistics.mean_P, statistics.std_P)
     return [
-        _group(rollout, p, completions_R[p * size : (p + 1) * size], statistics) for p in range(len(rollout.items_P))
+        _group(rollout, p, completions_R[p * size : (p + 1) * size], *numbers)
+        for p, numbers in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
 
 
-def _group(rollout: Rollout, p: int, completions: list[CompletionData], statistics: GroupStatistics) -> GroupReport:
+def _group(
+    rollout: Rollout, p: int, completions: list[CompletionData], scored: float, live: bool, mean: float, std: float
+) -> GroupReport:
     item = rollout.items_P[p]
     return GroupReport(
         index=p,
@@ -68,11 +76,11 @@ def _group(rollout: Rollout, p: int, completions: list[CompletionData], statisti
         prompt_text=rollout.prompt_texts_P[p],
         prompt=item.question,
         answer=item.answer,
-        state=_state(float(statistics.scored_P[p]), bool(statistics.live_P[p]), len(completions)),
-        scored=int(statistics.scored_P[p]),
+        state=_state(scored, live, len(completions)),
+        scored=int(scored),
         truncated=sum(completion.finish_reason == "length" for completion in completions),
-        reward_mean=finite(float(statistics.mean_P[p])),
-        reward_std=finite(float(statistics.std_P[p])),
+        reward_mean=finite(mean),
+        reward_std=finite(std),
         completions=completions,
     )
 
@@ -84,46 +92,34 @@ def _state(scored: float, live: bool, size: int) -> GroupState:
     return "zero_variance" if scored >= min(2, size) else "unscored"
 
 
-def _completions(rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor) -> list[CompletionData]:
-    rewards_R = rewards_P_G.flatten().tolist()
+def _completions(
+    rollout: Rollout,
+    rewards_R: Sequence[list[RewardScore]],
+    rewards_P_G: Tensor,
+    numbers_R: Mapping[str, NDArray[np.float64]],
+) -> list[CompletionData]:
+    """The completions with what is known of each; a number that is not finite was not measured."""
+    columns = {name: [finite(value) for value in values.tolist()] for name, values in numbers_R.items()}
+    totals_R = rewards_P_G.flatten().tolist()
     return [
         CompletionData(
             index=row % rollout.group_size,
             text=completion.text,
             token_count=len(completion.ids),
             finish_reason=completion.finish_reason,
-            rewards=[] if scores is None else _components(scores, row),
-            reward=finite(rewards_R[row]),
-            logprob_sum=finite(math.fsum(completion.logprobs)),
+            rewards=rewards_R[row],
+            reward=finite(totals_R[row]),
+            **{name: column[row] for name, column in columns.items()},
         )
         for row, completion in enumerate(rollout.completions_R)
     ]
 
 
-def _components(scores: Scores, row: int) -> list[RewardScore]:
+def _components(scores: Scores) -> list[list[RewardScore]]:
     return [
-        RewardScore(name=score.name, raw=score.raw, weight=score.weight, error=score.error)
-        for score in scores.components[row]
+        [RewardScore(name=score.name, raw=score.raw, weight=score.weight, error=score.error) for score in parts]
+        for parts in scores.components
     ]
-
-
-def _sums(row: int, tokens: TokenRecord) -> dict[str, float | None]:
-    def mean(name: str) -> float | None:
-        values = tokens.row(name, row)
-        return None if values is None else finite(float(values.double().mean()))
-
-    def total(name: str) -> float | None:
-        values = tokens.row(name, row)
-        return None if values is None else finite(float(values.double().sum()))
-
-    return {
-        "logprob_sum": total("old_logprob"),
-        "logprob_sum_after": total("logprob_after"),
-        "kl_mean": mean("kl"),
-        "entropy_mean": mean("entropy"),
-        "ratio_mean": mean("ratio"),
-        "clipped_share": mean("clipped"),
-    }
 
 
 def finite(value: float) -> float | None:

@@ -2,14 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Literal
 
 from backend.contract.groups import GroupReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
 from backend.contract.records import Progress, Requested
+from worker.background import Background
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite
@@ -17,6 +19,7 @@ from worker.group_records import finite
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "stopped", "paused", "released"]
+Level = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,35 @@ class Place:
         return self.folder / f"step-{step}-attempt-{self.attempt}"
 
 
+@dataclass
+class StepContent:
+    """What a step's report says."""
+
+    metrics: Mapping[str, float]
+    groups: list[GroupReport] = field(default_factory=list)
+    trace: TraceFile | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
 class Reporter:
-    """Speaks for one attempt. `elapsed` is what earlier attempts trained, in seconds."""
+    """Speaks for one attempt, while it is entered; `elapsed` is what earlier attempts trained, in seconds.
+
+    What it is given to tell is put together and sent in the background, in order, and is told when it is left. What goes wrong
+    there is raised by the next call.
+    """
 
     def __init__(self, place: Place, channels: Channels, *, total_steps: int, elapsed: float) -> None:
         self._place, self._channels, self._total_steps = place, channels, total_steps
+        self._background = Background(f"report-{place.run_id}")
         self._began = time.monotonic() - elapsed
         self._seq = 0
+
+    def __enter__(self) -> "Reporter":
+        self._background.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._background.__exit__(kind, error, at)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -68,31 +93,72 @@ class Reporter:
     def start(self, from_step: int, about: str) -> None:
         """Say where the attempt begins, and in the log on what."""
         place = self._place
-        self._channels.send(
-            "start",
-            Start(attempt=place.attempt, from_step=from_step, device=place.device_name, versions=place.versions),
-        )
+        start = Start(attempt=place.attempt, from_step=from_step, device=place.device_name, versions=place.versions)
+        self._background.put(lambda: self._channels.send("start", start))
         begun = f"resumed from checkpoint {from_step}" if place.resume else "started from the model's own weights"
         self.log("info", f"{begun} on {place.device_name}: {about}")
 
-    def step(
-        self,
-        step: int,
-        metrics: Mapping[str, float],
-        groups: Sequence[GroupReport] = (),
-        trace: TraceFile | None = None,
-    ) -> None:
-        """Report a training step, or (without groups) an evaluation after `step` steps."""
-        known = {name: finite(value) for name, value in metrics.items()}
-        self._report(step=step, metrics=known, groups=list(groups), trace=trace)
+    def step(self, step: int, describe: Callable[[], StepContent]) -> None:
+        """Report a training step. `describe` is called in the background: what it reads must not change any more."""
+        self._later(lambda: self._content(step, describe()))
 
-    def log(self, level: Literal["info", "warning", "error"], message: str) -> None:
+    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Report what has metrics alone: an evaluation after `step` steps, or a step on pairs."""
+        self._later(lambda: self._content(step, StepContent(metrics)))
+
+    def log(self, level: Level, message: str) -> None:
         """A line for the run's log, and for the worker's."""
-        getattr(log, level)("run %s: %s", self._place.run_id, message)
-        self._report(logs=[LogLine(level=level, message=message)])
+        line = self._line(level, message)
+        self._later(lambda: {"logs": [line]})
 
-    def checkpoint(self, step: int, saved: Saved) -> None:
-        """Register a checkpoint that is whole."""
+    def checkpoint(self, step: int, complete: Callable[[], Saved]) -> None:
+        """Register a checkpoint after the reports below it; `complete` makes it whole, in the background."""
+        self._background.put(lambda: self._register(step, complete()))
+
+    def wait(self) -> None:
+        """Until all is told that there was to tell."""
+        self._background.wait()
+
+    def show(self, step: int, phase: str, done: int, total: int) -> None:
+        """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched."""
+        if phase not in ("update", "checkpoint") and self._channels.shutting_down():
+            raise Interrupted
+        self._channels.show(Progress(step=step, total_steps=self._total_steps, phase=phase, done=done, total=total))
+
+    def asked_to_end(self) -> Ending | None:
+        """How the run should end at this step boundary, if it should. Raises what went wrong in the background."""
+        self._background.check()
+        requested = self._channels.requested()
+        if requested == "pause":
+            return "paused"
+        if requested == "stop":
+            return "stopped"
+        return "released" if self._channels.shutting_down() else None
+
+    def _later(self, contents: Callable[[], dict[str, object]]) -> None:
+        """Have a report sent; its number is its place in the order, its time is now."""
+        seconds = self.elapsed_seconds
+        self._background.put(lambda: self._report(seconds, contents()))
+
+    def _report(self, seconds: float, contents: dict[str, object]) -> None:
+        numbered = {"attempt": self._place.attempt, "seq": self._seq, "seconds": seconds, **contents}
+        self._seq += 1
+        self._channels.send("report", Report.model_validate(numbered))
+
+    def _content(self, step: int, content: StepContent) -> dict[str, object]:
+        return {
+            "step": step,
+            "metrics": {name: finite(value) for name, value in content.metrics.items()},
+            "groups": content.groups,
+            "trace": content.trace,
+            "logs": [self._line("warning", message) for message in content.warnings],
+        }
+
+    def _line(self, level: Level, message: str) -> LogLine:
+        getattr(log, level)("run %s: %s", self._place.run_id, message)
+        return LogLine(level=level, message=message)
+
+    def _register(self, step: int, saved: Saved) -> None:
         self._channels.send(
             "checkpoint",
             CheckpointReport(
@@ -104,23 +170,3 @@ class Reporter:
                 size_bytes=saved.size_bytes,
             ),
         )
-
-    def show(self, step: int, phase: str, done: int, total: int) -> None:
-        """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched."""
-        if phase not in ("update", "checkpoint") and self._channels.shutting_down():
-            raise Interrupted
-        self._channels.show(Progress(step=step, total_steps=self._total_steps, phase=phase, done=done, total=total))
-
-    def asked_to_end(self) -> Ending | None:
-        """How the run should end at this step boundary, if it should."""
-        requested = self._channels.requested()
-        if requested == "pause":
-            return "paused"
-        if requested == "stop":
-            return "stopped"
-        return "released" if self._channels.shutting_down() else None
-
-    def _report(self, **content: object) -> None:
-        numbered = {"attempt": self._place.attempt, "seq": self._seq, "seconds": self.elapsed_seconds, **content}
-        self._seq += 1
-        self._channels.send("report", Report.model_validate(numbered))

@@ -2,15 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 
 import torch
 
-from worker.checkpoint import Trained, TrainingState, save_checkpoint
+from worker.checkpoint import (
+    Saved,
+    Trained,
+    TrainingState,
+    complete_checkpoint,
+    discard_checkpoint,
+    write_checkpoint,
+)
 from worker.reporter import Place, Reporter
 
 
 class Saver:
-    """Writes the checkpoints of one attempt and registers them. At step 0 the model itself is one."""
+    """Writes the checkpoints of one attempt and has them registered. At step 0 the model itself is one.
+
+    Training goes on as soon as a checkpoint's files are written: they are hashed and forced to the disk in the background.
+    To be left after the reporter: what is not whole then never will be, and goes.
+    """
 
     def __init__(
         self,
@@ -25,6 +38,14 @@ class Saver:
     ) -> None:
         self._place, self._reporter, self._trained, self._optimizer = place, reporter, trained, optimizer
         self._every, self._steps, self._saved_step = every, steps, saved_step
+        self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._unfinished is not None:
+            discard_checkpoint(self._unfinished)
 
     def save_if_due(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
         """After every so many steps; the last step's is saved where the run ends."""
@@ -36,8 +57,15 @@ class Saver:
         if state.step == self._saved_step:
             return
         self._reporter.show(state.step, "checkpoint", 0, 1)
+        if self._unfinished is not None:
+            self._reporter.wait()  # one checkpoint is written at a time
         timed = replace(state, elapsed_seconds=self._reporter.elapsed_seconds)
         folder = self._place.checkpoint(state.step)
-        saved = save_checkpoint(folder, self._trained, self._optimizer, timed, reference=reference)
-        self._saved_step = state.step
-        self._reporter.checkpoint(state.step, saved)
+        write_checkpoint(folder, self._trained, self._optimizer, timed, reference=reference)
+        self._saved_step, self._unfinished = state.step, folder
+        self._reporter.checkpoint(state.step, lambda: self._complete(folder))
+
+    def _complete(self, folder: Path) -> Saved:
+        saved = complete_checkpoint(folder)
+        self._unfinished = None
+        return saved

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker.rewards.scoring import Scores
+from worker.rewards.scoring import Sample, Scores
+from worker.rollout.engine import Completion
 from worker.rollout.rollout import Rollout
+from worker.tasks.items import Item
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,8 @@ class Scored:
         )
         components = [*self.scores.components, *other.scores.components]
         return Scored(rollout, Scores(components, np.concatenate([self.scores.total, other.scores.total])))
+
+
+def group_samples(item: Item, completions: Sequence[Completion]) -> list[Sample]:
+    """What the scorer gets of one group."""
+    return [Sample(completion.text, len(completion.ids), item) for completion in completions]

@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -30,6 +31,11 @@ _MESSAGES: dict[str, type[BaseModel]] = {
     "fail": Fail,
 }
 _LONGEST_WAIT = 5.0
+# So many messages that wait are kept in memory, too: to read one back from the file is most of the work of sending it.
+_KEPT_IN_MEMORY = 4
+
+Message = tuple[str, BaseModel]
+"""A message, after its kind."""
 
 
 class SpoolFull(Exception):
@@ -38,6 +44,14 @@ class SpoolFull(Exception):
 
 class Refused(Exception):
     """The backend will never take this message: the two sides disagree about the contract."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A record in the file: its size there, and its message where it is kept."""
+
+    size: int
+    message: Message | None
 
 
 class Spool:
@@ -55,7 +69,7 @@ class Spool:
         self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
         self._file = self.path.open("w+b", buffering=0)
         self._changed = threading.Condition()
-        self._waiting: deque[int] = deque()  # sizes of the records still to be sent, the first of which is at _begin
+        self._waiting: deque[_Record] = deque()  # still to be sent; the first of them is at _begin
         self._begin = self._end = 0
         self._closing = self._over = False
         self.refusal: str | None = None
@@ -71,7 +85,8 @@ class Spool:
             if self._end - self._begin > self._cap:
                 raise SpoolFull(f"{self.path} holds {self._end - self._begin:,} bytes that the backend did not take")
             self._write(record)
-            self._waiting.append(len(record))
+            kept = (kind, message) if len(self._waiting) < _KEPT_IN_MEMORY else None
+            self._waiting.append(_Record(len(record), kept))
             self._end += len(record)
             self._changed.notify_all()
 
@@ -104,7 +119,7 @@ class Spool:
     def _ship(self) -> None:
         try:
             while (record := self._next()) is not None:
-                taken = self._deliver(record)
+                taken = self._deliver(record.message or self._read(record))
                 with self._changed:
                     self._settle(taken)
                     self._changed.notify_all()
@@ -118,22 +133,25 @@ class Spool:
     def _settle(self, taken: bool) -> None:
         """After a record: it is off the list, or nothing on the list will be sent. Asked to close, leave the file alone."""
         if taken:
-            self._begin += self._waiting.popleft()
+            self._begin += self._waiting.popleft().size
         elif not self._closing:
             self._waiting.clear()
         if not self._waiting and not self._closing:
             os.ftruncate(self._file.fileno(), 0)
             self._begin = self._end = 0
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> _Record | None:
         """The first record that was not sent, as soon as there is one; None on closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
-            return None if self._closing else os.pread(self._file.fileno(), self._waiting[0], self._begin)
+            return None if self._closing else self._waiting[0]
 
-    def _deliver(self, line: bytes) -> bool:
-        """Send one record, as often as it takes. False when it will not be sent, or not by this process."""
-        message = _parse(line)
+    def _read(self, record: _Record) -> Message | None:
+        """The message of the first record, from the file; None where it was damaged."""
+        return _parse(os.pread(self._file.fileno(), record.size, self._begin))
+
+    def _deliver(self, message: Message | None) -> bool:
+        """Send one message, as often as it takes. False when it will not be sent, or not by this process."""
         if message is None:
             log.error("a record of %s was damaged on the disk and is left out", self.path)
             return True
@@ -187,7 +205,7 @@ def recover(folder: Path, client: Client) -> None:
         path.unlink()
 
 
-def read(path: Path) -> Iterator[tuple[str, BaseModel]]:
+def read(path: Path) -> Iterator[Message]:
     """The whole records of a spool file, up to the first that cannot be read."""
     with path.open("rb") as file:
         for line in file:
@@ -202,7 +220,7 @@ def _frame(kind: str, message: BaseModel) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _parse(line: bytes) -> tuple[str, BaseModel] | None:
+def _parse(line: bytes) -> Message | None:
     checksum, _, body = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
         return None

@@ -50,10 +50,11 @@ def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:
     """What was measured before the update: the KL where it is in the reward, and how good the critic is."""
     metrics = {} if credit.penalty_R is None else {"kl": tokens.mean("kl")}
     if credit.returns_R_T is not None:
-        known_R_T = tokens.mask & ~credit.returns_R_T.isnan()
-        returns, values = credit.returns_R_T[known_R_T], tokens["value"][known_R_T].double()
-        variance = float(returns.var(correction=0)) if len(returns) else 0.0
-        error = float((returns - values).var(correction=0))
+        returns_R_T = credit.returns_R_T.numpy()
+        known_R_T = tokens.mask.numpy() & ~np.isnan(returns_R_T)
+        returns, values = returns_R_T[known_R_T], tokens["value"].numpy()[known_R_T].astype(np.float64)
+        variance = float(returns.var()) if len(returns) else 0.0
+        error = float((returns - values).var()) if len(returns) else 0.0
         metrics["explained_variance"] = 1 - error / variance if variance > 0 else math.nan
     return metrics
 
@@ -67,10 +68,10 @@ def _filtered(scored: Scored, filtered: Scored | None) -> dict[str, float]:
 
 
 def _spread(rewards_P_G: Tensor, groups: GroupStatistics) -> dict[str, float]:
-    stds = [float(rewards_G[~rewards_G.isnan()].std(correction=0)) for rewards_G in rewards_P_G[groups.scored_P >= 2]]
+    stds_P = np.nanstd(rewards_P_G[groups.scored_P >= 2].numpy(), axis=-1)
     dead_P = ~groups.live_P[groups.scored_P >= 2]
     return {
-        "group_reward_std": float(np.mean(stds)) if stds else math.nan,
+        "group_reward_std": float(stds_P.mean()) if len(stds_P) else math.nan,
         "frac_reward_zero_std": float(dead_P.double().mean()) if len(dead_P) else math.nan,
     }
 
@@ -86,11 +87,9 @@ def _components(scores: Scores) -> dict[str, float]:
 
 
 def _mismatch(rollout: Rollout, tokens: TokenRecord) -> float:
-    """Mean |sampler's log-prob − training path's| over the tokens: cached decoding rounds differently."""
-    total, count = 0.0, 0
-    for row, completion in enumerate(rollout.completions_R):
-        trained = tokens.row("old_logprob", row)
-        if trained is not None:
-            total += float((trained.double() - torch.tensor(completion.logprobs, dtype=torch.float64)).abs().sum())
-            count += len(completion.ids)
-    return total / max(1, count)
+    """Mean |sampler's log-prob − training path's| over the tokens that went through it: cached decoding rounds differently."""
+    known_R = tokens.known("old_logprob").tolist()
+    sampled = [one.logprobs for one, known in zip(rollout.completions_R, known_R, strict=True) if known]
+    if not sampled:
+        return math.nan
+    return float(np.abs(np.concatenate(sampled) - tokens.flat("old_logprob")).mean())

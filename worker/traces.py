@@ -4,22 +4,24 @@ import base64
 import hashlib
 import io
 import math
-from collections.abc import Iterable
+from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
 from backend.contract.protocol import TraceFile
 from backend.contract.training import Telemetry
-from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
 from worker.token_record import TokenRecord
+from worker.token_texts import TokenTexts
 
 MAX_BYTES = 36 * 2**20
 """Of a file; the contract's limit of 48 MiB holds for its base64 text."""
 
 _VALUES = (
+    "clipped",
     "old_logprob",
     "logprob",
     "logprob_after",
@@ -50,11 +52,14 @@ def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[in
     return sorted({p * size + g for p in range(groups) for g in (best_P[p], worst_P[p])})
 
 
-def trace_file(rows: list[int], policy: Policy, rollout: Rollout, tokens: TokenRecord) -> TraceFile | None:
-    """The file for these completions; None for no rows. Raises TraceTooLarge above MAX_BYTES."""
+def trace_file(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: TokenRecord) -> TraceFile | None:
+    """The file for these completions; None for no rows. Raises TraceTooLarge above MAX_BYTES.
+
+    Of a completion that was left out of the pass it has the tokens, and null for what the pass would have measured.
+    """
     if not rows:
         return None
-    table = pa.table(_columns(rows, policy, rollout, tokens))
+    table = pa.table(_columns(rows, texts, rollout, tokens))
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
@@ -67,54 +72,27 @@ def trace_file(rows: list[int], policy: Policy, rollout: Rollout, tokens: TokenR
     )
 
 
-def _columns(rows: list[int], policy: Policy, rollout: Rollout, tokens: TokenRecord) -> dict[str, pa.Array]:
+def _columns(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: TokenRecord) -> dict[str, pa.Array]:
     completions = [rollout.completions_R[row] for row in rows]
-    pieces = [token_texts(policy, completion.ids) for completion in completions]
+    pieces = [texts.of(completion.ids) for completion in completions]
+    offsets = [list(accumulate(map(len, parts), initial=0)) for parts in pieces]
     columns = {
         "group": pa.array([row // rollout.group_size for row in rows], pa.int32()),
         "completion": pa.array([row % rollout.group_size for row in rows], pa.int32()),
         "token_ids": pa.array([completion.ids for completion in completions], pa.list_(pa.int32())),
         "text": pa.array([b"".join(parts) for parts in pieces], pa.binary()),
-        "text_offsets": pa.array([_offsets(parts) for parts in pieces], pa.list_(pa.int32())),
+        "text_offsets": pa.array(offsets, pa.list_(pa.int32())),
         "sampling_logprob": pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32())),
-        "clipped": pa.array(_lists(tokens["clipped"], rows, tokens.mask), pa.list_(pa.bool_())),
     }
-    for name in _VALUES:
-        values = tokens.get(name)
-        if values is not None:
-            columns[name] = pa.array(_lists(values, rows, tokens.mask), pa.list_(pa.float32()))
-    return columns
+    return columns | {name: _lists(name, rows, tokens) for name in _VALUES if tokens.get(name) is not None}
 
 
-def token_texts(policy: Policy, ids: list[int]) -> list[bytes]:
-    """The UTF-8 bytes that each token adds to the text, ending tokens included.
-
-    A character that several tokens make up together belongs to the last of them.
-    """
-    tokenizer = policy.tokenizer
-    alone = [str(text) for text in tokenizer.batch_decode([[token] for token in ids])]
-    if "".join(alone) == str(tokenizer.decode(ids)):
-        return [text.encode(errors="replace") for text in alone]
-    return list(_by_prefix(policy, ids))
-
-
-def _by_prefix(policy: Policy, ids: list[int]) -> Iterable[bytes]:
-    shown = ""
-    for end in range(1, len(ids) + 1):
-        text = str(policy.tokenizer.decode(ids[:end]))
-        if text.endswith("\ufffd") and end < len(ids):  # the first bytes of a character still to be completed
-            yield b""
-        else:
-            yield text[len(shown) :].encode(errors="replace")
-            shown = text
-
-
-def _offsets(parts: list[bytes]) -> list[int]:
-    offsets = [0]
-    for part in parts:
-        offsets.append(offsets[-1] + len(part))
-    return offsets
-
-
-def _lists(values_R_T: Tensor, rows: list[int], mask_R_T: Tensor) -> list[list[float]]:
-    return [values_R_T[row][mask_R_T[row]].tolist() for row in rows]
+def _lists(name: str, rows: list[int], tokens: TokenRecord) -> pa.Array:
+    """One list for each row, as long as its tokens; null for a row that has no values."""
+    known_r = tokens.known(name)[rows]
+    lengths_r = np.where(known_r, tokens.mask.numpy()[rows].sum(-1), 0)
+    offsets = np.concatenate([[0], lengths_r.cumsum()]).astype(np.int32)
+    flat = pa.array(tokens.flat(name, rows))
+    if not pa.types.is_boolean(flat.type):
+        flat = flat.cast(pa.float32())
+    return pa.ListArray.from_arrays(offsets, flat, mask=pa.array(~known_r))

@@ -7,15 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import TraceFile
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
 from worker.dynamic_sampling import fill_with_live
 from worker.errors import Interrupted
 from worker.evaluation import evaluate
-from worker.group_records import filtered_reports, group_reports
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
@@ -26,10 +23,10 @@ from worker.rollout.draws import Draws
 from worker.rollout.engine import Engine
 from worker.rollout.rollout import Rollout
 from worker.saver import Saver
-from worker.scored import Scored
-from worker.step_metrics import step_metrics
+from worker.scored import Scored, group_samples
+from worker.step_report import FinishedStep, describe
 from worker.tasks.items import Items, draw, held_out
-from worker.traces import TraceTooLarge, trace_file, traced_rows
+from worker.token_texts import TokenTexts
 
 
 class Trainer:
@@ -48,6 +45,7 @@ class Trainer:
         self._config, self._policy, self._items, self._scorer = config, policy, items, scorer
         self._engine, self._channels = engine, channels
         self._learner = Learner(policy, config)
+        self._token_texts = TokenTexts(policy.tokenizer)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
             self._state = load_state(place.resume)
@@ -70,11 +68,12 @@ class Trainer:
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
-        try:
-            return self._run()
-        except Interrupted:  # the step is drawn again, exactly so, by whoever goes on
-            self._save_if_new()
-            return "released"
+        with self._saver, self._reporter:  # left when all is told and saved, or with what went wrong there
+            try:
+                return self._run()
+            except Interrupted:  # the step is drawn again, exactly so, by whoever goes on
+                self._save_if_new()
+                return "released"
 
     def _run(self) -> Ending:
         self._announce()
@@ -114,29 +113,31 @@ class Trainer:
         )
 
     def _sample_and_score(self, step: int, count: int, first_group: int) -> Scored:
+        """The groups; those that are whole are scored while others are still sampled."""
         sampling, seed = self._config.sampling, self._config.budget.seed
         items = draw(self._items.train, cursor=self._state.cursor + first_group, count=count, seed=seed)
         prompts = [self._policy.encode(item) for item in items]
-        total = count * sampling.group_size
-        with self._clock.phase("rollout"):
-            completions = self._engine.sample(
-                [ids for _, ids in prompts],
-                group_size=sampling.group_size,
-                decoding=sampling,
-                draws=Draws(seed, "train", step),
-                logprobs=self._config.algorithm.logprobs,
-                first_group=first_group,
-                on_progress=lambda done: self._show("rollout", done, total),
-            )
-        rollout = Rollout(
-            items, [text for text, _ in prompts], [ids for _, ids in prompts], sampling.group_size, completions
-        )
-        with self._clock.phase("reward"):
-            scores = self._scorer.score(
-                samples_of(rollout),
-                lambda done: self._show("reward", done, rollout.rows),
-                step_size=sampling.completions_per_step,
-            )
+        size, total = sampling.group_size, count * sampling.group_size
+        with self._scorer.begin(total, step_size=sampling.completions_per_step) as scoring:
+
+            def sampled(done: int) -> None:
+                scoring.check()
+                self._show("rollout", done, total)
+
+            with self._clock.phase("rollout"):
+                completions = self._engine.sample(
+                    [ids for _, ids in prompts],
+                    group_size=size,
+                    decoding=sampling,
+                    draws=Draws(seed, "train", step),
+                    logprobs=self._config.algorithm.logprobs,
+                    first_group=first_group,
+                    on_progress=sampled,
+                    on_group=lambda p, group: scoring.add(p * size, group_samples(items[p], group)),
+                )
+            with self._clock.phase("reward"):
+                scores = scoring.finish(lambda done: self._show("reward", done, total))
+        rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], size, completions)
         return Scored(rollout, scores)
 
     def _look(self, rollout: Rollout) -> Batch:
@@ -205,27 +206,11 @@ class Trainer:
     ) -> None:
         began = time.monotonic()
         self._clock.add("report", self._last_report_seconds)
-        metrics = step_metrics(scored, filtered, batch.tokens, credit, update)
-        metrics |= self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
-        metrics |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
-        groups = self._groups(scored, filtered, batch, credit)
-        self._reporter.step(step, metrics, groups, self._trace(step, batch, credit))
+        measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
+        measured |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
+        finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured)
+        self._reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way
-
-    def _trace(self, step: int, batch: Batch, credit: Credit) -> TraceFile | None:
-        rows = traced_rows(self._config.telemetry, step, credit.rewards_P_G)
-        try:
-            return trace_file(rows, self._policy, batch.rollout, batch.tokens)
-        except TraceTooLarge as error:
-            self._reporter.log(
-                "warning", f"step {step}: {error}, and are not kept; choose extremes, or smaller batches"
-            )
-            return None
-
-    def _groups(self, scored: Scored, filtered: Scored | None, batch: Batch, credit: Credit) -> list[GroupReport]:
-        beta = self._config.algorithm.kl.beta
-        kept = group_reports(scored.rollout, scored.scores, credit, batch.tokens, beta=beta)
-        return kept if filtered is None else kept + filtered_reports(filtered, first_index=len(kept))
 
     def _evaluate_if_due(self, step: int) -> None:
         budget = self._config.budget
@@ -241,7 +226,7 @@ class Trainer:
             self._config,
             lambda done: self._show("evaluation", done, total),
         )
-        self._reporter.step(step, metrics)
+        self._reporter.metrics(step, metrics)
         if "eval/pass@1" in metrics:
             about = f"pass@1 {metrics['eval/pass@1']:.3f} on {len(items)} held-out items"
             self._reporter.log("info", f"after {step} steps: {about}")
@@ -255,7 +240,9 @@ class Trainer:
 
 def samples_of(rollout: Rollout) -> list[Sample]:
     """What the scorer gets of a rollout."""
+    size = rollout.group_size
     return [
-        Sample(completion.text, len(completion.ids), rollout.items_P[row // rollout.group_size])
-        for row, completion in enumerate(rollout.completions_R)
+        sample
+        for p, item in enumerate(rollout.items_P)
+        for sample in group_samples(item, rollout.completions_R[p * size : (p + 1) * size])
     ]

@@ -1,6 +1,8 @@
 """What an evaluation measures, and what it leaves open."""
 
 import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,8 @@ from backend.contract.reward import Correctness, Judge, Rewards
 from worker.evaluation import evaluate
 from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
 from worker.rewards.resources import RewardResources
-from worker.rewards.scoring import RewardScorer
+from worker.rewards.scoring import RewardContractError, RewardScorer
+from worker.rollout.engine import Completion, OnGroup
 from worker.rollout.sampler import NativeEngine
 
 RIGHT = Correctness(name="right")
@@ -66,3 +69,32 @@ def test_an_evaluation_can_be_ended_while_it_scores() -> None:
 
     with RewardScorer(config.rewards) as scorer, pytest.raises(Ended):
         evaluate(policy, NativeEngine(policy), items(2), scorer, config, end_at_the_last)
+
+
+def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
+    policy = tiny_policy(reference=False)
+    config = GrpoConfig.model_validate({"rewards": {"functions": [{"kind": "length", "name": "act"}]}})
+
+    class Endless:
+        """An engine that gives one group, in which a function breaks its contract, and then samples on."""
+
+        def sample(
+            self,
+            prompts_P: Sequence[Sequence[int]],
+            *,
+            on_progress: Callable[[int], None] = lambda done: None,
+            on_group: OnGroup = lambda p, completions: None,
+            **_: object,
+        ) -> list[Completion]:
+            on_group(0, [Completion([5], [-1.0], "stop", "text")])
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                on_progress(1)
+                time.sleep(0.01)
+            raise AssertionError("nobody ended it")
+
+    with (
+        RewardScorer(config.rewards, functions_module="tests.worker.rewards.misbehaving") as scorer,
+        pytest.raises(RewardContractError),
+    ):
+        evaluate(policy, Endless(), items(2), scorer, config)

@@ -1,11 +1,14 @@
 """The loop, end to end, without a backend: what it tells, and that a resumed run is the run that was never interrupted."""
 
+import errno
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from full_disk import disk_of
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -14,6 +17,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker.checkpoint import is_whole, weights_hash
+from worker.failure import failure
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 from worker.reporter import Channels, Ending, Place
@@ -191,15 +195,14 @@ def _best_is_worst(group: GroupReport) -> bool:
 @pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
     witness = Witness()
-    send: Callable[[str, BaseModel], None] = witness.send
 
-    def ask_after_the_first_step(kind: str, message: BaseModel) -> None:
-        send(kind, message)
-        if isinstance(message, Report) and message.groups:
-            witness.requested = asked
+    class Screen(list[Progress]):
+        def append(self, progress: Progress) -> None:
+            """Somebody who watches asks during the first update."""
+            if progress.phase == "update":
+                witness.requested = asked
 
-    witness.send = ask_after_the_first_step  # type: ignore[method-assign]
-    reached, _ = train(configured(), tmp_path, witness)
+    reached, _ = train(configured(), tmp_path, witness, shown=Screen())
     assert reached == ending
     assert sorted(witness.steps) == [0]
     assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]
@@ -321,3 +324,85 @@ def test_a_reference_that_nothing_is_compared_with_is_neither_held_nor_saved(tmp
     witness = Witness()
     train(config, tmp_path, witness)
     assert not (tmp_path / witness.checkpoints[-1].path / "reference.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way(tmp_path: Path) -> None:
+    shown: list[Progress] = []
+    waited: list[object] = []
+
+    class Slow(Witness):
+        def send(self, kind: str, message: BaseModel) -> None:
+            done = None
+            if isinstance(message, Report) and message.groups and message.step is not None and message.step < 3:
+                done = message.step + 1
+            elif isinstance(message, CheckpointReport) and message.step < 4:
+                done = message.step
+            deadline = time.monotonic() + 20
+            while done is not None and not any(one.step == done and one.phase == "rollout" for one in shown):
+                assert time.monotonic() < deadline, "training waits for what is told"
+                time.sleep(0.005)
+            waited.append(done)
+            super().send(kind, message)
+
+    witness = Slow()
+    config = configured(budget={"steps": 4, "eval_every": 0, "checkpoint_every": 3})
+    assert train(config, tmp_path, witness, shown=shown)[0] == "finished"
+    assert {1, 2, 3} <= set(waited)
+    for place, (_, message) in enumerate(witness.messages):
+        if isinstance(message, CheckpointReport):  # comes after the reports below it
+            before = [one.step for _, one in witness.messages[:place] if isinstance(one, Report) and one.groups]
+            assert before == list(range(message.step))
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_while_a_report_is_stored_ends_the_run_and_nothing_is_told_after_it(tmp_path: Path) -> None:
+    witness, shown = Witness(kill_at_step=2), list[Progress]()
+    with pytest.raises(Killed):
+        train(configured(budget={"steps": 60, "eval_every": 0}), tmp_path, witness, shown=shown)
+    assert sorted(witness.steps) == [0, 1]
+    assert witness.checkpoints == []
+    assert max(one.step for one in shown) < 20
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_the_disk_has_no_room_for_ends_the_run_and_leaves_nothing(tmp_path: Path) -> None:
+    with disk_of(100_000), pytest.raises(Exception, match="too large") as caught:
+        train(configured(budget={"steps": 3, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Witness())
+    assert failure(1, caught.value).error.code == "disk_full"
+    assert not list((tmp_path / "run-1").iterdir())
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_fails_in_the_background_ends_the_run_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("worker.checkpoint._force_to_disk", full)
+    witness = Witness()
+    with pytest.raises(OSError, match="No space left"):
+        train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
+    assert witness.checkpoints == []
+    assert not list((tmp_path / "run-1").iterdir())
+
+
+@pytest.mark.slow
+def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: Path) -> None:
+    shown: list[Progress] = []
+
+    class Late(Witness):
+        def send(self, kind: str, message: BaseModel) -> None:
+            """The report of step 0 fails once checkpoint 1 is written."""
+            if isinstance(message, Report) and message.groups:
+                deadline = time.monotonic() + 20
+                while not any(one.step == 1 and one.phase == "rollout" for one in shown):
+                    assert time.monotonic() < deadline, "training waits for what is told"
+                    time.sleep(0.005)
+                raise Killed
+            super().send(kind, message)
+
+    with pytest.raises(Killed):
+        train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Late(), shown=shown)
+    assert not list((tmp_path / "run-1").iterdir())

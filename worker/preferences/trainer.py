@@ -53,11 +53,12 @@ class PairTrainer:
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
-        try:
-            return self._run()
-        except Interrupted:
-            self._saver.save_if_new(self._state)
-            return "released"
+        with self._saver, self._reporter:
+            try:
+                return self._run()
+            except Interrupted:
+                self._saver.save_if_new(self._state)
+                return "released"
 
     def _run(self) -> Ending:
         self._announce()
@@ -90,7 +91,7 @@ class PairTrainer:
             samples=self._state.samples + 2 * len(pairs),
         )
         metrics = {"num_tokens": float(self._state.num_tokens), "step_time": time.monotonic() - began}
-        self._reporter.step(step, update.metrics | metrics)
+        self._reporter.metrics(step, update.metrics | metrics)
 
     def _announce(self) -> None:
         trained = sum(parameter.numel() for _, parameter in self._objective.trained.named_parameters())
@@ -125,7 +126,7 @@ class PairTrainer:
             return
         metrics = self._learner.examine(self._pairs.held_out, lambda done, total: self._show("evaluation", done, total))
         metrics |= self._examination(lambda done, total: self._show("evaluation", done, total))
-        self._reporter.step(step, metrics)
+        self._reporter.metrics(step, metrics)
         right = f", pass@1 {metrics['eval/pass@1']:.3f}" if "eval/pass@1" in metrics else ""
         pairs = f"{metrics['eval/accuracy']:.3f} of {len(self._pairs.held_out):,} held-out pairs ranked rightly"
         self._reporter.log("info", f"after {step} steps: {pairs}{right}")

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from backend.contract.base import Json
+
+LOOK_SECONDS = 0.5
+"""How often whoever waits is asked whether to go on."""
 
 START_LIMIT = 120.0
 """Seconds for the process to start or to import a library; a cold disk can be slow."""
@@ -38,9 +41,12 @@ class ChildNotReady(Exception):
 
 
 class Child:
-    """One process, started at once. After ChildLost, ChildRefused or ChildNotReady it is gone."""
+    """One process, started at once. After ChildLost, ChildRefused or ChildNotReady it is gone.
 
-    def __init__(self, settings: Mapping[str, Json], functions_module: str) -> None:
+    While it is waited for, `waiting` is called now and then. It may raise, and then the process is gone, too.
+    """
+
+    def __init__(self, settings: Mapping[str, Json], functions_module: str, waiting: Callable[[], None]) -> None:
         stdin, self._requests = os.pipe()
         self._replies, stdout = os.pipe()
         self._prints, stderr = os.pipe()
@@ -64,17 +70,19 @@ class Child:
             os.set_blocking(ours, False)
         self._selector.register(self._replies, selectors.EVENT_READ, self._read_replies)
         self._selector.register(self._prints, selectors.EVENT_READ, self._read_prints)
-        self._send(settings)
+        self._send(settings, waiting)
 
-    def outcomes(self, batch: Mapping[str, Json], *, calls: int, time_limit: float) -> Iterator[dict[str, Json]]:
+    def outcomes(
+        self, batch: Mapping[str, Json], *, calls: int, time_limit: float, waiting: Callable[[], None]
+    ) -> Iterator[dict[str, Json]]:
         """The outcome of each call, in order, as it comes; `process.py` says what is in it.
 
         Raises ChildLost for the call after the last outcome, where that took longer than `time_limit` seconds or ended
         the process; ChildNotReady where no call was made.
         """
-        self._send(batch)
+        self._send(batch, waiting)
         for _ in range(calls):
-            outcome = self._receive(time_limit)
+            outcome = self._receive(time_limit, waiting)
             if not isinstance(outcome, dict):
                 raise self._lost("reward_crash: the function wrote into the pipe of the results")
             yield outcome
@@ -98,25 +106,26 @@ class Child:
         for descriptor in (self._requests, self._replies, self._prints):
             os.close(descriptor)
 
-    def _send(self, message: Mapping[str, Json]) -> None:
+    def _send(self, message: Mapping[str, Json], waiting: Callable[[], None]) -> None:
         """Send a line and wait until the process is ready for the calls that it asks for. Raises ChildRefused, ChildNotReady."""
         self._unsent = memoryview(json.dumps(message).encode() + b"\n")
         self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
         try:
-            answer = self._receive(START_LIMIT)
+            answer = self._receive(START_LIMIT, waiting)
         except ChildLost as lost:
             raise ChildNotReady(str(lost)) from None
         if isinstance(answer, dict) and "unavailable" in answer:
             self.close()
             raise ChildRefused(str(answer["unavailable"]))
 
-    def _receive(self, limit: float) -> Json:
+    def _receive(self, limit: float, waiting: Callable[[], None]) -> Json:
         deadline = time.monotonic() + limit
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _LONGEST_REPLY:
                 raise self._lost("reward_crash: the function wrote into the pipe of the results")
+            self._ask(waiting)
             left = deadline - time.monotonic()
-            ready = self._selector.select(max(0.0, left))
+            ready = self._selector.select(max(0.0, min(left, LOOK_SECONDS)))
             for key, _ in ready:
                 key.data()
             # What has arrived counts, however late it is read: this process may itself have been paused. So only a
@@ -130,6 +139,13 @@ class Child:
         except (ValueError, RecursionError):
             raise self._lost("reward_crash: the function wrote into the pipe of the results") from None
         return reply
+
+    def _ask(self, waiting: Callable[[], None]) -> None:
+        try:
+            waiting()
+        except BaseException:
+            self.close()
+            raise
 
     def _write_requests(self) -> None:
         try:

@@ -1,23 +1,26 @@
 """The judge: a language model reads prompt and completion and says a number."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from threading import Thread
+from threading import Lock, Thread
 
 from backend.contract.base import Json
 from backend.contract.reward import Judge
+from worker.rewards.child import LOOK_SECONDS
 from worker.rewards.extraction import last_number
 from worker.rewards.judge_cache import JudgeCache, cache_key
 from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
 from worker.rewards.numeric import number
 from worker.tasks.items import Item
 
-LOOK_SECONDS = 0.5
 Known = tuple[Reply, bool]
 """A reply, and whether it was known without a request."""
+
+Ask = Callable[[Sequence[tuple[Item, str]]], Iterator[dict[str, Json]]]
+"""Asks about items and completions; gives their outcomes, in order."""
 
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
@@ -71,41 +74,29 @@ class JudgeScorer:
         return metrics
 
     @contextmanager
-    def asked(
-        self, read: Sequence[tuple[Item, str]], waiting: Callable[[], None] = lambda: None
-    ) -> Iterator[Iterator[dict[str, Json]]]:
-        """The outcome for each item and completion, in order. All are asked at once, as far as the endpoint allows.
+    def asking(self, waiting: Callable[[], None] = lambda: None) -> Iterator[Ask]:
+        """A function that asks about items and completions at once, as far as the endpoint allows; questions may be asked while
+        others are. It gives the outcomes, in order, each as soon as it is there and those before it are taken.
 
         `waiting` is called now and then while a reply is awaited. Whoever leaves early cancels what was not yet asked.
         """
-        questions = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
-        replies: dict[str, Future[Known]] = {text: Future() for text in questions}
-        unasked = iter(list(replies.items()))
-        for _ in range(min(self._endpoint.settings.max_concurrent, len(replies))):
-            # Not a ThreadPoolExecutor: its threads would keep a worker that was told to end until the last reply came.
-            Thread(target=self._ask, args=(unasked,), name="judge", daemon=True).start()
+        questions = _Questions(self._reply, self._endpoint.settings.max_concurrent)
+        taken: set[str] = set()
+
+        def outcome(text: str, reply: Future[Known]) -> dict[str, Json]:
+            repeated = text in taken
+            taken.add(text)
+            return self._outcome(reply, waiting, repeated=repeated)
+
+        def ask(read: Sequence[tuple[Item, str]]) -> Iterator[dict[str, Json]]:
+            texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
+            replies = [questions.ask(text) for text in texts]
+            return map(outcome, texts, replies)
+
         try:
-            yield self._outcomes(questions, replies, waiting)
+            yield ask
         finally:
-            for reply in replies.values():
-                reply.cancel()
-
-    def _ask(self, unasked: Iterator[tuple[str, Future[Known]]]) -> None:
-        """One thread: question after question, until none is left; a list's iterator gives each thread another one."""
-        for text, future in unasked:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(self._reply(text))
-                except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever waits gets it
-                    future.set_exception(error)
-
-    def _outcomes(
-        self, questions: Sequence[str], replies: Mapping[str, Future[Known]], waiting: Callable[[], None]
-    ) -> Iterator[dict[str, Json]]:
-        seen: set[str] = set()
-        for text in questions:
-            yield self._outcome(replies[text], waiting, repeated=text in seen)
-            seen.add(text)
+            questions.cancel()
 
     def _reply(self, text: str) -> Known:
         key = cache_key(self._endpoint.identity, text, self._judge.max_tokens)
@@ -134,6 +125,51 @@ class JudgeScorer:
             return {"value": verdict(reply.text, self._judge.minimum, self._judge.maximum)}
         except NoVerdict as reason:
             return {"error": f"reward_value: the reply of the judge {name!r} {reason}; {said}"}
+
+
+class _Questions:
+    """Questions on their way: each is asked once, by one of at most `most` threads, which end when there is nothing to ask."""
+
+    def __init__(self, reply: Callable[[str], Known], most: int) -> None:
+        self._reply, self._most = reply, most
+        self._replies: dict[str, Future[Known]] = {}
+        self._unasked: deque[str] = deque()
+        self._threads = 0
+        self._lock = Lock()
+
+    def ask(self, text: str) -> Future[Known]:
+        """The reply, now or later."""
+        with self._lock:
+            if text not in self._replies:
+                self._replies[text] = Future()
+                self._unasked.append(text)
+                if self._threads < self._most:
+                    self._threads += 1
+                    # Not a ThreadPoolExecutor: its threads would keep a worker that was told to end until the last reply came.
+                    Thread(target=self._work, name="judge", daemon=True).start()
+            return self._replies[text]
+
+    def cancel(self) -> None:
+        """Ask nothing more."""
+        for reply in self._replies.values():
+            reply.cancel()
+
+    def _work(self) -> None:
+        """One thread: question after question, until none is left."""
+        while (text := self._next()) is not None:
+            future = self._replies[text]
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(self._reply(text))
+                except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever waits gets it
+                    future.set_exception(error)
+
+    def _next(self) -> str | None:
+        with self._lock:
+            if self._unasked:
+                return self._unasked.popleft()
+            self._threads -= 1
+            return None
 
 
 def _awaited(future: Future[Known], waiting: Callable[[], None]) -> Known:

@@ -1,9 +1,9 @@
 """Scoring: every completion by every reward: functions in a process that can be killed, judges, and reward models."""
 
-import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from threading import Condition, Thread
 from types import TracebackType
 
 import numpy as np
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from backend.contract.base import Json
 from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
 from worker.errors import RunFailure
-from worker.rewards.child import Child, ChildLost, ChildNotReady, ChildRefused
+from worker.policy.classifier import RewardModel
+from worker.rewards.child import LOOK_SECONDS
 from worker.rewards.composite import counting, total_reward
-from worker.rewards.judge import JudgeScorer
+from worker.rewards.function_process import FunctionProcess
+from worker.rewards.judge import Ask, JudgeScorer
 from worker.rewards.judge_cache import JudgeCache
 from worker.rewards.learned import learned_outcomes
-from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.resources import RewardResources
 from worker.tasks.items import Item
-
-logger = logging.getLogger(__name__)
 
 
 class RewardContractError(RunFailure):
@@ -29,10 +29,6 @@ class RewardContractError(RunFailure):
 
 class RewardErrors(RunFailure):
     """Too many completions could not be scored."""
-
-
-class RewardProcessError(RunFailure):
-    """The process that runs the reward functions does not start."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +75,18 @@ class RewardScorer:
         self._resources = resources or RewardResources()
         self._resources.require(rewards)
         self._rewards = rewards
-        self._functions = [one for one in rewards.functions if not isinstance(one, Judge | LearnedReward)]
         cache = JudgeCache(self._resources.judge_cache)
         self._judges = {
             judge.name: JudgeScorer(judge, self._resources.judges[judge.endpoint], cache)
             for judge in rewards.functions
             if isinstance(judge, Judge)
         }
-        self._functions_module = functions_module
-        self._child: Child | None = None
+        self._process = FunctionProcess(
+            [one for one in rewards.functions if not isinstance(one, Judge | LearnedReward)],
+            time_limit=rewards.time_limit,
+            path=self._resources.path,
+            functions_module=functions_module,
+        )
 
     def __enter__(self) -> "RewardScorer":
         return self
@@ -96,14 +95,15 @@ class RewardScorer:
         self.close()
 
     def close(self) -> None:
-        """End the process; the next `score` starts another."""
-        if self._child is not None:
-            _log_printed(self._child)
-            self._child.close()
-            self._child = None
+        """End the process; the next scoring starts another."""
+        self._process.close()
+
+    def begin(self, count: int, *, step_size: int = 0) -> "Scoring":
+        """The scoring of `count` samples that come group by group, one scoring at a time. What it raises is what `score` does."""
+        return Scoring(self._rewards, self._process, self._judges, self._resources.models, count, step_size)
 
     def score(
-        self, samples: Sequence[Sample], on_progress: Callable[[int], None] | None = None, *, step_size: int = 0
+        self, samples: Sequence[Sample], on_progress: Callable[[int], None] = lambda done: None, *, step_size: int = 0
     ) -> Scores:
         """Every sample's components and total; `on_progress` hears how many samples are done, and may raise to end it.
 
@@ -111,89 +111,159 @@ class RewardScorer:
         `max_unscored` of the samples (of `step_size`, where they are a few that are drawn again for a larger step) is sure to
         stay unscored, RewardProcessError where the process does not start.
         """
-        whole = max(len(samples), step_size)
-        tell = on_progress or (lambda _: None)
-        components: list[list[Score]] = []
-        unscored: list[Score] = []
-        counts = counting(self._rewards)
-        finished = False
-        try:
-            for scores in self._score_each(samples, waiting=lambda: tell(len(components))):
-                components.append(scores)
-                unscored += [score for score in scores if score.raw is None and score.name in counts][:1]
-                if len(unscored) > self._rewards.max_unscored * whole:
-                    raise _too_many(unscored, whole, self._rewards.max_unscored)
-                tell(len(components))
-            finished = True
-        finally:
-            if not finished:
-                self.close()  # it may be in the midst of a batch
-            elif self._child is not None:
-                _log_printed(self._child)
-        totals = [total_reward({score.name: score.raw for score in scores}, self._rewards) for scores in components]
-        return Scores(components, np.array(totals, dtype=np.float64))
+        with self.begin(len(samples), step_size=step_size) as scoring:
+            scoring.add(0, samples)
+            return scoring.finish(on_progress)
 
     def take_metrics(self) -> dict[str, float]:
         """What scoring cost since the last call: `judge/<name>/prompt_tokens`, `…/completion_tokens`, `…/cached`."""
         return {name: value for judge in self._judges.values() for name, value in judge.take_metrics().items()}
 
-    def _score_each(self, samples: Sequence[Sample], waiting: Callable[[], None]) -> Iterator[list[Score]]:
-        with ExitStack() as stack:
-            # The judges are asked before the process and the reward models are busy: they answer meanwhile.
-            read = [(sample.item, sample.completion) for sample in samples]
-            by_name = {name: stack.enter_context(judge.asked(read, waiting)) for name, judge in self._judges.items()}
-            by_process = stack.enter_context(closing(self._outcomes(samples)))
-            for reward in self._rewards.functions:
-                if isinstance(reward, LearnedReward):
-                    by_name[reward.name] = learned_outcomes(self._resources.models[reward.name], read)
-            for _ in samples:
-                yield [_score(one, next(by_name.get(one.name, by_process))) for one in self._rewards.functions]
 
-    def _outcomes(self, samples: Sequence[Sample]) -> Generator[dict[str, Json]]:
-        """The outcome of every call to the process, sample by sample; one that is lost is replaced for the calls after."""
-        width = len(self._functions)
-        payload: list[Json] = [_payload(sample, self._reads_rows) for sample in samples]
-        done, total = 0, len(samples) * width
-        while done < total:
-            is_new = self._child is None
-            batch: dict[str, Json] = {"samples": payload[done // width :], "first": done % width}
-            try:
-                self._child = self._child or Child(self._settings(), self._functions_module)
-                for outcome in self._child.outcomes(batch, calls=total - done, time_limit=self._rewards.time_limit):
-                    done += 1
-                    yield outcome
-            except ChildLost as lost:
-                self.close()
-                done += 1
-                yield {"error": str(lost)}
-            except ChildRefused as refusal:
-                self.close()
-                raise _not_importable(str(refusal)) from None
-            except ChildNotReady as reason:
-                self.close()
-                if is_new:
-                    raise RewardProcessError(
-                        "reward_process", "the process that runs the reward functions does not start", str(reason)
-                    ) from None
+class Scoring:
+    """Samples are scored from when they are added, in a thread of its own, while others are still drawn. To be entered once.
 
-    @property
-    def _reads_rows(self) -> bool:
-        """Whether some function is given the prompt and the whole row, which may be long."""
-        return any(isinstance(function, Python) for function in self._functions)
+    Functions and judges are asked at once; they compute elsewhere. Reward models wait for `finish`: they would compute on the
+    device that samples, and one batch of all is faster. Whoever leaves before `finish` ends what is under way.
+    """
 
-    def _settings(self) -> dict[str, Json]:
-        functions: list[Json] = [
-            {"kind": function.kind, "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})}
-            for function in self._functions
-        ]
-        path: list[Json] = [str(self._resources.path.resolve())] if self._resources.path else []
-        return {"functions": functions, "time_limit": self._rewards.time_limit, "path": path}
+    def __init__(
+        self,
+        rewards: Rewards,
+        process: FunctionProcess,
+        judges: Mapping[str, JudgeScorer],
+        models: Mapping[str, RewardModel],
+        count: int,
+        step_size: int,
+    ) -> None:
+        self._rewards, self._process, self._judges, self._models = rewards, process, judges, models
+        self._whole = max(count, step_size)
+        self._counts = counting(rewards)
+        self._samples: list[Sample | None] = [None] * count
+        self._verdicts: list[dict[str, Score]] = [{} for _ in range(count)]  # by the reward's name
+        self._unscored: dict[int, Score] = {}  # by the sample's place: the first verdict that is missing
+        self._done = 0
+        self._added: list[_Batch] = []
+        self._changed = Condition()
+        self._asks: dict[str, Ask] = {}
+        self._open = ExitStack()
+        self._thread = Thread(target=self._work, name="scoring", daemon=True)
+        self._error: Exception | None = None
+        self._complete = self._left = self._finished = False
+
+    def __enter__(self) -> "Scoring":
+        self._asks = {name: self._open.enter_context(judge.asking(self._look)) for name, judge in self._judges.items()}
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._left = True
+        self._close()
+        self._open.close()
+        self._thread.join()
+        if self._finished:
+            self._process.log_printed()
+        else:
+            self._process.close()  # it may be in the midst of a batch
+
+    def add(self, first: int, samples: Sequence[Sample]) -> None:
+        """Score these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
+        self.check()
+        self._samples[first : first + len(samples)] = samples
+        read = [(sample.item, sample.completion) for sample in samples]
+        # The judges are asked before the process is busy with these: they answer meanwhile.
+        batch = _Batch(first, samples, {name: ask(read) for name, ask in self._asks.items()})
+        with self._changed:
+            self._added.append(batch)
+            self._changed.notify()
+
+    def check(self) -> None:
+        """Raises what went wrong so far."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self, on_progress: Callable[[int], None] = lambda done: None) -> Scores:
+        """The scores of all, once all are added; `on_progress` hears now and then how many are done, and may raise."""
+        self._close()
+        self.check()
+        on_progress(self._done)
+        samples = [sample for sample in self._samples if sample is not None]
+        learned = [one for one in self._rewards.functions if isinstance(one, LearnedReward)]
+        read = [(sample.item, sample.completion) for sample in samples]
+        outcomes = {one.name: list(learned_outcomes(self._models[one.name], read)) for one in learned}
+        while self._thread.is_alive():
+            self._thread.join(LOOK_SECONDS)
+            on_progress(self._done)
+        self.check()
+        for place, verdicts in enumerate(self._verdicts):
+            verdicts |= {one.name: _score(one, outcomes[one.name][place]) for one in learned}
+            self._count(place)
+        self._finished = True
+        names = [one.name for one in self._rewards.functions]
+        components = [[verdicts[name] for name in names] for verdicts in self._verdicts]
+        totals = [total_reward({score.name: score.raw for score in scores}, self._rewards) for scores in components]
+        return Scores(components, np.array(totals, dtype=np.float64))
+
+    def _work(self) -> None:
+        try:
+            while batches := self._next():
+                self._score(batches)
+        except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever asks next gets it
+            self._error = error
+
+    def _next(self) -> "list[_Batch]":
+        """What was added meanwhile; nothing where no more comes."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._added or self._complete)
+            batches, self._added = self._added, []
+            return batches
+
+    def _close(self) -> None:
+        """No more comes."""
+        with self._changed:
+            self._complete = True
+            self._changed.notify()
+
+    def _score(self, batches: "list[_Batch]") -> None:
+        """In the order in which the samples came: the verdicts do not depend on it."""
+        self._look()
+        samples = [sample for batch in batches for sample in batch.samples]
+        payload: list[Json] = [_payload(sample, self._process.reads_rows) for sample in samples]
+        now = [one for one in self._rewards.functions if not isinstance(one, LearnedReward)]
+        with closing(self._process.outcomes(payload, self._look)) as by_process:
+            for batch in batches:
+                for place in range(batch.first, batch.first + len(batch.samples)):
+                    for one in now:
+                        outcome = next(batch.by_judge.get(one.name, by_process))
+                        self._verdicts[place][one.name] = _score(one, outcome)
+                    self._count(place)
+                    self._done += 1
+
+    def _count(self, place: int) -> None:
+        """Note a sample that stays unscored. Raises RewardErrors where they are too many."""
+        verdicts = self._verdicts[place].values()
+        missing = [score for score in verdicts if score.raw is None and score.name in self._counts]
+        if missing and place not in self._unscored:
+            self._unscored[place] = missing[0]
+            if len(self._unscored) > self._rewards.max_unscored * self._whole:
+                raise _too_many(list(self._unscored.values()), self._whole, self._rewards.max_unscored)
+
+    def _look(self) -> None:
+        if self._left:
+            raise _Left
 
 
-def _log_printed(child: Child) -> None:
-    printed = child.take_printed()
-    if printed:
-        logger.info("the reward functions printed: %r", printed)
+class _Left(Exception):
+    """Nobody waits for the scores any more."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Samples that came together, and what each judge says of them, one after the other."""
+
+    first: int
+    samples: Sequence[Sample]
+    by_judge: Mapping[str, Iterator[dict[str, Json]]]
 
 
 def _payload(sample: Sample, with_row: bool) -> dict[str, Json]:
@@ -220,12 +290,6 @@ def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
     value, error = outcome.get("value"), outcome.get("error")
     raw = float(value) if isinstance(value, int | float) else None
     return Score(function.name, raw, function.weight, None if error is None else str(error))
-
-
-def _not_importable(reason: str) -> RewardUnavailable:
-    summary, _, trace = reason.partition("\n")
-    hint = "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
-    return RewardUnavailable("reward_unavailable", f"The reward function {summary}. {hint}.", trace)
 
 
 def _too_many(unscored: Sequence[Score], samples: int, allowed: float) -> RewardErrors:

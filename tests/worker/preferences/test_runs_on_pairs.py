@@ -158,15 +158,18 @@ def test_a_dpo_run_begins_at_log_2_with_margins_of_0(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_what_a_person_asks_for_takes_effect_at_the_next_step_boundary(tmp_path: Path, asked: str, ending: str) -> None:
-    witness = Witness()
-    send = witness.send
+    class Watched(Witness):
+        def __init__(self) -> None:
+            """Somebody who watches asks during the first update."""
+            super().__init__()
+            self.shown = Screen()
 
-    def ask_after_the_first_step(kind: str, message: BaseModel) -> None:
-        send(kind, message)
-        if witness.steps:
-            witness.requested = asked
+    class Screen(list[Progress]):
+        def append(self, progress: Progress) -> None:
+            if progress.phase == "update":
+                witness.requested = asked
 
-    witness.send = ask_after_the_first_step  # type: ignore[method-assign]
+    witness = Watched()
     assert train(configured("reward_model"), tmp_path, witness) == ending
     assert sorted(witness.steps) == [0]
     assert [checkpoint.step for checkpoint in witness.checkpoints] == [1]

@@ -57,7 +57,7 @@ def judged(
     judge: Judge | None = None,
     cache: Path | None = None,
     metrics: dict[str, float] | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
     max_unscored: float = 1.0,
     **changes: Any,
 ) -> Scores:

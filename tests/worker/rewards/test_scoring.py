@@ -15,7 +15,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from backend.contract.reward import Correctness, Format, Gate, Length, Pattern, RewardFunction, Rewards
-from worker.rewards.scoring import RewardContractError, RewardErrors, RewardProcessError, RewardScorer, Sample, Scores
+from worker.rewards.function_process import RewardProcessError
+from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Sample, Scores
 from worker.tasks.items import Item
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -92,11 +93,12 @@ def test_all_five_kinds_of_the_notebook_score_together() -> None:
     assert_allclose(scores.total, [1.6875 + 0.0, 0.1875, 0.0])
 
 
-def test_progress_is_told_completion_by_completion() -> None:
+def test_progress_is_told_up_to_the_last_completion() -> None:
     told: list[int] = []
     with RewardScorer(Rewards()) as scorer:
         scorer.score(samples(RIGHT, "", "x"), on_progress=told.append)
-    assert told == [1, 2, 3]
+    assert told == sorted(told)
+    assert told[-1] == 3
 
 
 def test_no_samples_are_no_scores() -> None:

@@ -1,0 +1,145 @@
+"""Scoring beside sampling: what is whole is scored while the rest is drawn, with the same scores and the same errors."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psutil
+import pytest
+from judge_service import Service, says
+from pydantic import AnyHttpUrl
+
+from backend.contract.reward import Judge, Length, Rewards
+from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.resources import RewardResources
+from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Sample, Scoring
+from worker.tasks.items import Item
+
+# Each starts a process.
+pytestmark = pytest.mark.slow
+
+ITEM = Item("one", "Say hello", None, "hello", {"kind": "exact"})
+
+
+def samples(*texts: str) -> list[Sample]:
+    return [Sample(text, 1, ITEM) for text in texts]
+
+
+def acting(max_unscored: float = 1.0, time_limit: float = 20.0) -> RewardScorer:
+    rewards = Rewards(functions=[Length(name="act")], max_unscored=max_unscored, time_limit=time_limit)
+    return RewardScorer(rewards, functions_module="tests.worker.rewards.misbehaving")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.01)
+
+
+def failed(scoring: Scoring, kind: type[Exception]) -> bool:
+    try:
+        scoring.check()
+    except kind:
+        return True
+    return False
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service.serving() as one:
+        yield one
+
+
+def judging(service: Service, **changes: int) -> JudgeEndpoint:
+    values = {"url": AnyHttpUrl(f"{service.url}/v1"), "model": "judge-1", "requests_per_minute": 1e6} | changes
+    return JudgeEndpoint("strict", JudgeSettings.model_validate(values))
+
+
+def test_scores_are_in_the_order_of_the_batch_whatever_came_first() -> None:
+    texts = ["one", "float32", "nan", "bool", "raise", "one"]
+    with acting() as scorer:
+        together = scorer.score(samples(*texts))
+        with scorer.begin(6) as scoring:
+            for first in (4, 0, 2):
+                scoring.add(first, samples(*texts[first : first + 2]))
+            apart = scoring.finish()
+    assert apart.components == together.components
+    np.testing.assert_array_equal(apart.total, together.total)
+
+
+def test_a_broken_contract_is_known_while_others_are_still_drawn() -> None:
+    with acting() as scorer, scorer.begin(4) as scoring:
+        scoring.add(0, samples("text"))
+        until(lambda: failed(scoring, RewardContractError))
+        with pytest.raises(RewardContractError):
+            scoring.add(1, samples("one"))
+
+
+def test_too_many_unscored_are_known_as_soon_as_it_is_sure_and_counted_over_the_step() -> None:
+    with acting(max_unscored=0.2) as scorer, scorer.begin(10) as scoring:
+        scoring.add(8, samples("nan", "raise"))
+        scoring.add(0, samples("one", "one"))
+        scoring.add(4, samples("none", "one"))
+        until(lambda: failed(scoring, RewardErrors))
+        with pytest.raises(RewardErrors, match="3 of 10 "):
+            scoring.finish()
+
+
+def test_two_of_ten_are_not_too_many() -> None:
+    with acting(max_unscored=0.2) as scorer, scorer.begin(10) as scoring:
+        scoring.add(0, samples("nan", *["one"] * 8, "raise"))
+        assert np.isnan(scoring.finish().total).sum() == 2
+
+
+def test_whoever_leaves_early_leaves_no_thread_and_no_process_and_can_score_again() -> None:
+    with acting() as scorer:
+        scorer.score(samples("one"))
+        with scorer.begin(4) as scoring:
+            scoring.add(0, samples("hang", "one"))
+        assert not [thread for thread in threading.enumerate() if thread.name == "scoring"]
+        assert not psutil.Process().children()
+        assert scorer.score(samples("one")).total.tolist() == [1.0]
+
+
+def test_whoever_ends_the_wait_for_a_function_that_hangs_is_heard() -> None:
+    class Shutdown(Exception):
+        pass
+
+    told: list[int] = []
+
+    def stop(done: int) -> None:
+        told.append(done)
+        if len(told) > 2:
+            raise Shutdown
+
+    began = time.monotonic()
+    with acting(time_limit=60) as scorer, pytest.raises(Shutdown):
+        scorer.score(samples("one", "hang"), stop)
+    assert time.monotonic() - began < 30
+    assert told[-1] == 1
+
+
+def test_judges_are_asked_before_all_is_drawn_and_never_more_at_once_than_allowed(service: Service) -> None:
+    rewards = Rewards(functions=[Judge(name="kind", endpoint="strict")])
+
+    def slowly(one: Service, handler: object) -> None:
+        time.sleep(0.02)
+        says("5")(one, handler)  # type: ignore[arg-type]
+
+    service.act = slowly
+    endpoint = judging(service, max_concurrent=2)
+    with RewardScorer(rewards, RewardResources(judges={"strict": endpoint})) as scorer, scorer.begin(6) as scoring:
+        scoring.add(2, samples("c", "d"))
+        until(lambda: len(service.bodies) == 2)  # before the others are there
+        scoring.add(0, samples("a", "c"))
+        scoring.add(4, samples("e", "a"))
+        scores = scoring.finish()
+        spent = scorer.take_metrics()
+    endpoint.close()
+    assert scores.total.tolist() == [0.5] * 6
+    assert service.most <= 2
+    assert len(service.bodies) == 4  # equal questions are asked once, whichever group they come from
+    assert spent["judge/kind/cached"] == 2
+    assert spent["judge/kind/prompt_tokens"] == 400
