@@ -9,6 +9,8 @@ from worker_models import items, random_policy, tiny_policy
 from backend.contract.model import Model
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
+from worker.policy.logprobs import TokenBatch
+from worker.rollout import transformers_engine
 from worker.rollout.draws import Draws
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.transformers_engine import TransformersEngine
@@ -45,3 +47,18 @@ def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
     with pytest.raises(RunFailure, match=r"Set sampling\.engine to native") as caught:
         TransformersEngine(policy).sample([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train"))
     assert caught.value.code == "engine_failed"
+
+
+@pytest.mark.slow
+def test_a_cache_too_small_for_all_rows_changes_no_log_prob(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers_engine, "_CPU_BLOCKS", 5)
+    monkeypatch.setattr(transformers_engine, "_CPU_BATCH_TOKENS", 40)
+    policy, decoding = tiny_policy(reference=False), Decoding(temperature=3.0)
+    prompts = [policy.encode(item)[1] for item in items(3)]
+    completions = TransformersEngine(policy).sample(prompts, group_size=8, decoding=decoding, draws=Draws(1, "train"))
+    prompts_R = [prompt for prompt in prompts for _ in range(8)]
+    batch = TokenBatch.of(prompts_R, [completion.ids for completion in completions], policy.device)
+    with torch.no_grad():
+        own = policy.logprobs(batch, temperature=3.0).logprob_R_T
+    for row, completion in enumerate(completions):
+        assert completion.logprobs == pytest.approx(own[row, : len(completion.ids)].tolist(), abs=1e-4)
