@@ -54,6 +54,7 @@ class TrainingState:
     num_tokens: int  # of prompts and completions so far
     samples: int  # completions so far
     elapsed_seconds: float
+    computed_by: str = ""  # the paths that were on: another machine, or one without them, rounds differently
 
 
 @dataclass(frozen=True)

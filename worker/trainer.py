@@ -205,12 +205,24 @@ class Trainer:
         self, step: int, scored: Scored, filtered: Scored | None, batch: Batch, credit: Credit, update: Update
     ) -> None:
         began = time.monotonic()
+        self._say_how_it_computes(step)
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured)
         self._reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way
+
+    def _say_how_it_computes(self, step: int) -> None:
+        """Where a fast path was given up, and where a resumed run goes on by other paths than before."""
+        while self._policy.remarks:
+            self._reporter.log("warning", self._policy.remarks.pop(0))
+        before, now = self._state.computed_by, self._policy.computed_by
+        if before not in ("", now):
+            self._reporter.log(
+                "info", f"from step {step} computed by {now}, before by {before}: numbers differ in rounding"
+            )
+        self._state = replace(self._state, computed_by=now)
 
     def _evaluate_if_due(self, step: int) -> None:
         budget = self._config.budget

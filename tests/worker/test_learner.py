@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worker_models import CPU, random_policy, roll_out, tiny_policy
+from worker_models import random_policy, roll_out, tiny_policy
 
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig

@@ -3,7 +3,6 @@
 import errno
 import json
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from full_disk import disk_of
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from witness import Killed, Witness, configured, train
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
@@ -18,80 +18,8 @@ from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.failure import failure
-from worker.policy.policy import Policy, load_policy
-from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
-from worker.reporter import Channels, Ending, Place
-from worker.rewards.scoring import RewardScorer
-from worker.rollout.sampler import NativeEngine
-from worker.tasks.loading import load_items
-from worker.trainer import Trainer
-
-
-class Killed(Exception):
-    """Stands for the end of the process."""
-
-
-class Witness:
-    """Keeps what a trainer sends, and can end it like a kill at a given report."""
-
-    def __init__(self, kill_at_step: int | None = None) -> None:
-        self.messages: list[tuple[str, BaseModel]] = []
-        self.requested = "nothing"
-        self._kill_at = kill_at_step
-
-    def send(self, kind: str, message: BaseModel) -> None:
-        if isinstance(message, Report) and message.groups and message.step == self._kill_at:
-            raise Killed
-        self.messages.append((kind, message))
-
-    @property
-    def steps(self) -> dict[int, Report]:
-        return {m.step: m for _, m in self.messages if isinstance(m, Report) and m.groups and m.step is not None}
-
-    @property
-    def checkpoints(self) -> list[CheckpointReport]:
-        return [m for _, m in self.messages if isinstance(m, CheckpointReport)]
-
-
-def configured(**changes: object) -> GrpoConfig:
-    return GrpoConfig.model_validate(
-        {
-            "sampling": {"prompts_per_step": 3, "group_size": 4},
-            "optimizer": {"learning_rate": 1e-3},
-            "budget": {"steps": 6, "checkpoint_every": 3, "eval_every": 3, "eval_items": 5, "eval_samples": 2},
-        }
-        | changes
-    )
-
-
-def train(
-    config: GrpoConfig,
-    store: Path,
-    witness: Witness,
-    *,
-    resume: Path | None = None,
-    attempt: int = 1,
-    shown: list[Progress] | None = None,
-    shut_down_when: Callable[[], bool] = lambda: False,
-    rows: Sequence[dict[str, str]] = (),
-) -> tuple[Ending, Policy]:
-    source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
-    policy = load_policy(
-        config.model, source, torch.device("cpu"), reference=True, resume=resume / "model" if resume else None
-    )
-    place = Place(1, attempt, store, "store", resume, "CPU", {})
-    channels = Channels(
-        send=witness.send,
-        show=(shown if shown is not None else []).append,
-        requested=lambda: witness.requested,  # type: ignore[return-value,arg-type]
-        between_steps=lambda: None,
-        shutting_down=shut_down_when,
-    )
-    with RewardScorer(config.rewards) as scorer:
-        upload = "\n".join(map(json.dumps, rows)).encode()
-        items = load_items(config.task, fetch_upload=lambda _: upload)
-        trainer = Trainer(config, policy, NativeEngine(policy), items, scorer, place, channels)
-        return trainer.run(), policy
+from worker.policy.policy import load_policy
+from worker.policy.sources import Pretrained, resolve
 
 
 def history(report: Report) -> object:

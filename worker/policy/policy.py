@@ -18,6 +18,7 @@ from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
+from worker.policy.linear import prefers_onednn
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
 from worker.policy.sources import Pretrained
 from worker.policy.value_head import ValueHead
@@ -134,6 +135,13 @@ class Policy:
     def compute_dtype(self) -> torch.dtype:
         """The precision of matrix products."""
         return compute_dtype(self.device, self._dtype)
+
+    @property
+    def computed_by(self) -> str:
+        """The paths that decide how numbers are rounded, in words."""
+        product = "oneDNN" if self.device.type == "cpu" and prefers_onednn() else "torch"
+        precision = str(self.compute_dtype).removeprefix("torch.")
+        return f"{self._pass.path} passes, {product} products in {precision} on {self.device.type}"
 
     def remark(self, text: str) -> None:
         """Add to the remarks."""
