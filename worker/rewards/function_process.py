@@ -9,6 +9,7 @@ from backend.contract.reward import Python, RewardFunction
 from worker.errors import RunFailure
 from worker.rewards.child import Child, ChildLost, ChildNotReady, ChildRefused
 from worker.rewards.resources import RewardUnavailable
+from worker.tasks.items import Item
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +28,30 @@ class FunctionProcess:
         self._functions_module = functions_module
         self._child: Child | None = None
 
-    @property
-    def reads_rows(self) -> bool:
-        """Whether some function is given the prompt and the whole row, which may be long."""
-        return any(isinstance(function, Python) for function in self._functions)
+    def payload(self, item: Item, text: str, token_count: int) -> dict[str, Json]:
+        """A sample as the functions get it: with the prompt and the whole row, which may be long, only where one reads them."""
+        payload: dict[str, Json] = {
+            "text": text,
+            "token_count": token_count,
+            "answer": item.answer,
+            "verifier": dict(item.verifier),
+        }
+        if any(isinstance(function, Python) for function in self._functions):
+            prompt: Json = item.question if item.messages is None else [dict(message) for message in item.messages]
+            payload |= {"prompt": prompt, "columns": dict(item.columns)}
+        return payload
 
-    def outcomes(self, samples: list[Json], waiting: Callable[[], None]) -> Generator[dict[str, Json]]:
-        """The outcome of every function on every sample, sample by sample, as it comes; `process.py` says what is in both.
+    def outcomes(self, payloads: list[Json], waiting: Callable[[], None]) -> Generator[dict[str, Json]]:
+        """The outcome of every function on every sample, payload by payload, as it comes; `process.py` says what is in both.
 
         `waiting` is called now and then while one is awaited, and may raise to end it. Whoever leaves before the end calls
         `close`. Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
         """
         width = len(self._functions)
-        done, total = 0, len(samples) * width
+        done, total = 0, len(payloads) * width
         while done < total:
             is_new = self._child is None
-            batch: dict[str, Json] = {"samples": samples[done // width :], "first": done % width}
+            batch: dict[str, Json] = {"samples": payloads[done // width :], "first": done % width}
             try:
                 self._child = self._child or Child(self._settings(), self._functions_module, waiting)
                 for outcome in self._child.outcomes(

@@ -228,7 +228,7 @@ class Scoring:
         """In the order in which the samples came: the verdicts do not depend on it."""
         self._look()
         samples = [sample for batch in batches for sample in batch.samples]
-        payload: list[Json] = [_payload(sample, self._process.reads_rows) for sample in samples]
+        payload: list[Json] = [self._process.payload(one.item, one.completion, one.token_count) for one in samples]
         now = [one for one in self._rewards.functions if not isinstance(one, LearnedReward)]
         with closing(self._process.outcomes(payload, self._look)) as by_process:
             for batch in batches:
@@ -264,20 +264,6 @@ class _Batch:
     first: int
     samples: Sequence[Sample]
     by_judge: Mapping[str, Iterator[dict[str, Json]]]
-
-
-def _payload(sample: Sample, with_row: bool) -> dict[str, Json]:
-    item = sample.item
-    payload: dict[str, Json] = {
-        "text": sample.completion,
-        "token_count": sample.token_count,
-        "answer": item.answer,
-        "verifier": dict(item.verifier),
-    }
-    if with_row:
-        prompt: Json = item.question if item.messages is None else [dict(message) for message in item.messages]
-        payload |= {"prompt": prompt, "columns": dict(item.columns)}
-    return payload
 
 
 def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
