@@ -1,6 +1,7 @@
 """The worker process: claim, train, finish, and again until it is told to stop."""
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("no token: give --token, set GROUPSCOPE_TOKEN, or point GROUPSCOPE_HOME at the backend's directory")  # noqa: TRY400
         return 2
     keep_freed_memory()
+    gc.freeze()  # a collection would go through the hundred thousands of objects of the libraries each time
     shutdown = Shutdown()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, shutdown.ask)

@@ -4,6 +4,7 @@ It hears a Job first, and then Commands; see `sides/messages.py`.
 """
 
 import base64
+import gc
 import io
 import os
 import tempfile
@@ -21,7 +22,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
 from sides.messages import Command, Job, Prompt, Ready, Trace, Trained
 from sides.pipe import Pipe, peak_memory
-from worker.policy.device import find_device, versions
+from worker.policy.device import find_device, keep_freed_memory, versions
 from worker.policy.policy import Policy, load_policy
 from worker.policy.sources import Pretrained, resolve
 from worker.reporter import Channels, Place
@@ -97,6 +98,8 @@ def main() -> None:
     job = pipe.asked(Job)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
+    keep_freed_memory()  # this and the next as the worker's process does
+    gc.freeze()
     config = RUN_CONFIG.validate_python(job.config)
     assert isinstance(config, GrpoConfig)
     device = find_device() if job.accelerator else torch.device("cpu")

@@ -30,8 +30,8 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 class Layer(Protocol):
     """One decoder layer's weights."""
 
-    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (N, heads, d), keys and values (N, kv heads, d) of the normalised input, not rotated yet."""
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the normalised input: queries and then keys (N, heads + kv heads, d), not rotated yet, and values (N, kv heads, d)."""
 
     def write(self, read_N_D: Tensor) -> Tensor:
         """What the attention adds to the stream, (N, H)."""
@@ -50,7 +50,10 @@ class Rotation:
     def __call__(self, states_N_heads_d: Tensor) -> Tensor:
         """The states (N, heads, d), rotated."""
         first, second = states_N_heads_d.chunk(2, dim=-1)
-        rotated = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
+        rotated = (
+            torch.addcmul(first * self.cos, second, self.sin, value=-1),
+            torch.addcmul(second * self.cos, first, self.sin),
+        )
         return torch.cat(rotated, dim=-1).to(states_N_heads_d.dtype)
 
     def of(self, places: Tensor) -> "Rotation":
@@ -64,8 +67,9 @@ def run_layers(
     """The stream behind the last layer, (N, H). `recompute` keeps a layer's input only and computes it again for the gradient."""
 
     def run(index: int, layer: Layer, x_N_H: Tensor) -> Tensor:
-        queries, keys, values = layer.read(x_N_H)
-        x_N_H = x_N_H + layer.write(attend(index, rotate(queries), rotate(keys), values).flatten(-2))
+        both, values = layer.read(x_N_H)
+        queries, keys = rotate(both).tensor_split((-values.shape[1],), dim=1)
+        x_N_H = x_N_H + layer.write(attend(index, queries, keys, values).flatten(-2))
         return x_N_H + layer.think(x_N_H)
 
     for index, layer in enumerate(layers):
@@ -124,7 +128,7 @@ class ModuleLayer:
         self.key_norm = getattr(self.attention, "k_norm", None)
         self.head_dim = int(self.attention.head_dim)  # type: ignore[arg-type]
 
-    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
         x_N_H = norm(x_N_H, self.norms[0])
         queries, keys, values = (
@@ -133,7 +137,7 @@ class ModuleLayer:
         )
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = norm(queries, self.query_norm), norm(keys, self.key_norm)
-        return queries, keys, values
+        return torch.cat([queries, keys], dim=1), values
 
     def write(self, read_N_D: Tensor) -> Tensor:
         """See `Layer`."""

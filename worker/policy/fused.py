@@ -62,13 +62,14 @@ class FusedLayer:
         for fused in (self._read, self._write, self._gate_up, self._down):
             fused.load()
 
-    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
         states = self._read(norm(x_N_H, self._layer.norms[0])).view(len(x_N_H), -1, self._layer.head_dim)
-        queries, keys, values = states.split(self._heads, dim=1)  # type: ignore[no-untyped-call]
+        both, values = states.tensor_split((sum(self._heads[:2]),), dim=1)
         if self._layer.query_norm is not None and self._layer.key_norm is not None:
-            queries, keys = norm(queries, self._layer.query_norm), norm(keys, self._layer.key_norm)
-        return queries, keys, values
+            queries, keys = both.tensor_split((self._heads[0],), dim=1)
+            both = torch.cat([norm(queries, self._layer.query_norm), norm(keys, self._layer.key_norm)], dim=1)
+        return both, values
 
     def write(self, read_N_D: Tensor) -> Tensor:
         """See `Layer`."""

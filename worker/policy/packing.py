@@ -4,10 +4,13 @@ The linear layers, nearly all of the work, see N real tokens. Only inside the at
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 
@@ -15,8 +18,8 @@ from torch.nn import functional
 class Packing:
     """N tokens: those of the U prompts, then those of the R completions, each without its last one, which predicts nothing.
 
-    Places are numbers from 0 to N − 1. Where a row is shorter than the longest, the place 0 fills it up; no query of a real
-    token looks there.
+    Places are numbers from 0 to N − 1. Laid out, the tokens make two blocks of rows: prompts (U, L) and completions (R, T).
+    Where a row is shorter than the longest, the place 0 fills it up; no query of a real token looks there.
     """
 
     ids_N: Tensor
@@ -25,7 +28,9 @@ class Packing:
     completion_places_R_T: Tensor  # T may be 0: completions of a single token
     prompt_of_R: Tensor
     seen_R_1_T_K: Tensor  # True where a completion's token looks; K: its prompt's L places, then its own T
-    order_N: Tensor  # where in the two blocks of rows, one behind the other, each place stands
+    order_N: Tensor  # where in the two blocks, one behind the other, each place stands
+    filled_B: Tensor  # True where a block has no token
+    each: int | None  # completions of each prompt, where they stand together and are equally many
     predicting_M: Tensor  # the place before each of the M completion tokens, completion by completion
 
     @staticmethod
@@ -42,7 +47,9 @@ class Packing:
         places = [_places(starts[:prompts], lengths[:prompts]), _places(starts[prompts:], lengths[prompts:])]
         real = [_real(lengths[:prompts]), _real(lengths[prompts:])]
         count = int(lengths.sum())
-        order_N = torch.cat([mask.flatten() for mask in real]).nonzero()[:, 0]
+        real_B = torch.cat([mask.flatten() for mask in real])
+        each, rest = divmod(len(of_R), prompts)
+        together = not rest and torch.equal(of_R, torch.arange(prompts).repeat_interleave(each))
         own_T_T = torch.ones(real[1].shape[1], real[1].shape[1], dtype=torch.bool).tril()
         seen = torch.cat(
             [real[0][of_R][:, None].expand(-1, len(own_T_T), -1), own_T_T.expand(len(of_R), -1, -1)], dim=2
@@ -59,30 +66,81 @@ class Packing:
             completion_places_R_T=places[1],
             prompt_of_R=of_R,
             seen_R_1_T_K=seen[:, None],
-            order_N=order_N,
+            order_N=real_B.nonzero()[:, 0],
+            filled_B=~real_B,
+            each=each if together else None,
             predicting_M=torch.cat(predicting),
         )
 
     def to(self, device: torch.device) -> "Packing":
         """The same on a device."""
-        return Packing(**{name: value.to(device) for name, value in vars(self).items()})
-
-    def by_prompt(self, states_N_heads_d: Tensor) -> Tensor:
-        """The prompts' tokens side by side, (U, heads, L, d)."""
-        return _rows(states_N_heads_d, self.prompt_places_U_L)
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Packing(**{name: x.to(device) if isinstance(x, Tensor) else x for name, x in values.items()})
 
     def attend(self, index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Causal attention: prompts within themselves, completions to their prompt and to themselves. See `Attend`."""
         del index
-        prompt_q, prompt_k, prompt_v = (self.by_prompt(states) for states in (queries, keys, values))
+        (prompt_q, own_q), (prompt_k, own_k), (prompt_v, own_v) = map(self.lay_out, (queries, keys, values))
         read = [attention(prompt_q, prompt_k, prompt_v, None)]
         if self.completion_places_R_T.shape[1]:
-            own_q, own_k, own_v = (_rows(states, self.completion_places_R_T) for states in (queries, keys, values))
-            all_k = torch.cat([prompt_k[self.prompt_of_R], own_k], dim=2)
-            all_v = torch.cat([prompt_v[self.prompt_of_R], own_v], dim=2)
+            all_k = torch.cat([self._of_rows(prompt_k), own_k], dim=2)
+            all_v = torch.cat([self._of_rows(prompt_v), own_v], dim=2)
             read.append(attention(own_q, all_k, all_v, self.seen_R_1_T_K))
-        flat = torch.cat([states.transpose(1, 2).flatten(0, 1) for states in read])
-        return flat.index_select(0, self.order_N)
+        blocks_B = torch.cat([states.transpose(1, 2).flatten(0, 1) for states in read])
+        packed: Tensor = _Pack.apply(blocks_B, self)  # type: ignore[no-untyped-call]
+        return packed
+
+    def lay_out(self, states_N_heads_d: Tensor) -> tuple[Tensor, Tensor]:
+        """The block of prompts (U, heads, L, d) and the block of completions (R, heads, T, d)."""
+        blocks_B: Tensor = _LayOut.apply(states_N_heads_d, self)  # type: ignore[no-untyped-call]
+        first = self.prompt_places_U_L.numel()
+        blocks = blocks_B[:first], blocks_B[first:]
+        places = self.prompt_places_U_L, self.completion_places_R_T
+        prompts, completions = (
+            block.view(*place.shape, *block.shape[1:]).transpose(1, 2)
+            for block, place in zip(blocks, places, strict=True)
+        )
+        return prompts, completions
+
+    @cached_property
+    def places_B(self) -> Tensor:
+        """Whose token stands where in the two blocks, one behind the other."""
+        return torch.cat([self.prompt_places_U_L.flatten(), self.completion_places_R_T.flatten()])
+
+    def _of_rows(self, states_U_heads_L_d: Tensor) -> Tensor:
+        """Each completion's prompt, (R, heads, L, d)."""
+        if self.each is None:
+            return states_U_heads_L_d[self.prompt_of_R]
+        # The same, but its gradient is a plain sum.
+        return states_U_heads_L_d[:, None].expand(-1, self.each, -1, -1, -1).flatten(0, 1)
+
+
+class _LayOut(torch.autograd.Function):
+    """Every place occurs once, so that the gradient is read where the token went; torch's own would add up number by number."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, states_N: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing  # type: ignore[attr-defined]
+        return states_N.index_select(0, packing.places_B)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0].index_select(0, ctx.packing.order_N), None  # type: ignore[attr-defined]
+
+
+class _Pack(torch.autograd.Function):
+    """The way back."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, blocks_B: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing  # type: ignore[attr-defined]
+        return blocks_B.index_select(0, packing.order_N)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        packing: Packing = ctx.packing  # type: ignore[attr-defined]
+        blocks_B = gradients[0].index_select(0, packing.places_B)
+        return blocks_B.masked_fill_(packing.filled_B[:, None, None], 0), None
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
@@ -93,13 +151,6 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None
     return functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=seen, is_causal=seen is None, enable_gqa=keys.shape[1] != queries.shape[1]
     )
-
-
-def _rows(states_N_heads_d: Tensor, places: Tensor) -> Tensor:
-    """(rows, heads, tokens, d)."""
-    rows, tokens = places.shape
-    picked = states_N_heads_d.index_select(0, places.flatten())
-    return picked.view(rows, tokens, *states_N_heads_d.shape[1:]).transpose(1, 2)
 
 
 def _real(lengths: Tensor) -> Tensor:

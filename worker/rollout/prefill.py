@@ -28,8 +28,8 @@ def prefill(weights: SamplingWeights, prompts_U: Sequence[Sequence[int]], device
     keys, values = [], []
 
     def attend(index: int, queries: Tensor, keys_N: Tensor, values_N: Tensor) -> Tensor:
-        keys.append(packing.by_prompt(keys_N))
-        values.append(packing.by_prompt(values_N))
+        keys.append(packing.lay_out(keys_N)[0])
+        values.append(packing.lay_out(values_N)[0])
         return packing.attend(index, queries, keys_N, values_N)
 
     x_N_H = run_layers(weights.layers, weights.embed(packing.ids_N), weights.rotation(packing.positions_N), attend)

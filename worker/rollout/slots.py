@@ -20,6 +20,7 @@ SLACK = 8
 
 # On a GPU, steps of equal shape are recorded once and played back: rows and widths come in multiples of these.
 _ROWS, _WIDTH = 16, 64
+_BLANK = 16
 
 
 class Slots:
@@ -76,7 +77,7 @@ class Slots:
 
     def _blank_until(self, width: int) -> None:
         if width > self._blank:
-            wider = min(self._capacity, -(-width // _WIDTH) * _WIDTH)
+            wider = min(self._capacity, -(-width // _BLANK) * _BLANK)
             for states in (self._keys, self._values):
                 states[:, :, :, self._blank : wider] = 0
             self._blank = wider
@@ -86,11 +87,12 @@ class Slots:
 
         Returns what `place` returns; None where the step was played back.
         """
-        self._blank_until(width)
         if self._token.device.type != "cuda" or self._kind == "renormalized":
+            self._blank_until(width)
             return self._compute(rows, width)
         rows = min(self.count, -(-rows // _ROWS) * _ROWS)  # the rows beyond are drawn for nobody
         width = min(self._capacity, -(-width // _WIDTH) * _WIDTH)
+        self._blank_until(width)
         if (rows, width) not in self._graphs:
             self._graphs[rows, width] = None  # the first step of a shape warms up what a recording must find ready
             return self._compute(rows, width)
