@@ -55,10 +55,9 @@ class Packing:
             [real[0][of_R][:, None].expand(-1, len(own_T_T), -1), own_T_T.expand(len(of_R), -1, -1)], dim=2
         )
         last_of_prompt_R = (starts + lengths - 1)[of_R]
-        predicting = [
-            torch.cat([last_of_prompt_R[row : row + 1], places[1][row, : lengths[prompts + row]]])
-            for row in range(len(of_R))
-        ]
+        # The first token of a completion is predicted by its prompt's last, each other one by the one before it.
+        before_R_T = torch.cat([last_of_prompt_R[:, None], places[1]], dim=1)
+        own = torch.arange(before_R_T.shape[1])[None, :] <= lengths[prompts:, None]
         return Packing(
             ids_N=torch.tensor([token for row in rows for token in row]),
             positions_N=torch.arange(count) - torch.repeat_interleave(starts - begin, lengths),
@@ -69,13 +68,14 @@ class Packing:
             order_N=real_B.nonzero()[:, 0],
             filled_B=~real_B,
             each=each if together else None,
-            predicting_M=torch.cat(predicting),
+            predicting_M=before_R_T[own],
         )
 
     def to(self, device: torch.device) -> "Packing":
         """The same on a device."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Packing(**{name: x.to(device) if isinstance(x, Tensor) else x for name, x in values.items()})
+        values |= {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return Packing(**values)
 
     def attend(self, index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Causal attention: prompts within themselves, completions to their prompt and to themselves. See `Attend`."""

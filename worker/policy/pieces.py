@@ -37,9 +37,11 @@ def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = torch.rsqrt(x.to(torch.promote_types(x.dtype, torch.float32)).square().mean(-1, keepdim=True) + eps)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=exact)
+        scale = torch.rsqrt(length.square().div_(x.shape[-1]).add_(eps))
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale * weight).to(x.dtype)
+        return (x * scale).mul_(weight).to(x.dtype)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

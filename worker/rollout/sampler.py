@@ -18,7 +18,8 @@ from worker.rollout.plain import sample_plainly
 from worker.rollout.rows import Row
 from worker.rollout.slots import Slots
 
-_CAPACITY = 128  # so that slots fit the next rollout too, whose prompts are of other lengths
+_CAPACITY = 32  # so that slots fit the next rollout too, whose prompts are of other lengths
+_KEPT_BYTES = 256 * 2**20  # slots of this size are kept while the policy is trained on a CPU
 _TYPICAL_ROWS = 32  # what the weights are laid out for: any number of rows can read them
 _CHECKED_TOKENS = 8
 
@@ -96,7 +97,8 @@ class NativeEngine:
         finally:
             if self._policy.device.type == "cpu":  # laid out again in a moment; till then the update needs the memory
                 self._weights = None
-                self._slots.clear()
+                if capacity * weights.token_bytes * slots.count > _KEPT_BYTES:
+                    self._slots.clear()
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
@@ -136,7 +138,9 @@ class NativeEngine:
                 stop_ids=self._policy.stop_ids,
                 greedy=greedy,
             )
-        return self._slots[made_for]
+        slots = self._slots[made_for]
+        slots.weights = weights
+        return slots
 
     def _check(self, prompt: Sequence[int]) -> None:
         self._checked = True

@@ -38,7 +38,7 @@ class Slots:
         stop_ids: set[int],
         greedy: bool,
     ) -> None:
-        self._weights, self._decoding, self._kind, self._greedy = weights, decoding, logprobs, greedy
+        self.weights, self._decoding, self._kind, self._greedy = weights, decoding, logprobs, greedy
         self.count, self._capacity = count, capacity + SLACK
         cache = (len(weights.layers), count, weights.key_heads, self._capacity, weights.head_dim)
         self._keys, self._values = (torch.empty(cache, dtype=weights.dtype, device=device) for _ in range(2))
@@ -108,7 +108,7 @@ class Slots:
         at = self._length[:rows]
         each = torch.arange(rows, device=at.device)
         unseen = torch.arange(width, device=at.device) > at[:, None]
-        mask = torch.zeros(unseen.shape, dtype=self._weights.dtype, device=at.device)
+        mask = torch.zeros(unseen.shape, dtype=self.weights.dtype, device=at.device)
         mask = mask.masked_fill_(unseen, float("-inf"))[:, None, None]
 
         def attend(index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -119,9 +119,9 @@ class Slots:
                 :, :, 0
             ]
 
-        x = run_layers(self._weights.layers, self._weights.embed(self._token[:rows]), self._rotation.of(at), attend)
+        x = run_layers(self.weights.layers, self.weights.embed(self._token[:rows]), self._rotation.of(at), attend)
         self._length[:rows] = (at + 1).clamp_(max=self._capacity - 1)
-        return self._draw(slice(0, rows), self._weights.logits(x))
+        return self._draw(slice(0, rows), self.weights.logits(x))
 
     def _draw(self, slots: slice | Tensor, logits: Tensor) -> Tensor:
         tempered = logits if self._decoding.temperature == 1 else logits / self._decoding.temperature
