@@ -49,13 +49,14 @@ def split(
     with_supports: bool = False,
     left_out: Collection[int] = (),
 ) -> Batch:
-    """The rollout in micro-batches of at most `budget` tokens; `together` completions, in order, are never parted.
+    """The rollout in micro-batches of at most `budget` tokens, or what the policy can hold; `together` completions, in order, are never parted.
 
     `with_supports` takes along which tokens the sampler could draw. Rows that are `left_out` are in no micro-batch.
     """
     completions = [completion.ids for completion in rollout.completions_R]
     prompts = [rollout.prompt_of(row) for row in range(rollout.rows)]
     kept = [row for row in range(rollout.rows) if row not in left_out]
+    budget = min(budget, policy.tokens_at_once or budget)
     micro_batches = [
         MicroBatch(
             rows,

@@ -23,6 +23,9 @@ from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
 from worker.policy.sources import Pretrained
 from worker.policy.value_head import ValueHead
 
+# What a training pass on a CPU keeps for the gradient, at most.
+_ACTIVATION_BYTES = 3 * 2**29
+
 
 class Promptable(Protocol):
     """Something that is asked: chat messages, or a raw question."""
@@ -135,6 +138,21 @@ class Policy:
     def compute_dtype(self) -> torch.dtype:
         """The precision of matrix products."""
         return compute_dtype(self.device, self._dtype)
+
+    @property
+    def tokens_at_once(self) -> int | None:
+        """How many tokens a training pass should hold; None where the device's user knows best.
+
+        On a CPU more than fill the cores are no faster, so that they hold a share of its memory and no more.
+        """
+        if self.device.type != "cpu":
+            return None
+        config = self.config.get_text_config()
+        hidden = int(config.hidden_size)
+        wide = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+        # What a layer keeps of a token: stream, normalised inputs, queries, keys, values, what they read; the gate and its input.
+        kept = 4 * (8 * hidden + 2 * wide) * int(config.num_hidden_layers)
+        return max(1, _ACTIVATION_BYTES // kept)
 
     @property
     def computed_by(self) -> str:
