@@ -13,9 +13,12 @@ from backend.contract.training import Decoding
 
 FLOAT32 = 4
 ADAMW_STATES = 2  # first and second moment
-LOGIT_COPIES = 4  # logits, scaled logits, and two for the entropy; as measured on a CPU in float32
+# The worker projects onto the vocabulary in chunks of so many bytes, and keeps logits for the gradient up to so many:
+# on a CPU, and on a GPU. `worker.policy.vocabulary` has the same numbers, and a test that they agree.
+CHUNK_BYTES, KEPT_BYTES = (48 * 2**20, 2**30), (192 * 2**20, 2**30)
+ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
+CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
 PROMPT_TOKENS = 64  # assumed, since the prompts are not read: a question in a chat template
-TOKENS_IN_FLIGHT = 131_072  # the sampler works in waves of so many tokens
 
 
 def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
@@ -33,8 +36,8 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * trained if keeps_copy else 0,
-        "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * round(tokens * completed / group),
-        "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
+        "logits": _logits(shape, round(tokens * completed / group), bfloat16=bfloat16),
+        "activations": _activations(tokens, shape, config.model, bfloat16=bfloat16),
         "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
     }
 
@@ -52,8 +55,10 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bflo
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * shape.parameters if dpo and config.model.lora is None else 0,
-        "logits": FLOAT32 * LOGIT_COPIES * shape.vocabulary * tokens if dpo else 0,
-        "activations": tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
+        "logits": _logits(shape, tokens, bfloat16=bfloat16) if dpo else 0,
+        "activations": _activations(tokens, shape, config.model, bfloat16=bfloat16)
+        if dpo
+        else tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
     }
 
 
@@ -82,13 +87,24 @@ def _weights(model: Model, shape: ModelShape, *, bfloat16: bool) -> int:
     return (FLOAT32 + 2 * bfloat16) * shape.parameters + FLOAT32 * adapters
 
 
+def _logits(shape: ModelShape, rows: int, *, bfloat16: bool) -> int:
+    """A chunk and its exponentials, and the logits of all rows where they are few enough to be kept."""
+    whole, chunk, kept = FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[bfloat16], KEPT_BYTES[bfloat16]
+    return 2 * min(whole, chunk) + (whole if whole <= kept else 0)
+
+
+def _activations(tokens: int, shape: ModelShape, model: Model, *, bfloat16: bool) -> int:
+    whole = tokens * _activations_per_token(shape, model, bfloat16=bfloat16)
+    return whole if bfloat16 else min(whole, ACTIVATION_BYTES)
+
+
 def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -> int:
     """What the backward pass needs of one token: of every block, or of one block and every block's input."""
     # What autograd keeps in one block, counted with its saved-tensor hooks: around the norms, around the attention
-    # (queries, keys, values, output), and in the gated layer (gate, its activation, up, their product).
-    wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 4 * shape.intermediate
+    # (queries, keys, values, output), and in the gated layer (gate and up).
+    wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 2 * shape.intermediate
     if bfloat16:
-        block = FLOAT32 * 4 * shape.hidden + 2 * (5 * shape.hidden + wide)
+        block = FLOAT32 * 4 * shape.hidden + 2 * (3 * shape.hidden + wide)
     else:
         block = FLOAT32 * (6 * shape.hidden + wide)
     if model.gradient_checkpointing:
@@ -98,6 +114,7 @@ def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -
 
 def _cache(shape: ModelShape, decoding: Decoding, rows: int, *, bfloat16: bool) -> int:
     """Keys and values of every token that is being generated at once."""
-    tokens = min(rows * (PROMPT_TOKENS + decoding.max_new_tokens), TOKENS_IN_FLIGHT)
+    tokens = rows * (PROMPT_TOKENS + decoding.max_new_tokens)
     size = 2 if bfloat16 else FLOAT32
-    return tokens * shape.layers * 2 * shape.kv_heads * shape.head_dim * size
+    whole = tokens * shape.layers * 2 * shape.kv_heads * shape.head_dim * size
+    return whole if bfloat16 else min(whole, CACHE_BYTES)

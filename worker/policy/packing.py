@@ -145,8 +145,11 @@ class _Pack(torch.autograd.Function):
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
     """Of rows (rows, heads, tokens, d), each key head serving several query heads; causal where nothing says what is seen."""
-    if queries.device.type == "cuda" and keys.shape[1] != queries.shape[1]:  # its fast kernels want a key head for each
-        shared = queries.shape[1] // keys.shape[1]
+    shared = queries.shape[1] // keys.shape[1]
+    if shared > 1 and queries.device.type == "cuda":  # its fast kernels want a key head for each query head
+        if queries.shape[2] == 1 and seen is not None:  # heads that share one are queries of one: no key is copied
+            together = queries.view(len(queries), -1, shared, queries.shape[-1])
+            return functional.scaled_dot_product_attention(together, keys, values, attn_mask=seen).view_as(queries)
         keys, values = keys.repeat_interleave(shared, dim=1), values.repeat_interleave(shared, dim=1)
     return functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=seen, is_causal=seen is None, enable_gqa=keys.shape[1] != queries.shape[1]

@@ -151,7 +151,7 @@ class Policy:
         hidden = int(config.hidden_size)
         wide = int(getattr(config, "intermediate_size", None) or 4 * hidden)
         # What a layer keeps of a token: stream, normalised inputs, queries, keys, values, what they read; the gate and its input.
-        kept = 4 * (8 * hidden + 2 * wide) * int(config.num_hidden_layers)
+        kept = 4 * (9 * hidden + 2 * wide) * int(config.num_hidden_layers)
         return max(1, _ACTIVATION_BYTES // kept)
 
     @property

@@ -52,6 +52,8 @@ class Slots:
         self.ids = torch.zeros(count, decoding.max_new_tokens + SLACK, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(self.ids.shape, device=device)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
+        # Nothing that a recorded step leaves is read but what lies here, so that all of them may use the same memory.
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def place(self, slots_N: Tensor, prefilled: Prefilled, prompts_N: Tensor, keys_N: Tensor) -> Tensor:
         """Begin rows: each with its prompt of the prefilled ones and its key of random numbers. Draws their first tokens.
@@ -99,7 +101,7 @@ class Slots:
         graph = self._graphs[rows, width]
         if graph is None:
             graph = self._graphs[rows, width] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 self._compute(rows, width)
         graph.replay()
         return None
