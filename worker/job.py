@@ -20,7 +20,8 @@ from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
-from worker.policy.policy import Policy, load_policy
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place

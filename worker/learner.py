@@ -173,7 +173,7 @@ class Learner:
                 part = self._loss(micro, one)
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += float(part.detach())
-                on_progress("update", done, one.batch.rollout.rows)
+                on_progress("update", done, sum(len(part.rows) for part in one.batch.micro_batches))
         parameters = [parameter for _, parameter in self._policy.named_parameters()]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.optimizer.max_grad_norm))
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)

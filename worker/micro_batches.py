@@ -11,6 +11,9 @@ from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
 from worker.token_record import TokenRecord
 
+_MOST_PADDING = 8
+"""Times the budget: what rows of very different lengths may take side by side."""
+
 
 @dataclass
 class MicroBatch:
@@ -87,6 +90,7 @@ def micro_batch_rows(
 
     `together` rows, one after the other, are never split: they fit whatever they are. Where the pass is `packed`, a prompt
     counts once for the rows that share it; else rows of prompt and completion stand side by side, as long as the longest.
+    In the attention they do so in any case, which is cheap until the lengths are very different.
     """
 
     parts: list[list[int]] = []
@@ -98,8 +102,9 @@ def micro_batch_rows(
         answers = sum(len(completions[row]) for row in unit)
         wide = max(len(prompts[row]) + len(completions[row]) for row in unit)
         count = (len(parts[-1]) if parts else 0) + len(unit)
-        more = used + answers + sum(map(len, own - shared)) if packed else count * max(width, wide)
-        if parts and more <= budget:
+        padded = count * max(width, wide)
+        more = used + answers + sum(map(len, own - shared)) if packed else padded
+        if parts and more <= budget and padded <= _MOST_PADDING * budget:
             parts[-1] += unit
             shared |= own
             used, width = more, max(width, wide)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from backend.contract.protocol import Report
+from backend.contract.protocol import LogLine, Report
 from backend.contract.records import Progress
 from backend.contract.sample import SampleConfig
 from worker.algorithms.advantages import group_zscore
@@ -53,7 +53,8 @@ def sample_groups(
     metrics: dict[str, float | None] = {}
     if scorer is not None:
         metrics = {"reward": finite(float(rewards_P_G.nanmean())), **scorer.take_metrics()}
-    return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics)
+    logs = [LogLine(level="warning", message=remark) for remark in policy.remarks]
+    return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics, logs=logs)
 
 
 def _item(config: SampleConfig, prompt: str) -> Item:

@@ -13,9 +13,9 @@ from backend.contract.training import Decoding
 
 FLOAT32 = 4
 ADAMW_STATES = 2  # first and second moment
-# The worker projects onto the vocabulary in chunks of so many bytes, and keeps logits for the gradient up to so many:
-# on a CPU, and on a GPU. `worker.policy.vocabulary` has the same numbers, and a test that they agree.
-CHUNK_BYTES, KEPT_BYTES = (48 * 2**20, 2**30), (192 * 2**20, 2**30)
+# The worker projects onto the vocabulary in chunks of so many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
+# same numbers, and a test says that they agree.
+CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
 PROMPT_TOKENS = 64  # assumed, since the prompts are not read: a question in a chat template
@@ -88,9 +88,8 @@ def _weights(model: Model, shape: ModelShape, *, bfloat16: bool) -> int:
 
 
 def _logits(shape: ModelShape, rows: int, *, bfloat16: bool) -> int:
-    """A chunk and its exponentials, and the logits of all rows where they are few enough to be kept."""
-    whole, chunk, kept = FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[bfloat16], KEPT_BYTES[bfloat16]
-    return 2 * min(whole, chunk) + (whole if whole <= kept else 0)
+    """A chunk and its exponentials."""
+    return 2 * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[bfloat16])
 
 
 def _activations(tokens: int, shape: ModelShape, model: Model, *, bfloat16: bool) -> int:

@@ -23,7 +23,8 @@ from backend.contract.protocol import Report
 from sides.messages import Command, Job, Prompt, Ready, Trace, Trained
 from sides.pipe import Pipe, peak_memory
 from worker.policy.device import find_device, keep_freed_memory, versions
-from worker.policy.policy import Policy, load_policy
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer

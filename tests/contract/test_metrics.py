@@ -14,7 +14,7 @@ from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, Reward
 from backend.contract.protocol import Report
 from backend.contract.surrogate import Dpo
 from backend.contract.training import Budget, Sampling, Telemetry
-from worker.policy.policy import load_policy
+from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Place

@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from backend.contract.model import Lora, Model
 from worker.errors import RunFailure
-from worker.policy import policy as loading
-from worker.policy.policy import load_policy
+from worker.policy import loading
+from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 
 CPU = torch.device("cpu")

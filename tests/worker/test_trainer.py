@@ -18,7 +18,7 @@ from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker.checkpoint import is_whole, weights_hash
 from worker.failure import failure
-from worker.policy.policy import load_policy
+from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, resolve
 
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, LogLine, Report
 from backend.contract.records import Progress
-from worker.policy.policy import Policy, load_policy
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer

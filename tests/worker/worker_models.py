@@ -10,7 +10,8 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.task import Arithmetic
 from backend.contract.training import Decoding
-from worker.policy.policy import Policy, load_policy
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout.draws import Draws
 from worker.rollout.rollout import Rollout

@@ -83,6 +83,7 @@ class Decoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._decoder: nn.Module = model.get_decoder()  # type: ignore[no-untyped-call]
         self.config = model.config
+        self.table = cast(nn.Embedding, self._decoder.embed_tokens)
         self.layers = [ModuleLayer(layer) for layer in cast(nn.ModuleList, self._decoder.layers)]
 
     @staticmethod
@@ -99,12 +100,15 @@ class Decoder:
             and all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or [])
             and not getattr(config, "attention_dropout", 0)
         )
-        return Decoder(base) if known else None
+        if not known:
+            return None
+        decoder = Decoder(base)
+        own = [type(decoder.table) is nn.Embedding, *(layer.is_plain for layer in decoder.layers)]
+        return decoder if all(own) else None
 
     def embed(self, ids_N: Tensor) -> Tensor:
         """The stream before the first layer, (N, H)."""
-        table = cast(nn.Embedding, self._decoder.embed_tokens)
-        return embedding(ids_N, table.weight, table.padding_idx)
+        return embedding(ids_N, self.table.weight, self.table.padding_idx)
 
     def rotation(self, positions_N: Tensor, like: Tensor) -> Rotation:
         """The rotation at these positions, in the precision of `like`."""
@@ -127,6 +131,15 @@ class ModuleLayer:
         self.query_norm = getattr(self.attention, "q_norm", None)
         self.key_norm = getattr(self.attention, "k_norm", None)
         self.head_dim = int(self.attention.head_dim)  # type: ignore[arg-type]
+        linears = [*self.attention.children(), *self.mlp.children()]
+        known = (
+            nn.Linear,
+            LoraLinear,
+            type(self.query_norm),
+            type(self.key_norm),
+            type(getattr(self.mlp, "act_fn", None)),
+        )
+        self.is_plain = all(type(linear) in known for linear in linears)
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""

@@ -65,7 +65,8 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
 def cache_bytes(device: torch.device) -> int:
     """What keys and values of rows that are sampled together may take."""
     if device.type == "cuda":
-        return int(_CACHE_SHARE * torch.cuda.mem_get_info(device)[0])
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nothing yet
+        return int(_CACHE_SHARE * (torch.cuda.mem_get_info(device)[0] + held))
     return _CACHE_BYTES
 
 
@@ -79,5 +80,5 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return
-    mallopt(_M_MMAP_THRESHOLD, 2**30)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    if mallopt(_M_MMAP_THRESHOLD, 2**30):  # where it is refused, the second alone would do harm
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

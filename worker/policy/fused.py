@@ -103,10 +103,9 @@ class SamplingWeights:
         return self._decoder.embed(ids_N).to(self.dtype)
 
     def rotation(self, positions_N: Tensor) -> Rotation:
-        """The rotation at these positions."""
+        """The rotation at these positions, in float32 as in training."""
         like = torch.empty(1, 1, dtype=torch.float32, device=positions_N.device)
-        exact = self._decoder.rotation(positions_N, like)
-        return Rotation(exact.cos.to(self.dtype), exact.sin.to(self.dtype))
+        return self._decoder.rotation(positions_N, like)
 
     def logits(self, x_N_H: Tensor) -> Tensor:
         """Of the next token, (N, V), in float32."""

@@ -85,7 +85,7 @@ class Packing:
         if self.completion_places_R_T.shape[1]:
             all_k = torch.cat([self._of_rows(prompt_k), own_k], dim=2)
             all_v = torch.cat([self._of_rows(prompt_v), own_v], dim=2)
-            read.append(attention(own_q, all_k, all_v, self.seen_R_1_T_K))
+            read.append(attention(own_q, all_k, all_v, self._mask(queries.dtype)))
         blocks_B = torch.cat([states.transpose(1, 2).flatten(0, 1) for states in read])
         packed: Tensor = _Pack.apply(blocks_B, self)  # type: ignore[no-untyped-call]
         return packed
@@ -101,6 +101,17 @@ class Packing:
             for block, place in zip(blocks, places, strict=True)
         )
         return prompts, completions
+
+    def _mask(self, dtype: torch.dtype) -> Tensor:
+        """0 where a completion's token looks, else minus infinity: one for all layers, which keep it for the gradient."""
+        if dtype not in self._masks:
+            blank = torch.zeros(self.seen_R_1_T_K.shape, dtype=dtype, device=self.seen_R_1_T_K.device)
+            self._masks[dtype] = blank.masked_fill_(~self.seen_R_1_T_K, float("-inf"))
+        return self._masks[dtype]
+
+    @cached_property
+    def _masks(self) -> dict[torch.dtype, Tensor]:
+        return {}
 
     @cached_property
     def places_B(self) -> Tensor:
@@ -149,7 +160,9 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None
     if shared > 1 and queries.device.type == "cuda":  # its fast kernels want a key head for each query head
         if queries.shape[2] == 1 and seen is not None:  # heads that share one are queries of one: no key is copied
             together = queries.view(len(queries), -1, shared, queries.shape[-1])
-            return functional.scaled_dot_product_attention(together, keys, values, attn_mask=seen).view_as(queries)
+            return functional.scaled_dot_product_attention(together, keys, values, attn_mask=seen).reshape(
+                queries.shape
+            )
         keys, values = keys.repeat_interleave(shared, dim=1), values.repeat_interleave(shared, dim=1)
     return functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=seen, is_causal=seen is None, enable_gqa=keys.shape[1] != queries.shape[1]

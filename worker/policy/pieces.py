@@ -29,7 +29,8 @@ def gated_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 
 
 def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
-    """The rows of a table, (N, H); `padding` gets no gradient, as in torch. The gradient is added to one that is there already."""
+    """The rows of a table, (N, H); `padding` gets no gradient, as in torch. The gradient is added to one that is there already, in
+    its place: hooks on the table would not see it."""
     x: Tensor = _Embedding.apply(ids_N, weight_V_H, padding)  # type: ignore[no-untyped-call]
     return x
 
@@ -48,7 +49,7 @@ class _RmsNorm(torch.autograd.Function):
         x, weight, scale = ctx.saved_tensors  # type: ignore[attr-defined]
         of_x, of_weight, _ = ctx.needs_input_grad  # type: ignore[attr-defined]
         normal = x * scale
-        to_weight = (gradients[0] * normal).sum(0).to(weight.dtype) if of_weight else None
+        to_weight = (gradients[0] * normal).sum(tuple(range(x.dim() - 1))).to(weight.dtype) if of_weight else None
         if not of_x:
             return None, to_weight, None
         inner = gradients[0] * weight

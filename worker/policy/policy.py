@@ -1,26 +1,20 @@
 """The policy that is trained, with its tokenizer and its reference."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
 import torch
-from peft import LoraConfig, LoraModel, PeftModel, get_peft_model
-from safetensors import SafetensorError
+from peft import PeftModel
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from backend.contract.model import Lora
-from backend.contract.model import Model as ModelConfig
-from worker.errors import RunFailure
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
 from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
-from worker.policy.sources import Pretrained
 from worker.policy.value_head import ValueHead
 
 # What a training pass on a CPU keeps for the gradient, at most.
@@ -184,6 +178,7 @@ class Policy:
     @torch.no_grad()
     def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
         """Of the reference: the weights that were set or copied; else, with adapters, the model without them."""
+        self._pass.check(batch)  # with the policy's own weights and adapters, which is what will be trained
         with autocast(self.device, self._dtype), self._as_reference():
             return self._pass(batch, temperature=temperature)
 
@@ -219,64 +214,6 @@ class Policy:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_policy(
-    config: ModelConfig,
-    source: Pretrained,
-    device: torch.device,
-    *,
-    resume: Path | None = None,
-    reference: bool = False,
-    seed: int = 0,
-    fast: bool = True,
-) -> Policy:
-    """Load the policy that `config` describes, from its source or (`resume`) from a checkpoint's model directory.
-
-    With `reference`, the source's weights are kept to compare with. Without `fast`, transformers' plain forward does all. Raises RunFailure `model_unavailable`.
-    """
-    if config.lora is not None:
-        model: PreTrainedModel | PeftModel = _with_adapters(source, config.lora, resume, seed)
-        tokenizer = _tokenizer(source)
-    else:
-        start = source if resume is None else Pretrained(str(resume))
-        model, tokenizer = _causal_lm(start), _tokenizer(start)
-    if config.gradient_checkpointing:
-        _checkpoint_gradients(model)
-    policy = Policy(model, tokenizer, device, config.dtype, fast=fast)
-    if reference and not policy.adapted:
-        if resume is None:
-            policy.copy_reference()
-        else:
-            policy.set_reference(dict(_causal_lm(source).named_parameters()))
-    return policy
-
-
-def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
-    base = _causal_lm(source)
-    if resume is not None:
-        return PeftModel.from_pretrained(base, str(resume), is_trainable=True)
-    torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
-    settings = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules=lora.target_modules,
-        lora_dropout=0.0,
-        task_type="CAUSAL_LM",
-        revision=source.revision,  # of the base: whoever opens the adapter needs the same weights under it
-    )
-    try:
-        return get_peft_model(base, settings)
-    except ValueError as error:
-        raise RunFailure(
-            "lora_target_modules", f"The adapters do not fit this model: {error}. Use all-linear, or its module names."
-        ) from error
-
-
-def _checkpoint_gradients(model: PreTrainedModel | PeftModel) -> None:
-    if isinstance(model, PeftModel):
-        model.enable_input_require_grads()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
 def recomputes(model: torch.nn.Module) -> bool:
     """Whether the model was set up to recompute its activations in the backward pass."""
     return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
@@ -296,39 +233,3 @@ def recomputing(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = False
-
-
-def _causal_lm(source: Pretrained) -> PreTrainedModel:
-    folder = Path(source.location)
-    if (folder / "adapter_config.json").is_file():  # a checkpoint with adapters: they become part of the weights
-        settings = json.loads((folder / "adapter_config.json").read_text())
-        base = Pretrained(settings["base_model_name_or_path"], settings.get("revision"))
-        adapted = PeftModel.from_pretrained(_causal_lm(base), str(folder))
-        merged = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
-        merged.name_or_path = source.location
-        return merged
-    return cast(
-        PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
-    )
-
-
-def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
-    return cast(PreTrainedTokenizerBase, _from_pretrained(AutoTokenizer, source))
-
-
-def _from_pretrained(
-    factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
-) -> object:
-    """Raises RunFailure where the model is not there, is not a language model, or holds pickled weights only."""
-    try:
-        return factory.from_pretrained(
-            source.location, revision=source.revision or "main", trust_remote_code=False, **options
-        )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise RunFailure(
-            "model_unavailable",
-            f"The model {source.location} cannot be loaded: {reason} "
-            "Check the name; a Hub model needs a connection or a copy in this worker's cache.",
-            details=str(error),
-        ) from error

@@ -1,7 +1,8 @@
 """From hidden states to log-probabilities and entropies, a few rows of the vocabulary at a time.
 
 Rows × vocabulary is the largest array of a training pass; here it exists for a chunk of rows only. The gradient computes a
-chunk's logits again, unless all of them are small enough to be kept.
+chunk's logits again, which is one product more in four of this layer. It adds to a gradient of the weight that is there
+already, in its place: hooks on that parameter would not see it.
 """
 
 from typing import NamedTuple
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from worker.policy.linear import Projection, product
 
-# Logits that are kept for the gradient; and of one chunk, which are never more than these.
-_KEPT_BYTES = {"cpu": 192 * 2**20, "cuda": 2**30}
+# Logits of one chunk.
 _CHUNK_BYTES = {"cpu": 48 * 2**20, "cuda": 2**30}
 
 _TABLE_ROWS = 8192  # of the output layer's gradient, computed at once
@@ -34,7 +34,7 @@ class Output(NamedTuple):
 
 
 def chunk_rows(vocabulary: int, device: torch.device) -> int:
-    """How many rows of logits exist at once, where they are not all kept."""
+    """How many rows of logits exist at once."""
     return max(16, _CHUNK_BYTES.get(device.type, _CHUNK_BYTES["cpu"]) // (4 * vocabulary))
 
 
@@ -64,37 +64,34 @@ class _Statistics(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         count, vocabulary = len(ids), len(weight)
         step = chunk_rows(vocabulary, hidden.device)
-        kept = any(ctx.needs_input_grad) and 4 * count * vocabulary <= _KEPT_BYTES.get(kind, 0)  # type: ignore[attr-defined]
         logits_of = _logits(weight, bias, dtype, temperature)
-        shares = []
         logprob, entropy, log_total = (
             torch.empty(count, device=hidden.device, dtype=at_least_float32(dtype)) for _ in range(3)
         )
         among = None if support is None else torch.empty_like(logprob)
-        for chunk in _chunks(count, step):
-            logits = logits_of(hidden[chunk].to(dtype))
-            peak = logits.amax(-1, keepdim=True)
-            logits.sub_(peak)
-            share = logits.exp()
-            total = share.sum(-1, keepdim=True)
-            share.div_(total)
-            chosen = logits.gather(-1, ids[chunk][:, None])[:, 0]
-            logprob[chunk] = chosen - total.log()[:, 0]
-            # The mean of −log share. As a product of two vectors it needs no third array of this size.
-            entropy[chunk] = total.log()[:, 0] - torch.bmm(share[:, None], logits[:, :, None])[:, 0, 0]
-            log_total[chunk] = (peak + total.log())[:, 0]
-            if support is not None and among is not None:
-                among[chunk] = chosen - _among(logits, support[chunk]).logsumexp(-1)
-            if kept:
-                shares.append(share)
-        ctx.save_for_backward(hidden, weight, bias, ids, support, log_total, entropy, *shares)  # type: ignore[arg-type]
-        ctx.dtype, ctx.temperature, ctx.step, ctx.kept = dtype, temperature, step, kept  # type: ignore[attr-defined]
+        with torch.autocast(kind, enabled=False):  # which would take the mean in half precision
+            for chunk in _chunks(count, step):
+                logits = logits_of(hidden[chunk].to(dtype))
+                peak = logits.amax(-1, keepdim=True)
+                logits.sub_(peak)
+                share = logits.exp()
+                total = share.sum(-1, keepdim=True)
+                share.div_(total)
+                chosen = logits.gather(-1, ids[chunk][:, None])[:, 0]
+                logprob[chunk] = chosen - total.log()[:, 0]
+                # The mean of −log share. As a product of two vectors it needs no third array of this size.
+                entropy[chunk] = total.log()[:, 0] - torch.bmm(share[:, None], logits[:, :, None])[:, 0, 0]
+                log_total[chunk] = (peak + total.log())[:, 0]
+                if support is not None and among is not None:
+                    among[chunk] = chosen - among_support(logits, support[chunk]).logsumexp(-1)
+        ctx.save_for_backward(hidden, weight, bias, ids, support, log_total, entropy)  # type: ignore[arg-type]
+        ctx.dtype, ctx.temperature, ctx.step = dtype, temperature, step  # type: ignore[attr-defined]
         ctx.set_materialize_grads(False)
         return logprob, entropy, among
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, ids, support, log_total, entropy, *shares = ctx.saved_tensors  # type: ignore[attr-defined]
+        hidden, weight, bias, ids, support, log_total, entropy = ctx.saved_tensors  # type: ignore[attr-defined]
         dtype, temperature = ctx.dtype, ctx.temperature  # type: ignore[attr-defined]
         of_hidden, of_weight, of_bias, *_ = ctx.needs_input_grad  # type: ignore[attr-defined]
         to_hidden = torch.empty_like(hidden) if of_hidden else None
@@ -102,10 +99,10 @@ class _Statistics(torch.autograd.Function):
         to_weight = (torch.zeros_like(weight) if weight.grad is None else weight.grad) if of_weight else None
         to_bias = torch.zeros_like(bias) if of_bias else None
         turned = weight.to(dtype).t()
-        logits_of = None if shares else _logits(weight, bias, dtype, temperature)
-        for number, chunk in enumerate(_chunks(len(ids), ctx.step)):  # type: ignore[attr-defined]
+        logits_of = _logits(weight, bias, dtype, temperature)
+        for chunk in _chunks(len(ids), ctx.step):  # type: ignore[attr-defined]
             inputs = hidden[chunk].to(dtype)
-            share = shares[number] if logits_of is None else logits_of(inputs).sub_(log_total[chunk][:, None]).exp_()
+            share = logits_of(inputs).sub_(log_total[chunk][:, None]).exp_()
             to_logits = _to_logits(
                 share,
                 ids[chunk],
@@ -144,7 +141,8 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _among(logits_M_V: Tensor, support_M_K: Tensor) -> Tensor:
+def among_support(logits_M_V: Tensor, support_M_K: Tensor) -> Tensor:
+    """The logits of the support's tokens, (M, K), minus infinity where there are fewer."""
     return logits_M_V.gather(-1, support_M_K.clamp(min=0)).masked_fill(support_M_K < 0, float("-inf"))
 
 

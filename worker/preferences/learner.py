@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.contract.training import Optimizer
-from worker.policy.policy import recomputing
+from worker.policy.policy import Policy, recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
 from worker.schedule import learning_rate
@@ -83,6 +83,8 @@ class PairLearner:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
+            if isinstance(self._objective.trained, Policy):
+                self._objective.trained.updates += 1
         self._skipped.count(step, applied=applied, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
         return PairUpdate(
             metrics | {"grad_norm": norm if applied else math.nan, "learning_rate": rate}, tokens, applied

@@ -32,6 +32,10 @@ class Objective(Protocol):
         """The reward model or the policy."""
 
     @property
+    def remarks(self) -> list[str]:
+        """What the run should tell about how it computes, until somebody has told it."""
+
+    @property
     def module(self) -> torch.nn.Module:
         """What passes forward and backward."""
 
@@ -57,6 +61,7 @@ class BradleyTerry:
 
     def __init__(self, model: RewardModel) -> None:
         self.trained = model
+        self.remarks: list[str] = []
         self.module: torch.nn.Module = model.model
 
     @property
@@ -87,6 +92,7 @@ class DirectPreference:
 
     def __init__(self, policy: Policy, *, beta: float) -> None:
         self.trained = policy
+        self.remarks = policy.remarks
         self.module: torch.nn.Module = policy.model
         self._beta = beta
 

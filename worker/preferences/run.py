@@ -1,5 +1,6 @@
 """A run on preference pairs, put together: its pairs, its model, and the loop over them."""
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from backend.contract.training import Budget, Sampling
 from worker.errors import Interrupted, RunFailure
 from worker.evaluation import evaluate
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
-from worker.policy.policy import load_policy
+from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained
 from worker.preferences.dataset import load_pairs
 from worker.preferences.objective import BradleyTerry, DirectPreference
@@ -27,6 +28,8 @@ from worker.rewards.scoring import RewardScorer
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import held_out
 from worker.tasks.loading import load_items
+
+log = logging.getLogger(__name__)
 
 PAIRS_FILE = "pairs.jsonl"
 
@@ -57,6 +60,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     examined = _as_policy_run(config, config.pairs)
     items = held_out(load_items(config.pairs.task, fetch_upload=means.fetch_upload), config.budget.eval_items)
     total = len(items) * (config.budget.eval_samples + 1)
+    engine = NativeEngine(policy)
     with means.scorer(config.pairs.rewards) as scorer:
         return PairTrainer(
             config,
@@ -64,9 +68,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
             pairs,
             place,
             channels,
-            lambda show: evaluate(
-                policy, NativeEngine(policy), items, scorer, examined, lambda done: show(done, total)
-            ),
+            lambda show: evaluate(policy, engine, items, scorer, examined, lambda done: show(done, total)),
         ).run()
 
 
@@ -108,6 +110,8 @@ def _sampled(
             seed=config.budget.seed,
             on_progress=lambda done, total: _show(channels, config, "pairs", done, total),
         )
+    for remark in policy.remarks:
+        log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
     return pairs
 

@@ -81,6 +81,8 @@ class PairTrainer:
         began, budget = time.monotonic(), self._config.budget
         pairs = draw(self._pairs.train, cursor=self._state.cursor, count=budget.pairs_per_step, seed=budget.seed)
         update = self._learner.update(step, pairs, lambda done, total: self._show("update", done, total))
+        while self._objective.remarks:
+            self._reporter.log("warning", self._objective.remarks.pop(0))
         if not update.applied:
             self._reporter.log("warning", f"step {step}: the gradient was not finite, so the update was not applied")
         self._state = replace(

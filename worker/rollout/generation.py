@@ -78,9 +78,12 @@ class Generation:
     def _prefill(self, prompts: Sequence[int]) -> None:
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._ready]
         while missing:
-            part, tokens = [missing.pop(0)], len(self._prompts_P[prompts[0]])
-            while missing and tokens + len(self._prompts_P[missing[0]]) <= _PREFILL_TOKENS:
-                tokens += len(self._prompts_P[missing[0]])
+            part = [missing.pop(0)]
+            longest = len(self._prompts_P[part[0]])
+            while missing:
+                longest = max(longest, len(self._prompts_P[missing[0]]))
+                if longest * (len(part) + 1) > _PREFILL_TOKENS:
+                    break
                 part.append(missing.pop(0))
             prefilled = prefill(self._weights, [self._prompts_P[prompt] for prompt in part], self._policy.device)
             self._ready |= {prompt: (prefilled, place) for place, prompt in enumerate(part)}
@@ -101,7 +104,7 @@ class Generation:
     # ---- rows go on
 
     def _step(self) -> None:
-        allowed = self._slots.step(len(self._rows), self._width())
+        allowed = self._slots.step(self._weights, len(self._rows), self._width())
         if allowed is not None:
             self._keep_supports(self._rows, allowed)
         self._drawn = [drawn + 1 for drawn in self._drawn]
@@ -138,7 +141,8 @@ class Generation:
 
     def _ended(self) -> list[int]:
         if self._decoding.stop:
-            texts = [ids[:drawn] for ids, drawn in zip(self._slots.ids.tolist(), self._drawn, strict=False)]
+            written = self._slots.ids[: len(self._rows), : max(self._drawn)].tolist()
+            texts = [ids[:drawn] for ids, drawn in zip(written, self._drawn, strict=True)]
             for row, ids in zip(self._rows, texts, strict=True):
                 row.completion.ids = ids
             return [slot for slot, row in enumerate(self._rows) if ends(row.completion, self._policy, self._decoding)]

@@ -18,7 +18,10 @@ from worker.rollout.plain import sample_plainly
 from worker.rollout.rows import Row
 from worker.rollout.slots import Slots
 
-_CAPACITY = 32  # so that slots fit the next rollout too, whose prompts are of other lengths
+_CAPACITY = {
+    "cpu": 32,
+    "cuda": 128,
+}  # in steps, so that slots fit the next rollout too, whose prompts are of other lengths
 _KEPT_BYTES = 256 * 2**20  # slots of this size are kept while the policy is trained on a CPU
 _TYPICAL_ROWS = 32  # what the weights are laid out for: any number of rows can read them
 _CHECKED_TOKENS = 8
@@ -123,7 +126,8 @@ class NativeEngine:
         greedy: bool,
     ) -> Slots:
         """Those of the last rollout where they fit: on a GPU the steps that they have recorded come with them."""
-        capacity = -(-capacity // _CAPACITY) * _CAPACITY
+        step = _CAPACITY.get(self._policy.device.type, 32)
+        capacity = -(-capacity // step) * step
         made_for = (rows, capacity, decoding.model_dump_json(), logprobs, greedy)
         if made_for not in self._slots:
             self._slots.clear()  # first, since two of them may not fit
@@ -138,9 +142,7 @@ class NativeEngine:
                 stop_ids=self._policy.stop_ids,
                 greedy=greedy,
             )
-        slots = self._slots[made_for]
-        slots.weights = weights
-        return slots
+        return self._slots[made_for]
 
     def _check(self, prompt: Sequence[int]) -> None:
         self._checked = True

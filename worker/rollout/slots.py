@@ -38,7 +38,7 @@ class Slots:
         stop_ids: set[int],
         greedy: bool,
     ) -> None:
-        self.weights, self._decoding, self._kind, self._greedy = weights, decoding, logprobs, greedy
+        self._decoding, self._kind, self._greedy = decoding, logprobs, greedy
         self.count, self._capacity = count, capacity + SLACK
         cache = (len(weights.layers), count, weights.key_heads, self._capacity, weights.head_dim)
         self._keys, self._values = (torch.empty(cache, dtype=weights.dtype, device=device) for _ in range(2))
@@ -84,33 +84,33 @@ class Slots:
                 states[:, :, :, self._blank : wider] = 0
             self._blank = wider
 
-    def step(self, rows: int, width: int) -> Tensor | None:
+    def step(self, weights: SamplingWeights, rows: int, width: int) -> Tensor | None:
         """Add one token to each of the first rows, none of which has more than `width` with it.
 
         Returns what `place` returns; None where the step was played back.
         """
         if self._token.device.type != "cuda" or self._kind == "renormalized":
             self._blank_until(width)
-            return self._compute(rows, width)
+            return self._compute(weights, rows, width)
         rows = min(self.count, -(-rows // _ROWS) * _ROWS)  # the rows beyond are drawn for nobody
         width = min(self._capacity, -(-width // _WIDTH) * _WIDTH)
         self._blank_until(width)
         if (rows, width) not in self._graphs:
             self._graphs[rows, width] = None  # the first step of a shape warms up what a recording must find ready
-            return self._compute(rows, width)
+            return self._compute(weights, rows, width)
         graph = self._graphs[rows, width]
         if graph is None:
             graph = self._graphs[rows, width] = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
-                self._compute(rows, width)
+                self._compute(weights, rows, width)
         graph.replay()
         return None
 
-    def _compute(self, rows: int, width: int) -> Tensor:
+    def _compute(self, weights: SamplingWeights, rows: int, width: int) -> Tensor:
         at = self._length[:rows]
         each = torch.arange(rows, device=at.device)
         unseen = torch.arange(width, device=at.device) > at[:, None]
-        mask = torch.zeros(unseen.shape, dtype=self.weights.dtype, device=at.device)
+        mask = torch.zeros(unseen.shape, dtype=self._keys.dtype, device=at.device)
         mask = mask.masked_fill_(unseen, float("-inf"))[:, None, None]
 
         def attend(index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -121,9 +121,9 @@ class Slots:
                 :, :, 0
             ]
 
-        x = run_layers(self.weights.layers, self.weights.embed(self._token[:rows]), self._rotation.of(at), attend)
+        x = run_layers(weights.layers, weights.embed(self._token[:rows]), self._rotation.of(at), attend)
         self._length[:rows] = (at + 1).clamp_(max=self._capacity - 1)
-        return self._draw(slice(0, rows), self.weights.logits(x))
+        return self._draw(slice(0, rows), weights.logits(x))
 
     def _draw(self, slots: slice | Tensor, logits: Tensor) -> Tensor:
         tempered = logits if self._decoding.temperature == 1 else logits / self._decoding.temperature
@@ -132,11 +132,12 @@ class Slots:
         drawn = self._drawn[slots]
         tokens = allowed.argmax(-1) if self._greedy else invert(shares, uniforms(self._key[slots], drawn))
         measured = {"tempered": tempered, "plain": logits, "renormalized": allowed}[self._kind]
-        if measured is not allowed:
-            shares = measured.softmax(-1)
         each = torch.arange(self.count, device=tokens.device)[slots]
         self.ids[each, drawn] = tokens
-        self.logprobs[each, drawn] = shares.gather(-1, tokens[:, None])[:, 0].log()
+        if measured is allowed:  # what can be drawn is far above the smallest share
+            self.logprobs[each, drawn] = shares.gather(-1, tokens[:, None])[:, 0].log()
+        else:
+            self.logprobs[each, drawn] = measured.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
         self._token[slots] = tokens
         self._drawn[slots] = (drawn + 1).clamp_(max=self.ids.shape[1] - 1)
         self.stopped[slots] |= (tokens[:, None] == self._stop_ids).any(-1)

@@ -116,6 +116,7 @@ class TransformersEngine:
         with self._policy.sampling() as model:
             return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else next(model.parameters()).dtype
 
+    @torch.no_grad()
     def _synced_copy(self) -> PreTrainedModel:
         """The copy, with the weights as they are now."""
         if self._copy is None:
