@@ -69,7 +69,12 @@ COMPLETIONS = [[10, 11, 12, 13], [14, 5], [16], [17, 18, 19]]
 
 
 def policies(
-    kind: type[PreTrainedModel], config: Any, *, adapters: bool = False, recompute: bool = False
+    kind: type[PreTrainedModel],
+    config: Any,
+    *,
+    adapters: bool = False,
+    recompute: bool = False,
+    targets: str | list[str] = "all-linear",
 ) -> list[Policy]:
     """The same random weights twice: by the fast paths, and by transformers alone."""
     found = []
@@ -79,9 +84,9 @@ def policies(
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3 if parameter.dim() > 1 else 1.0)
         if adapters:
-            model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+            model = get_peft_model(model, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM"))
             for name, parameter in model.named_parameters():
-                if "lora_B" in name:
+                if "lora_B" in name or "lora_embedding_A" in name:
                     torch.nn.init.normal_(parameter, std=0.3)
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -128,6 +133,12 @@ def test_adapters_are_part_of_what_our_loop_computes(family: str) -> None:
     without = fast.reference_logprobs(batch, temperature=1.0).logprob_R_T
     assert torch.allclose(without, plain.reference_logprobs(batch, temperature=1.0).logprob_R_T, atol=1e-4)
     assert not torch.allclose(without, fast.logprobs(batch, temperature=1.0).logprob_R_T, atol=1e-2)
+
+
+def test_adapters_on_other_modules_are_left_to_transformers() -> None:
+    fast, plain = policies(*KNOWN["qwen2"], adapters=True, targets=["q_proj", "embed_tokens"])
+    agree(fast, plain)
+    assert fast.decoder is None
 
 
 def test_recomputed_layers_have_the_same_gradients() -> None:

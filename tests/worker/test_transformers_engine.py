@@ -39,6 +39,9 @@ def test_it_samples_in_the_precision_that_the_policy_samples_in() -> None:
     assert engine._copy.dtype == torch.bfloat16
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
     assert completion.ids
+    policy.updates += 1
+    engine.sample(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train"))
+    assert not any(parameter.requires_grad for parameter in engine._copy.parameters())  # a copy remembers no history
 
 
 def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
