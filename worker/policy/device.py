@@ -81,4 +81,4 @@ def keep_freed_memory() -> None:
     except (OSError, AttributeError, TypeError):
         return
     if mallopt(_M_MMAP_THRESHOLD, 2**30):  # where it is refused, the second alone would do harm
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_M_TRIM_THRESHOLD, -1)  # never

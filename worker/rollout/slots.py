@@ -61,7 +61,9 @@ class Slots:
         Returns the tempered logits of what could be drawn, (N, V), minus infinity where nothing could.
         """
         width = prefilled.keys.shape[3]
-        self._blank_until(width)
+        if len(slots_N) < self.count:  # else all that is not blank is written here
+            self._blank_until(width)
+        self._blank = max(self._blank, width)
         self._keys[:, slots_N, :, :width] = prefilled.keys[:, prompts_N]
         self._values[:, slots_N, :, :width] = prefilled.values[:, prompts_N]
         self._length[slots_N] = prefilled.lengths_U[prompts_N]
