@@ -23,6 +23,8 @@ from worker.rollout.transformers_engine import TransformersEngine
 from worker.rollout.vllm_engine import VllmEngine
 from worker.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 Loaded = Callable[[Policy], Engine]
 DRAWS = Draws(3, "train", 1)
 

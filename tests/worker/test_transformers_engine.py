@@ -15,6 +15,8 @@ from worker.rollout.draws import Draws
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.transformers_engine import TransformersEngine
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_policys_model_and_the_process_stay_as_they_were() -> None:
     policy = tiny_policy(reference=False)

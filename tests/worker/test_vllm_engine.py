@@ -16,6 +16,8 @@ from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
 from worker.rollout.vllm_engine import VllmEngine
 
+pytestmark = pytest.mark.slow
+
 DRAWS = Draws(3, "train", 1)
 SHORT = Decoding(max_new_tokens=4)
 
