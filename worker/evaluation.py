@@ -10,7 +10,7 @@ from backend.contract.grpo import GrpoConfig
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Scores
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine
+from worker.rollout.engine import Engine, Request
 from worker.scored import group_samples
 from worker.tasks.items import Item
 
@@ -67,10 +67,7 @@ def _complete(
             on_progress(done)
 
         completions = engine.sample(
-            prompts,
-            group_size=n,
-            decoding=config.sampling,
-            draws=draws,
+            Request(prompts, group_size=n, decoding=config.sampling, draws=draws),
             on_progress=sampled,
             on_group=lambda p, group: scoring.add(p * n, group_samples(items[p], group)),
         )

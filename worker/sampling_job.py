@@ -15,6 +15,7 @@ from worker.policy.policy import Policy
 from worker.rewards.numeric import number
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item
@@ -34,10 +35,12 @@ def sample_groups(
     prompts = [policy.encode(item) for item in items]
     total = len(items) * config.group_size
     completions = NativeEngine(policy).sample(
-        [ids for _, ids in prompts],
-        group_size=config.group_size,
-        decoding=config.decoding,
-        draws=Draws(config.seed, "sample"),
+        Request(
+            [ids for _, ids in prompts],
+            group_size=config.group_size,
+            decoding=config.decoding,
+            draws=Draws(config.seed, "sample"),
+        ),
         on_progress=lambda done: show(Progress(total_steps=1, phase="rollout", done=done, total=total)),
     )
     rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)

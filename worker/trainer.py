@@ -20,7 +20,7 @@ from worker.policy.policy import Policy
 from worker.reporter import Channels, Ending, Place, Reporter
 from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine
+from worker.rollout.engine import Engine, Request
 from worker.rollout.rollout import Rollout
 from worker.saver import Saver
 from worker.scored import Scored, group_samples
@@ -126,12 +126,14 @@ class Trainer:
 
             with self._clock.phase("rollout"):
                 completions = self._engine.sample(
-                    [ids for _, ids in prompts],
-                    group_size=size,
-                    decoding=sampling,
-                    draws=Draws(seed, "train", step),
-                    logprobs=self._config.algorithm.logprobs,
-                    first_group=first_group,
+                    Request(
+                        [ids for _, ids in prompts],
+                        group_size=size,
+                        decoding=sampling,
+                        draws=Draws(seed, "train", step),
+                        logprobs=self._config.algorithm.logprobs,
+                        first_group=first_group,
+                    ),
                     on_progress=sampled,
                     on_group=lambda p, group: scoring.add(p * size, group_samples(items[p], group)),
                 )

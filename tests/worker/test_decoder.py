@@ -29,6 +29,7 @@ from worker.policy import linear
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
 
 SIZE: dict[str, Any] = {
@@ -105,7 +106,7 @@ def agree(fast: Policy, plain: Policy) -> None:
         assert torch.allclose(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3 * float(theirs.grad.abs().max())), name
     sampled = [
         NativeEngine(policy).sample(
-            PROMPTS, group_size=3, decoding=Decoding(max_new_tokens=20), draws=Draws(0, "train")
+            Request(PROMPTS, group_size=3, decoding=Decoding(max_new_tokens=20), draws=Draws(0, "train"))
         )
         for policy in (fast, plain)
     ]

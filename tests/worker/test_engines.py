@@ -16,7 +16,7 @@ from worker.errors import RunFailure
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Engine
+from worker.rollout.engine import Completion, Engine, Request
 from worker.rollout.engines import load_engine, offered_engines
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.transformers_engine import TransformersEngine
@@ -76,8 +76,8 @@ def same(left: list[Completion], right: list[Completion]) -> bool:
 def test_a_greedy_rollout_is_the_native_engines(load: Loaded, stop: list[str]) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(stop=stop)
     prompts = prompts_of(policy, 3)
-    mine = load(policy).sample(prompts, group_size=2, decoding=decoding, draws=None)
-    native = NativeEngine(policy).sample(prompts, group_size=2, decoding=decoding, draws=None)
+    mine = load(policy).sample(Request(prompts, group_size=2, decoding=decoding, draws=None))
+    native = NativeEngine(policy).sample(Request(prompts, group_size=2, decoding=decoding, draws=None))
     assert same(mine, native)
     for one, other in zip(mine, native, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
@@ -86,7 +86,7 @@ def test_a_greedy_rollout_is_the_native_engines(load: Loaded, stop: list[str]) -
 def test_completions_are_cut_at_the_limit(load: Loaded) -> None:
     policy = tiny_policy(reference=False)
     completions = load(policy).sample(
-        prompts_of(policy, 2), group_size=2, decoding=Decoding(max_new_tokens=3), draws=DRAWS
+        Request(prompts_of(policy, 2), group_size=2, decoding=Decoding(max_new_tokens=3), draws=DRAWS)
     )
     assert all((len(one.ids), len(one.logprobs), one.finish_reason) == (3, 3, "length") for one in completions)
 
@@ -95,13 +95,13 @@ def test_completions_are_cut_at_the_limit(load: Loaded) -> None:
 def test_log_probs_are_the_training_passes(load: Loaded, temperature: float) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=temperature)
     prompts = prompts_of(policy, 3)
-    completions = load(policy).sample(prompts, group_size=4, decoding=decoding, draws=DRAWS)
+    completions = load(policy).sample(Request(prompts, group_size=4, decoding=decoding, draws=DRAWS))
     assert furthest(policy, [prompt for prompt in prompts for _ in range(4)], completions, temperature) < 1e-4
 
 
 def test_a_group_holds_different_completions(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=8.0, max_new_tokens=6)
-    completions = load(policy).sample(prompts_of(policy, 2), group_size=8, decoding=decoding, draws=DRAWS)
+    completions = load(policy).sample(Request(prompts_of(policy, 2), group_size=8, decoding=decoding, draws=DRAWS))
     for group in (completions[:8], completions[8:]):
         assert len({tuple(one.ids) for one in group}) > 4
         assert len({one.ids[0] for one in group}) > 1
@@ -110,7 +110,7 @@ def test_a_group_holds_different_completions(load: Loaded) -> None:
 def test_tokens_are_drawn_as_often_as_the_policy_says(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=6.0, max_new_tokens=1)
     prompt, count = prompts_of(policy, 1)[0], 200
-    completions = load(policy).sample([prompt], group_size=count, decoding=decoding, draws=DRAWS)
+    completions = load(policy).sample(Request([prompt], group_size=count, decoding=decoding, draws=DRAWS))
     with torch.no_grad():
         logprobs_V = (policy.model(torch.tensor([prompt])).logits[0, -1] / 6.0).log_softmax(-1)
     mean = float((logprobs_V.exp() * logprobs_V).sum())
@@ -124,7 +124,8 @@ def test_another_step_draws_others(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=2.0)
     engine, prompts = load(policy), prompts_of(policy, 2)
     steps = [
-        engine.sample(prompts, group_size=4, decoding=decoding, draws=Draws(3, "train", step)) for step in range(2)
+        engine.sample(Request(prompts, group_size=4, decoding=decoding, draws=Draws(3, "train", step)))
+        for step in range(2)
     ]
     assert [one.ids for one in steps[0]] != [one.ids for one in steps[1]]
 
@@ -133,11 +134,11 @@ def test_another_step_draws_others(load: Loaded) -> None:
 def test_an_update_is_seen_by_the_next_rollout(load: Loaded, lora: Lora | None) -> None:
     policy, decoding = tiny_policy(Model(lora=lora), reference=False), Decoding(max_new_tokens=12)
     engine, prompts = load(policy), prompts_of(policy, 2)
-    engine.sample(prompts, group_size=2, decoding=decoding, draws=DRAWS)
+    engine.sample(Request(prompts, group_size=2, decoding=decoding, draws=DRAWS))
     before = {name: parameter.clone() for name, parameter in policy.model.named_parameters()}
     for _ in range(2):
         moved(policy)
-        completions = engine.sample(prompts, group_size=2, decoding=decoding, draws=DRAWS)
+        completions = engine.sample(Request(prompts, group_size=2, decoding=decoding, draws=DRAWS))
         assert furthest(policy, [prompt for prompt in prompts for _ in range(2)], completions, 1.0) < 1e-4
     changed = {name for name, parameter in policy.model.named_parameters() if not torch.equal(parameter, before[name])}
     assert changed == {
@@ -150,10 +151,7 @@ def test_groups_are_told_as_they_end_and_progress_only_grows(load: Loaded) -> No
     told: dict[int, list[Completion]] = {}
     counts: list[int] = []
     completions = load(policy).sample(
-        prompts_of(policy, 4),
-        group_size=2,
-        decoding=Decoding(),
-        draws=DRAWS,
+        Request(prompts_of(policy, 4), group_size=2, decoding=Decoding(), draws=DRAWS),
         on_progress=counts.append,
         on_group=lambda p, group: told.__setitem__(p, group),
     )
@@ -177,31 +175,31 @@ def test_progress_may_end_the_rollout_and_nothing_stays_behind(load: Loaded) -> 
         raise Enough
 
     with pytest.raises(Enough):
-        engine.sample(prompts, group_size=2, decoding=Decoding(), draws=DRAWS, on_progress=enough)
+        engine.sample(Request(prompts, group_size=2, decoding=Decoding(), draws=DRAWS), on_progress=enough)
     started = [thread for thread in set(threading.enumerate()) - threads if "process_request" not in thread.name]
     assert started == []
     assert (policy.config._attn_implementation, policy.model.forward) == (attention, forward)
     assert torch.equal(torch.get_rng_state(), generator)
-    again = engine.sample(prompts, group_size=2, decoding=Decoding(), draws=None)
-    assert same(again, NativeEngine(policy).sample(prompts, group_size=2, decoding=Decoding(), draws=None))
+    again = engine.sample(Request(prompts, group_size=2, decoding=Decoding(), draws=None))
+    assert same(again, NativeEngine(policy).sample(Request(prompts, group_size=2, decoding=Decoding(), draws=None)))
 
 
 def test_a_prompt_of_one_token_is_continued(load: Loaded) -> None:
     policy, decoding = tiny_policy(reference=False), Decoding(max_new_tokens=4)
-    completions = load(policy).sample([[5], [6]], group_size=3, decoding=decoding, draws=DRAWS)
+    completions = load(policy).sample(Request([[5], [6]], group_size=3, decoding=decoding, draws=DRAWS))
     assert furthest(policy, [[5]] * 3 + [[6]] * 3, completions, 1.0) < 1e-4
 
 
 def test_what_does_not_fit_the_model_is_refused(load: Loaded) -> None:
     policy = tiny_policy(reference=False)
     with pytest.raises(RunFailure, match=r"Lower sampling\.max_new_tokens"):
-        load(policy).sample([[5] * 100], group_size=2, decoding=Decoding(max_new_tokens=30_000), draws=DRAWS)
+        load(policy).sample(Request([[5] * 100], group_size=2, decoding=Decoding(max_new_tokens=30_000), draws=DRAWS))
 
 
 def test_log_probs_of_another_distribution_are_not_given(load: Loaded) -> None:
     policy = tiny_policy(reference=False)
     with pytest.raises(ValueError, match="not of the distribution"):
-        load(policy).sample([[5, 6]], group_size=2, decoding=Decoding(top_k=3), draws=DRAWS)
+        load(policy).sample(Request([[5, 6]], group_size=2, decoding=Decoding(top_k=3), draws=DRAWS))
 
 
 # ---- choosing

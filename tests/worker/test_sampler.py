@@ -13,7 +13,7 @@ from worker.errors import RunFailure
 from worker.rollout import sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
-from worker.rollout.engine import Completion, Logprobs
+from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
@@ -48,12 +48,14 @@ def test_the_fast_sampler_draws_what_the_plain_one_draws(decoding: dict[str, Any
     prompts = [tiny_policy(reference=False).encode(item)[1] for item in items(3)]
     fast, plain = (
         NativeEngine(tiny_policy(reference=False, fast=fast)).sample(
-            prompts,
-            group_size=4,
-            decoding=Decoding.model_validate(decoding),
-            draws=Draws(1, "train", 2),
-            logprobs=logprobs,
-            first_group=5,
+            Request(
+                prompts,
+                group_size=4,
+                decoding=Decoding.model_validate(decoding),
+                draws=Draws(1, "train", 2),
+                logprobs=logprobs,
+                first_group=5,
+            )
         )
         for fast in (True, False)
     )
@@ -76,7 +78,9 @@ def test_a_group_is_told_of_when_its_last_completion_ends_and_texts_are_there() 
 
     prompts = [policy.encode(item)[1] for item in items(5)]
     completions = NativeEngine(policy).sample(
-        prompts, group_size=3, decoding=Decoding(), draws=Draws(0, "train"), on_group=tell, on_progress=progress.append
+        Request(prompts, group_size=3, decoding=Decoding(), draws=Draws(0, "train")),
+        on_group=tell,
+        on_progress=progress.append,
     )
     texts = [completion.text for completion in completions]
     assert told == {p: texts[3 * p : 3 * p + 3] for p in range(5)}
@@ -90,7 +94,7 @@ def test_the_weights_of_now_are_sampled() -> None:
     engine, prompts = NativeEngine(policy), [policy.encode(items(1)[0])[1]]
 
     def greedy(engine: NativeEngine) -> list[int]:
-        return engine.sample(prompts, group_size=1, decoding=Decoding(), draws=None)[0].ids
+        return engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))[0].ids
 
     before = greedy(engine)
     with torch.no_grad():
@@ -172,7 +176,7 @@ def test_a_stop_text_ends_a_completion() -> None:
     policy = tiny_policy(reference=False)
     prompts = [policy.encode(item)[1] for item in items(2)]
     for completion in NativeEngine(policy).sample(
-        prompts, group_size=2, decoding=Decoding(stop=["</think>"]), draws=Draws(0, "train")
+        Request(prompts, group_size=2, decoding=Decoding(stop=["</think>"]), draws=Draws(0, "train"))
     ):
         assert completion.text.endswith("</think>")
         assert completion.finish_reason == "stop"
@@ -181,7 +185,7 @@ def test_a_stop_text_ends_a_completion() -> None:
 def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
     policy = tiny_policy(reference=False)
     prompt = policy.encode(items(1)[0])[1]
-    mine = NativeEngine(policy).sample([prompt], group_size=1, decoding=Decoding(), draws=None)[0]
+    mine = NativeEngine(policy).sample(Request([prompt], group_size=1, decoding=Decoding(), draws=None))[0]
     theirs = policy.model.generate(  # type: ignore[operator]
         torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=48, do_sample=False
     )
@@ -191,5 +195,5 @@ def test_greedy_takes_the_likeliest_token_as_transformers_does() -> None:
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
     with pytest.raises(RunFailure, match=r"250 tokens and 10 new ones exceed the model's context of 256"):
         NativeEngine(random_policy()).sample(
-            [[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None
+            Request([[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None)
         )

@@ -12,6 +12,7 @@ from worker.errors import RunFailure
 from worker.policy.logprobs import TokenBatch
 from worker.rollout import transformers_engine
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.transformers_engine import TransformersEngine
 
@@ -23,8 +24,8 @@ def test_the_policys_model_and_the_process_stay_as_they_were() -> None:
     prompts = [policy.encode(item)[1] for item in items(2)]
     attention, generator = policy.config._attn_implementation, torch.get_rng_state()
     parts, threads = list(policy.model.modules()), set(threading.enumerate())
-    mine = TransformersEngine(policy).sample(prompts, group_size=1, decoding=Decoding(), draws=None)
-    native = NativeEngine(policy).sample(prompts, group_size=1, decoding=Decoding(), draws=None)
+    mine = TransformersEngine(policy).sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))
+    native = NativeEngine(policy).sample(Request(prompts, group_size=1, decoding=Decoding(), draws=None))
     assert [one.ids for one in mine] == [one.ids for one in native]
     assert policy.config._attn_implementation == attention
     assert list(policy.model.modules()) == parts
@@ -36,13 +37,13 @@ def test_it_samples_in_the_precision_that_the_policy_samples_in() -> None:
     policy = tiny_policy(Model(dtype="bfloat16"), reference=False)
     prompts = [policy.encode(item)[1] for item in items(1)]
     engine = TransformersEngine(policy)
-    (completion,) = engine.sample(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train"))
+    (completion,) = engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train")))
     assert engine._copy is not None
     assert engine._copy.dtype == torch.bfloat16
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
     assert completion.ids
     policy.updates += 1
-    engine.sample(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train"))
+    engine.sample(Request(prompts, group_size=1, decoding=Decoding(), draws=Draws(1, "train")))
     assert not any(parameter.requires_grad for parameter in engine._copy.parameters())  # a copy remembers no history
 
 
@@ -50,7 +51,7 @@ def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
     policy = random_policy()
     policy.config.layer_types = ["a kind of layer that nobody wrote"] * 2
     with pytest.raises(RunFailure, match=r"Set sampling\.engine to native") as caught:
-        TransformersEngine(policy).sample([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train"))
+        TransformersEngine(policy).sample(Request([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train")))
     assert caught.value.code == "engine_failed"
 
 
@@ -60,7 +61,9 @@ def test_a_cache_too_small_for_all_rows_changes_no_log_prob(monkeypatch: pytest.
     monkeypatch.setattr(transformers_engine, "_CPU_BATCH_TOKENS", 40)
     policy, decoding = tiny_policy(reference=False), Decoding(temperature=3.0)
     prompts = [policy.encode(item)[1] for item in items(3)]
-    completions = TransformersEngine(policy).sample(prompts, group_size=8, decoding=decoding, draws=Draws(1, "train"))
+    completions = TransformersEngine(policy).sample(
+        Request(prompts, group_size=8, decoding=decoding, draws=Draws(1, "train"))
+    )
     prompts_R = [prompt for prompt in prompts for _ in range(8)]
     batch = TokenBatch.of(prompts_R, [completion.ids for completion in completions], policy.device)
     with torch.no_grad():

@@ -14,6 +14,7 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
 from worker.rollout.vllm_engine import VllmEngine
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def prompts_of(policy: Policy, count: int) -> list[list[int]]:
 
 def failure_of(engine: VllmEngine, policy: Policy, decoding: Decoding = SHORT) -> RunFailure:
     with pytest.raises(RunFailure) as caught:
-        engine.sample(prompts_of(policy, 2), group_size=2, decoding=decoding, draws=DRAWS)
+        engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=decoding, draws=DRAWS))
     return caught.value
 
 
@@ -55,7 +56,9 @@ def test_each_prompt_is_asked_once_for_its_whole_group(
     engine: VllmEngine, policy: Policy, service: VllmService
 ) -> None:
     prompts = prompts_of(policy, 3)
-    engine.sample(prompts, group_size=2, decoding=Decoding(temperature=0.5, max_new_tokens=4, stop=["x"]), draws=DRAWS)
+    engine.sample(
+        Request(prompts, group_size=2, decoding=Decoding(temperature=0.5, max_new_tokens=4, stop=["x"]), draws=DRAWS)
+    )
     assert sorted(body["prompt"] for body in service.bodies) == sorted(prompts)
     for body in service.bodies:
         assert (body["model"], body["n"], body["max_tokens"], body["temperature"]) == ("served-model", 2, 4, 0.5)
@@ -69,7 +72,7 @@ def test_seeds_belong_to_the_step_and_the_group(engine: VllmEngine, policy: Poli
         service.bodies.clear()
         prompts = prompts_of(policy, 2)
         draws = Draws(3, "train", step)
-        engine.sample(prompts, group_size=2, decoding=SHORT, draws=draws, first_group=first_group)
+        engine.sample(Request(prompts, group_size=2, decoding=SHORT, draws=draws, first_group=first_group))
         return {first_group + prompts.index(body["prompt"]): body["seed"] for body in service.bodies}
 
     first = seeds(step=0, first_group=0)
@@ -82,7 +85,7 @@ def test_seeds_belong_to_the_step_and_the_group(engine: VllmEngine, policy: Poli
 def test_the_operators_key_is_shown(policy: Policy, service: VllmService, tmp_path: Path) -> None:
     service.key = "secret"
     shown = VllmEngine(policy, service.url, tmp_path, "secret")
-    assert len(shown.sample(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS)) == 2
+    assert len(shown.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))) == 2
     error = failure_of(VllmEngine(policy, service.url, tmp_path, "another"), policy)
     assert "401" in error.message
     assert "another" not in error.message
@@ -97,7 +100,7 @@ def test_weights_go_to_the_server_when_they_changed_and_only_then(
     engine: VllmEngine, policy: Policy, service: VllmService
 ) -> None:
     def sample() -> None:
-        engine.sample(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS)
+        engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS))
 
     sample()
     sample()
@@ -117,7 +120,7 @@ def test_the_folder_keeps_the_weights_that_the_server_has_and_no_older_ones(
     (tmp_path / "weights" / "groupscope-of-a-worker-that-was-killed").mkdir(parents=True)
     (tmp_path / "weights" / "somebody-elses").mkdir()
     for _ in range(3):
-        engine.sample(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS)
+        engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))
         policy.updates += 1
     kept, other = sorted((tmp_path / "weights").iterdir())
     assert other.name == "somebody-elses"
@@ -174,7 +177,7 @@ def test_after_a_failure_the_weights_go_again(engine: VllmEngine, policy: Policy
     service.dev = False
     failure_of(engine, policy)
     service.dev = True
-    assert len(engine.sample(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS)) == 2
+    assert len(engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS))) == 2
 
 
 @pytest.mark.parametrize(
@@ -220,6 +223,6 @@ def test_progress_is_asked_while_the_server_takes_its_time(
         if len(counts) == 2:
             service.hold.set()
 
-    engine.sample(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS, on_progress=look)
+    engine.sample(Request(prompts_of(policy, 1), group_size=2, decoding=SHORT, draws=DRAWS), on_progress=look)
     assert counts[:2] == [0, 0]
     assert counts[-1] == 2

@@ -14,6 +14,7 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item
@@ -65,11 +66,13 @@ def roll_out(policy: Policy, config: GrpoConfig, *, step: int = 0, asked: Sequen
     prompts = [policy.encode(item) for item in asked]
     decoding: Decoding = config.sampling
     completions = NativeEngine(policy).sample(
-        [ids for _, ids in prompts],
-        group_size=config.sampling.group_size,
-        decoding=decoding,
-        draws=Draws(config.budget.seed, "train", step),
-        logprobs=config.algorithm.logprobs,
+        Request(
+            [ids for _, ids in prompts],
+            group_size=config.sampling.group_size,
+            decoding=decoding,
+            draws=Draws(config.budget.seed, "train", step),
+            logprobs=config.algorithm.logprobs,
+        )
     )
     return Rollout(
         asked, [text for text, _ in prompts], [ids for _, ids in prompts], config.sampling.group_size, completions

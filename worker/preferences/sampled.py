@@ -9,7 +9,7 @@ from worker.policy.policy import Policy
 from worker.preferences.pairs import Pair, Pairs, Response
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion
+from worker.rollout.engine import Completion, Request
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item, Items, draw, held_out
@@ -48,10 +48,7 @@ def _pairs(
 ) -> list[Pair]:
     prompts = [policy.encode(item) for item in items]
     completions = NativeEngine(policy).sample(
-        [ids for _, ids in prompts],
-        group_size=config.group_size,
-        decoding=config.decoding,
-        draws=draws,
+        Request([ids for _, ids in prompts], group_size=config.group_size, decoding=config.decoding, draws=draws),
         on_progress=on_progress,
     )
     rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)

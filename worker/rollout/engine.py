@@ -24,6 +24,31 @@ class Completion:
     supports: list[list[int]] = field(default_factory=list)  # of each token: those that could be drawn, where kept
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is to be drawn: G completions for each of P prompts."""
+
+    prompts_P: Sequence[Sequence[int]]
+    group_size: int
+    decoding: Decoding
+    draws: Draws | None  # None: the likeliest token is taken (greedy)
+    logprobs: Logprobs = "tempered"
+    """Tempered and plain are over all tokens, at the sampling temperature or at 1; renormalized is over those that top-k and
+    top-p left, which are kept with the completion."""
+    first_group: int = 0
+    """The number of the first group among the step's, which the draws depend on."""
+
+    @property
+    def rows(self) -> int:
+        """P × G."""
+        return len(self.prompts_P) * self.group_size
+
+    @property
+    def longest_row(self) -> int:
+        """Tokens of the longest prompt, and as many as may follow it."""
+        return max(map(len, self.prompts_P)) + self.decoding.max_new_tokens
+
+
 OnGroup = Callable[[int, list[Completion]], None]
 
 
@@ -32,34 +57,27 @@ class Engine(Protocol):
 
     def sample(
         self,
-        prompts_P: Sequence[Sequence[int]],
+        request: Request,
         *,
-        group_size: int,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs = "tempered",
-        first_group: int = 0,
         on_progress: OnProgress = lambda done: None,
         on_group: OnGroup = lambda p, completions: None,
     ) -> list[Completion]:
-        """G completions for each of P prompts, in order: the completions of prompt p begin at p × G.
+        """The completions in order: those of prompt p begin at p × G.
 
-        Without `draws` the likeliest token is taken (greedy). `first_group` is the number of the first group among the step's,
-        which the draws depend on. `logprobs`: tempered and plain are over all tokens, at the sampling temperature or at 1;
-        renormalized is over those that top-k and top-p left, which are kept with the completion. `on_progress` gets the number
-        of finished completions after every token, and may raise to end the rollout; `on_group` gets a prompt's place among
-        the P and its completions, with their texts, as soon as all of them have ended. Raises RunFailure `prompt_too_long`.
+        `on_progress` gets the number of finished completions after every token, and may raise to end the rollout; `on_group`
+        gets a prompt's place among the P and its completions, with their texts, as soon as all of them have ended. Raises
+        RunFailure `prompt_too_long`.
         """
 
 
-def check_lengths(policy: Policy, prompts_P: Sequence[Sequence[int]], decoding: Decoding) -> None:
+def check_lengths(policy: Policy, request: Request) -> None:
     """Raises RunFailure `empty_prompt` or `prompt_too_long` before anything is sampled."""
-    longest = max(map(len, prompts_P))
-    if not all(map(len, prompts_P)):
+    longest, more = max(map(len, request.prompts_P)), request.decoding.max_new_tokens
+    if not all(map(len, request.prompts_P)):
         raise RunFailure("empty_prompt", "A prompt has no tokens. Give it some text, or a chat template.")
-    if policy.context is not None and longest + decoding.max_new_tokens > policy.context:
+    if policy.context is not None and longest + more > policy.context:
         raise RunFailure(
             "prompt_too_long",
-            f"A prompt of {longest} tokens and {decoding.max_new_tokens} new ones exceed the model's context of "
+            f"A prompt of {longest} tokens and {more} new ones exceed the model's context of "
             f"{policy.context}. Lower sampling.max_new_tokens to at most {max(0, policy.context - longest)}, or shorten the prompt.",
         )

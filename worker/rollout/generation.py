@@ -5,12 +5,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from backend.contract.training import Decoding
 from worker.policy.fused import SamplingWeights
 from worker.policy.policy import Policy
 from worker.rollout.choice import supports
-from worker.rollout.draws import Draws
-from worker.rollout.engine import Logprobs
+from worker.rollout.engine import Request
 from worker.rollout.prefill import Prefilled, prefill
 from worker.rollout.rows import Row, ends, row_keys
 from worker.rollout.slots import SLACK, Slots
@@ -27,23 +25,19 @@ class Generation:
         policy: Policy,
         weights: SamplingWeights,
         slots: Slots,
-        prompts_P: Sequence[Sequence[int]],
+        request: Request,
         rows_R: Sequence[Row],
-        *,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs,
     ) -> None:
-        self._policy, self._weights, self._slots, self._decoding = policy, weights, slots, decoding
-        self._prompts_P = prompts_P
+        self._policy, self._weights, self._slots = policy, weights, slots
+        self._prompts_P, self._decoding, draws = request.prompts_P, request.decoding, request.draws
         self._waiting = deque(rows_R)
         self._keys = {} if draws is None else dict(zip(map(id, rows_R), row_keys(draws, rows_R).tolist(), strict=True))
         self._rows: list[Row] = []  # by slot
         self._drawn: list[int] = []  # of each
         self._ready: dict[int, tuple[Prefilled, int]] = {}  # by prompt, until its last row has begun
-        self._keeps_supports = logprobs == "renormalized"
+        self._keeps_supports = request.logprobs == "renormalized"
         # A GPU works ahead of whoever looks for rows that have ended.
-        ahead = policy.device.type == "cuda" and not decoding.stop and not self._keeps_supports
+        ahead = policy.device.type == "cuda" and not self._decoding.stop and not self._keeps_supports
         self._look_every = SLACK if ahead else 1
 
     @torch.inference_mode()

@@ -1,16 +1,16 @@
 """Sampling by transformers' own forward pass, for models whose layers our loop does not know: prompts are prefilled once."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from backend.contract.training import Decoding
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
-from worker.rollout.draws import Draws, uniforms
-from worker.rollout.engine import Logprobs
+from worker.rollout.draws import uniforms
+from worker.rollout.engine import Request
 from worker.rollout.rows import Row, ends, row_keys
 
 # Tokens whose keys and values are held at once: bounds memory, and is far above what saturates a small machine.
@@ -20,22 +20,14 @@ _WORTH_COMPACTING = 7 / 8
 
 
 def sample_plainly(
-    policy: Policy,
-    prompts_P: Sequence[Sequence[int]],
-    rows_R: Sequence[Row],
-    *,
-    decoding: Decoding,
-    draws: Draws | None,
-    logprobs: Logprobs,
-    on_ended: Callable[[list[Row]], None],
+    policy: Policy, request: Request, rows_R: Sequence[Row], on_ended: Callable[[list[Row]], None]
 ) -> None:
     """Write the completions of R rows, those of a prompt one after the other; `on_ended` gets the rows that have just ended."""
-    group_size = len(rows_R) // len(prompts_P)
-    width = max(map(len, prompts_P)) + decoding.max_new_tokens
-    at_once = max(1, _TOKENS_IN_FLIGHT // (width * group_size))
-    for first in range(0, len(prompts_P), at_once):
-        rows = list(rows_R[first * group_size : (first + at_once) * group_size])
-        wave = Wave(policy, prompts_P[first : first + at_once], rows, group_size, decoding, draws, logprobs)
+    size = request.group_size
+    at_once = max(1, _TOKENS_IN_FLIGHT // (request.longest_row * size))
+    for first in range(0, len(request.prompts_P), at_once):
+        some = replace(request, prompts_P=request.prompts_P[first : first + at_once])
+        wave = Wave(policy, some, list(rows_R[first * size : (first + at_once) * size]))
         with policy.sampling():  # entered once: autocast keeps its copies of the weights until it is left
             while wave.rows:
                 unfinished = wave.rows
@@ -47,19 +39,11 @@ def sample_plainly(
 class Wave:
     """Some groups that are generated together, one token of each unfinished row at a time."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        prompts: Sequence[Sequence[int]],
-        rows: list[Row],
-        group_size: int,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs,
-    ) -> None:
+    def __init__(self, policy: Policy, request: Request, rows: list[Row]) -> None:
+        prompts, decoding, draws = request.prompts_P, request.decoding, request.draws
         self.rows = rows  # unfinished ones, in the order of the batch
         self._policy, self._decoding = policy, decoding
-        self._kind = logprobs
+        self._kind = request.logprobs
         self._position = 0
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -72,10 +56,10 @@ class Wave:
         self._width = width
         self._cache = DynamicCache(config=policy.config)
         logits = self._forward(ids, attention[:, :width], positions)
-        self._cache.batch_repeat_interleave(group_size)
-        self._attention = attention.repeat_interleave(group_size, 0)
-        self._next_position = positions[:, -1].repeat_interleave(group_size, 0) + 1
-        self._logits = logits.repeat_interleave(group_size, 0)
+        self._cache.batch_repeat_interleave(request.group_size)
+        self._attention = attention.repeat_interleave(request.group_size, 0)
+        self._next_position = positions[:, -1].repeat_interleave(request.group_size, 0) + 1
+        self._logits = logits.repeat_interleave(request.group_size, 0)
         self._slots = list(rows)  # one for each row of the batch, finished or not
         self._keys = None if draws is None else row_keys(draws, rows).to(policy.device)
 

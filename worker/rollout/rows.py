@@ -9,7 +9,7 @@ from torch import Tensor
 from backend.contract.training import Decoding
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion
+from worker.rollout.engine import Completion, Request
 
 
 @dataclass
@@ -20,6 +20,15 @@ class Row:
     prompt: int
     group: int  # among the step's
     index: int  # within the group
+
+
+def rows_of(request: Request) -> list[Row]:
+    """A row for each completion, those of a prompt one after the other."""
+    return [
+        Row(Completion(), p, request.first_group + p, g)
+        for p in range(len(request.prompts_P))
+        for g in range(request.group_size)
+    ]
 
 
 def row_keys(draws: Draws, rows: Sequence[Row]) -> Tensor:

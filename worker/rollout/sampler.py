@@ -12,16 +12,14 @@ from worker.policy.fused import SamplingWeights
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Logprobs, OnGroup, OnProgress, check_lengths
+from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.generation import Generation
 from worker.rollout.plain import sample_plainly
-from worker.rollout.rows import Row
+from worker.rollout.rows import Row, rows_of
 from worker.rollout.slots import Slots
 
-_CAPACITY = {
-    "cpu": 32,
-    "cuda": 128,
-}  # in steps, so that slots fit the next rollout too, whose prompts are of other lengths
+# What rows may hold comes in these steps, so that slots fit the next rollout too, whose prompts are of other lengths.
+_CAPACITY = {"cpu": 32, "cuda": 128}
 _KEPT_BYTES = 256 * 2**20  # slots of this size are kept while the policy is trained on a CPU
 _TYPICAL_ROWS = 32  # what the weights are laid out for: any number of rows can read them
 _CHECKED_TOKENS = 8
@@ -43,23 +41,18 @@ class NativeEngine:
 
     def sample(
         self,
-        prompts_P: Sequence[Sequence[int]],
+        request: Request,
         *,
-        group_size: int,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs = "tempered",
-        first_group: int = 0,
         on_progress: OnProgress = lambda done: None,
         on_group: OnGroup = lambda p, completions: None,
     ) -> list[Completion]:
         """See `Engine`."""
-        check_lengths(self._policy, prompts_P, decoding)
+        check_lengths(self._policy, request)
         if self._fast and not self._checked:
-            self._check(prompts_P[0])
-        rows_R = [Row(Completion(), p, first_group + p, g) for p in range(len(prompts_P)) for g in range(group_size)]
+            self._check(request.prompts_P[0])
+        rows_R, size = rows_of(request), request.group_size
         completions = [row.completion for row in rows_R]
-        unfinished_P, done = [group_size] * len(prompts_P), 0
+        unfinished_P, done = [size] * len(request.prompts_P), 0
 
         def on_ended(rows: list[Row]) -> None:
             nonlocal done
@@ -68,39 +61,26 @@ class NativeEngine:
                 row.completion.text = self._policy.decode(row.completion.ids)
                 unfinished_P[row.prompt] -= 1
                 if not unfinished_P[row.prompt]:
-                    on_group(row.prompt, completions[row.prompt * group_size : (row.prompt + 1) * group_size])
+                    on_group(row.prompt, completions[row.prompt * size : (row.prompt + 1) * size])
             on_progress(done)
 
         if self._fast:
-            self._generate(prompts_P, rows_R, decoding, draws, logprobs, on_ended)
+            self._generate(request, rows_R, on_ended)
         else:
-            sample_plainly(
-                self._policy, prompts_P, rows_R, decoding=decoding, draws=draws, logprobs=logprobs, on_ended=on_ended
-            )
+            sample_plainly(self._policy, request, rows_R, on_ended)
         return completions
 
-    def _generate(
-        self,
-        prompts_P: Sequence[Sequence[int]],
-        rows_R: Sequence[Row],
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs,
-        on_ended: Callable[[list[Row]], None],
-    ) -> None:
-        capacity = max(map(len, prompts_P)) + decoding.max_new_tokens
+    def _generate(self, request: Request, rows_R: Sequence[Row], on_ended: Callable[[list[Row]], None]) -> None:
         with torch.inference_mode():
             weights = self._current_weights()
-            slots = self._slots_for(weights, len(rows_R), capacity, decoding, logprobs, greedy=draws is None)
-            generation = Generation(
-                self._policy, weights, slots, prompts_P, rows_R, decoding=decoding, draws=draws, logprobs=logprobs
-            )
+            slots = self._slots_for(weights, request)
+            generation = Generation(self._policy, weights, slots, request, rows_R)
         try:
             generation.run(on_ended)
         finally:
             if self._policy.device.type == "cpu":  # laid out again in a moment; till then the update needs the memory
                 self._weights = None
-                if capacity * weights.token_bytes * slots.count > _KEPT_BYTES:
+                if request.longest_row * weights.token_bytes * slots.count > _KEPT_BYTES:
                     self._slots.clear()
 
     def _current_weights(self) -> SamplingWeights:
@@ -115,41 +95,31 @@ class NativeEngine:
         self._loaded = policy.updates
         return self._weights
 
-    def _slots_for(
-        self,
-        weights: SamplingWeights,
-        rows: int,
-        capacity: int,
-        decoding: Decoding,
-        logprobs: Logprobs,
-        *,
-        greedy: bool,
-    ) -> Slots:
+    def _slots_for(self, weights: SamplingWeights, request: Request) -> Slots:
         """Those of the last rollout where they fit: on a GPU the steps that they have recorded come with them."""
         step = _CAPACITY.get(self._policy.device.type, 32)
-        capacity = -(-capacity // step) * step
-        made_for = (rows, capacity, decoding.model_dump_json(), logprobs, greedy)
+        capacity = -(-request.longest_row // step) * step
+        how = request.decoding.model_dump_json(), request.logprobs, request.draws is None
+        made_for = (request.rows, capacity, *how)
         if made_for not in self._slots:
             self._slots.clear()  # first, since two of them may not fit
             budget = cache_bytes(self._policy.device)
             self._slots[made_for] = Slots(
                 weights,
                 self._policy.device,
-                count=min(rows, max(1, budget // (capacity * weights.token_bytes))),
+                request,
+                count=min(request.rows, max(1, budget // (capacity * weights.token_bytes))),
                 capacity=capacity,
-                decoding=decoding,
-                logprobs=logprobs,
                 stop_ids=self._policy.stop_ids,
-                greedy=greedy,
             )
         return self._slots[made_for]
 
     def _check(self, prompt: Sequence[int]) -> None:
         self._checked = True
-        completion = Completion()
-        decoding = Decoding(max_new_tokens=_CHECKED_TOKENS)
-        row = Row(completion, prompt=0, group=0, index=0)
-        self._generate([prompt], [row], decoding, Draws(0, "sample"), "tempered", lambda rows: None)
+        request = Request([prompt], 1, Decoding(max_new_tokens=_CHECKED_TOKENS), Draws(0, "sample"))
+        (row,) = rows_of(request)
+        self._generate(request, [row], lambda rows: None)
+        completion = row.completion
         batch = TokenBatch.of([prompt], [completion.ids], self._policy.device)
         apart, allowed = self._policy.apart_from_plain(batch, torch.tensor([completion.logprobs]))
         if apart > allowed:

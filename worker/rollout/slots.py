@@ -6,13 +6,12 @@ Rows 0 to n − 1 are in use. Nothing moves while they are; one that ends gives 
 import torch
 from torch import Tensor
 
-from backend.contract.training import Decoding
 from worker.policy.decoder import run_layers
 from worker.policy.fused import SamplingWeights
 from worker.policy.packing import attention
 from worker.rollout.choice import invert, truncate
 from worker.rollout.draws import uniforms
-from worker.rollout.engine import Logprobs
+from worker.rollout.engine import Request
 from worker.rollout.prefill import Prefilled
 
 SLACK = 8
@@ -30,15 +29,13 @@ class Slots:
         self,
         weights: SamplingWeights,
         device: torch.device,
+        request: Request,
         *,
         count: int,
         capacity: int,
-        decoding: Decoding,
-        logprobs: Logprobs,
         stop_ids: set[int],
-        greedy: bool,
     ) -> None:
-        self._decoding, self._kind, self._greedy = decoding, logprobs, greedy
+        self._decoding, self._kind, self._greedy = request.decoding, request.logprobs, request.draws is None
         self.count, self._capacity = count, capacity + SLACK
         cache = (len(weights.layers), count, weights.key_heads, self._capacity, weights.head_dim)
         self._keys, self._values = (torch.empty(cache, dtype=weights.dtype, device=device) for _ in range(2))
@@ -49,7 +46,7 @@ class Slots:
             torch.zeros(count, dtype=torch.long, device=device) for _ in range(4)
         )
         self.stopped = torch.zeros(count, dtype=torch.bool, device=device)
-        self.ids = torch.zeros(count, decoding.max_new_tokens + SLACK, dtype=torch.long, device=device)
+        self.ids = torch.zeros(count, self._decoding.max_new_tokens + SLACK, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(self.ids.shape, device=device)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
         # Nothing that a recorded step leaves is read but what lies here, so that all of them may use the same memory.

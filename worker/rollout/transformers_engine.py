@@ -16,8 +16,7 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.failure import out_of_memory
 from worker.policy.policy import Policy
-from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Logprobs, OnGroup, OnProgress, check_lengths
+from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
 from worker.rollout.weights import plain_weights
 
@@ -43,23 +42,19 @@ class TransformersEngine:
 
     def sample(
         self,
-        prompts_P: Sequence[Sequence[int]],
+        request: Request,
         *,
-        group_size: int,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs = "tempered",
-        first_group: int = 0,
         on_progress: OnProgress = lambda done: None,
         on_group: OnGroup = lambda p, completions: None,
     ) -> list[Completion]:
         """See `Engine`. Log-probs are of the distribution drawn from, and of a greedy choice at temperature 1."""
-        check_lengths(self._policy, prompts_P, decoding)
-        check_measures_what_it_draws(decoding, logprobs)
+        check_lengths(self._policy, request)
+        check_measures_what_it_draws(request.decoding, request.logprobs)
+        prompts_P, group_size, decoding = request.prompts_P, request.group_size, request.decoding
         # The completions of one request share its cache; the library refuses several greedy ones, and fails on a single token.
-        shared = draws is not None and min(map(len, prompts_P)) > 1
-        seed = None if draws is None else seed_of(draws, first_group)
-        blocks = self._cache_blocks(prompts_P, group_size, decoding)
+        shared = request.draws is not None and min(map(len, prompts_P)) > 1
+        seed = None if request.draws is None else seed_of(request.draws, request.first_group)
+        blocks = self._cache_blocks(request)
         gathering = _Gathering(self._policy, len(prompts_P), group_size, decoding.stop, on_group)
         with self._manager(self._generation(decoding, seed, group_size if shared else 1), seed, blocks) as manager:
             for p, prompt in enumerate(prompts_P):  # before the start, so that the batches do not depend on timing
@@ -102,12 +97,12 @@ class TransformersEngine:
                 manager.stop(hard_stop=True)
                 manager.destroy()
 
-    def _cache_blocks(self, prompts_P: Sequence[Sequence[int]], group_size: int, decoding: Decoding) -> int | None:
+    def _cache_blocks(self, request: Request) -> int | None:
         """How much the library may cache; None leaves it to the library."""
         if self._policy.device.type != "cpu":
             return None
-        each = math.ceil((max(map(len, prompts_P)) + decoding.max_new_tokens) / _BLOCK_TOKENS) + 1
-        return max(2 * each, min(math.ceil(_SPARE_BLOCKS * len(prompts_P) * group_size * each), _CPU_BLOCKS))
+        each = math.ceil(request.longest_row / _BLOCK_TOKENS) + 1
+        return max(2 * each, min(math.ceil(_SPARE_BLOCKS * request.rows * each), _CPU_BLOCKS))
 
     @property
     def _dtype(self) -> torch.dtype:

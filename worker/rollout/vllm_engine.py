@@ -14,8 +14,7 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Logprobs, OnGroup, OnProgress, check_lengths
+from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
 from worker.rollout.vllm_server import Choice, VllmServer
 from worker.rollout.weights import plain_weights
@@ -37,25 +36,26 @@ class VllmEngine:
 
     def sample(
         self,
-        prompts_P: Sequence[Sequence[int]],
+        request: Request,
         *,
-        group_size: int,
-        decoding: Decoding,
-        draws: Draws | None,
-        logprobs: Logprobs = "tempered",
-        first_group: int = 0,
         on_progress: OnProgress = lambda done: None,
         on_group: OnGroup = lambda p, completions: None,
     ) -> list[Completion]:
         """See `Engine`. Log-probs are the server's. Raises RunFailure `vllm_server`, `vllm_mismatch`."""
-        check_lengths(self._policy, prompts_P, decoding)
-        check_measures_what_it_draws(decoding, logprobs)
+        check_lengths(self._policy, request)
+        check_measures_what_it_draws(request.decoding, request.logprobs)
+        prompts_P, group_size, decoding, draws = (
+            request.prompts_P,
+            request.group_size,
+            request.decoding,
+            request.draws,
+        )
         requests_P = [
             _request(
                 prompt,
                 decoding,
                 completions=1 if draws is None else group_size,  # it refuses several greedy ones
-                seed=None if draws is None else seed_of(draws, first_group + p),
+                seed=None if draws is None else seed_of(draws, request.first_group + p),
                 stop_ids=self._policy.stop_ids,
             )
             for p, prompt in enumerate(prompts_P)
