@@ -127,7 +127,7 @@ def _processor() -> str:
 SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {
     "reference": lambda bench: bench.against_trl(REFERENCE, with_floor=True),
     "long": lambda bench: bench.against_trl(LONG, with_floor=True),
-    "quickstart": lambda bench: bench.against_trl(QUICKSTART_WORK),
+    "quickstart": lambda bench: bench.against_trl(QUICKSTART_WORK, with_floor=True),
     "memory": Bench.memory,
     "telemetry": Bench.telemetry,
     "learning": Bench.learning,

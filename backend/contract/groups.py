@@ -3,8 +3,10 @@
 from typing import Literal
 
 from backend.contract.base import CleanText, Count, Record, ShortText
+from backend.contract.people import Bookmark, Thumb
 
-GroupState = Literal["live", "zero_variance", "unscored", "filtered"]
+GroupState = Literal["live", "zero_variance", "unscored", "filtered", "probe"]
+"""`filtered`: replaced by dynamic sampling. `probe`: of a fixed prompt that is sampled every few steps, never trained on."""
 FinishReason = Literal["stop", "length"]
 
 
@@ -61,6 +63,7 @@ class CompletionRecord(CompletionData):
 
     id: int
     has_trace: bool = False
+    thumb: Thumb | None = None
 
 
 class GroupSummary(GroupData):
@@ -74,6 +77,7 @@ class GroupSummary(GroupData):
     advantages: list[float | None]
     best: str | None = None
     worst: str | None = None
+    bookmarked: bool = False
 
 
 class Group(GroupData):
@@ -84,6 +88,7 @@ class Group(GroupData):
     attempt: int
     step: int
     completions: list[CompletionRecord]
+    bookmark: Bookmark | None = None
 
 
 class TokenTrace(Record):

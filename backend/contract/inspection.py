@@ -1,0 +1,85 @@
+"""What the inspector asks of a run's records: completions that fit, prompts through time, a step in numbers, distributions."""
+
+from backend.contract.base import CleanText, Count, Record, ShortText
+from backend.contract.groups import FinishReason, GroupState, RewardScore
+
+
+class CompletionHit(Record):
+    """A completion in a list: where it stands, its numbers, and the part of its text around what was searched."""
+
+    id: int
+    group_id: int
+    step: Count
+    group_index: Count
+    index: Count
+    prompt_id: ShortText
+    prompt: CleanText
+    state: GroupState
+    excerpt: CleanText
+    token_count: Count
+    finish_reason: FinishReason
+    reward: float | None = None
+    advantage: float | None = None
+
+
+class PromptSummary(Record):
+    """One prompt of a run through time. Means are of its first and latest scored draw; `rewards` has at most 40 of them, by step."""
+
+    prompt_id: ShortText
+    prompt: CleanText
+    draws: Count
+    probes: Count  # of them, draws as a probe
+    first_step: Count
+    last_step: Count
+    reward_first: float | None = None
+    reward_last: float | None = None
+    rewards: list[float | None] = []
+
+
+class CompletionScores(Record):
+    """A completion in numbers."""
+
+    id: int
+    index: Count
+    token_count: Count
+    finish_reason: FinishReason
+    has_trace: bool = False
+    rewards: list[RewardScore] = []
+    reward: float | None = None
+    advantage: float | None = None
+    kl_mean: float | None = None
+    ratio_mean: float | None = None
+    clipped_share: float | None = None
+
+
+class GroupScores(Record):
+    """A group in numbers; `prompt` is its beginning."""
+
+    id: int
+    index: Count
+    prompt_id: ShortText
+    prompt: CleanText
+    state: GroupState
+    scored: Count
+    reward_mean: float | None = None
+    reward_std: float | None = None
+    completions: list[CompletionScores]
+
+
+class StepScores(Record):
+    """All live groups of a step, in order."""
+
+    run_id: int
+    step: Count
+    groups: list[GroupScores]
+
+
+class Distribution(Record):
+    """Histograms over steps: `counts[i][j]` values of step `steps[i]` lie between `edges[j]` and `edges[j + 1]`."""
+
+    run_id: int
+    value: str
+    edges: list[float]
+    steps: list[int]
+    counts: list[list[int]]
+    missing: list[int]  # of each step: unscored, or without an advantage

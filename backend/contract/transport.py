@@ -1,0 +1,101 @@
+"""Requests to one backend: the token, the error shape, models out of answers."""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter
+
+from backend.contract.base import Json
+
+M = TypeVar("M", bound=BaseModel)
+Query = Mapping[str, str | int | float | bool | None]
+
+
+class ApiError(Exception):
+    """The backend refused: `code` for programs, the message for people, `details` as it sent them."""
+
+    def __init__(self, status: int, code: str, message: str, details: Json = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.details = status, code, message, details
+
+
+class Unreachable(Exception):
+    """The backend did not answer: it is down, restarting, or the address is wrong."""
+
+
+class Transport:
+    """A connection. Thread-safe. Raises ApiError where the backend refuses and Unreachable where it does not answer."""
+
+    def __init__(self, base_url: str, token: str, *, timeout: float) -> None:
+        self._http = httpx.Client(
+            base_url=base_url.rstrip("/"),
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=timeout,
+            follow_redirects=False,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: BaseModel | Json = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """The answer. `body` travels as JSON, `content` as it is; what is None in `query` is left out."""
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        sent = dict(headers or {})
+        if content is None and body is not None:
+            content = (
+                body.model_dump_json().encode() if isinstance(body, BaseModel) else TypeAdapter(Json).dump_json(body)
+            )
+            sent["Content-Type"] = "application/json"
+        try:
+            response = self._http.request(method, path, params=params, content=content, headers=sent)
+        except httpx.TransportError as error:
+            raise Unreachable(f"the backend at {self._http.base_url} does not answer: {error}") from error
+        if response.is_success:
+            return response
+        raise _refusal(response)
+
+    def get(self, model: type[M], path: str, query: Query | None = None) -> M:
+        """What a GET answers, as a model."""
+        return model.model_validate_json(self.send("GET", path, query=query).content)
+
+    def post(self, model: type[M], path: str, body: BaseModel | Json = None, **headers: str) -> M:
+        """What a POST answers, as a model."""
+        return model.model_validate_json(self.send("POST", path, body=body, headers=headers).content)
+
+    def put(self, model: type[M], path: str, body: BaseModel | Json = None) -> M:
+        """What a PUT answers, as a model."""
+        return model.model_validate_json(self.send("PUT", path, body=body).content)
+
+    def chunks(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """A long answer, in chunks as they arrive."""
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=params) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise Unreachable(f"the backend at {self._http.base_url} broke off: {error}") from error
+
+
+def _refusal(response: httpx.Response) -> ApiError:
+    """The error shape of every route; a proxy's page or an empty body becomes one too."""
+    try:
+        error = response.json()["error"]
+        return ApiError(response.status_code, error["code"], error["message"], error.get("details"))
+    except (ValueError, KeyError, TypeError):
+        return ApiError(
+            response.status_code, "unexpected_answer", f"HTTP {response.status_code} from {response.url.path}"
+        )
