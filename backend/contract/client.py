@@ -14,7 +14,7 @@ from backend.contract.health import Hint
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
-from backend.contract.transport import ApiError, Transport, Unreachable
+from backend.contract.transport import ApiError, Query, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "Unreachable"]
 
@@ -198,7 +198,7 @@ class Client:
         cursor: str | None = None,
     ) -> r.Page[GroupSummary]:
         """Groups of a run; sort is index, reward_mean, reward_std or step, with a leading minus for descending."""
-        query: dict[str, str | int | bool | None] = {
+        query: Query = {
             "step": step,
             "prompt_id": prompt_id,
             "state": state,
@@ -214,7 +214,7 @@ class Client:
         self, prompt_id: str, run_ids: Iterable[int], *, limit: int = 200, cursor: str | None = None
     ) -> r.Page[GroupSummary]:
         """The live groups of one prompt in at most 20 runs, by run and step."""
-        query = {"prompt_id": prompt_id, "runs": ",".join(map(str, run_ids)), "limit": limit, "cursor": cursor}
+        query: Query = {"prompt_id": prompt_id, "runs": ",".join(map(str, run_ids)), "limit": limit, "cursor": cursor}
         return self._to.get(r.Page[GroupSummary], "/api/v1/groups", query)
 
     def prompts(
@@ -249,7 +249,7 @@ class Client:
 
         Sort is step, reward, advantage or tokens, with a leading minus for descending; step is the default.
         """
-        query: dict[str, str | int | float | None] = {
+        query: dict[str, str | int | float | bool | None] = {
             "search": search,
             "state": state,
             "finish_reason": finish_reason,
