@@ -10,7 +10,7 @@ from backend.contract import records as r
 from backend.contract.base import Json
 from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
-from backend.contract.health import Hint
+from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
@@ -280,9 +280,9 @@ class Client:
         query = {"value": value, "from_step": from_step, "to_step": to_step, "steps": steps, "bins": bins}
         return self._to.get(Distribution, f"/api/v1/runs/{run_id}/distribution", query)
 
-    def health(self, run_id: int) -> list[Hint]:
-        """What looks unusual in a run, each with its rule and its numbers; empty where nothing does."""
-        return self._to.get(r.Page[Hint], f"/api/v1/runs/{run_id}/health").items
+    def health(self, run_id: int) -> Health:
+        """What looks unusual in a run (`items`, empty where nothing does), and every rule that was looked at."""
+        return self._to.get(Health, f"/api/v1/runs/{run_id}/health")
 
     def group(self, group_id: int) -> Group:
         """A group with its completions."""
