@@ -1,6 +1,6 @@
 """What a finished step tells: its metrics, its groups, and the tokens of some completions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.contract.groups import GroupReport
@@ -27,6 +27,7 @@ class FinishedStep:
     credit: Credit
     update: Update
     measured: Mapping[str, float]  # what the loop measured itself: times, costs
+    probes: Sequence[GroupReport] = ()  # sampled before the update
 
 
 def describe(finished: FinishedStep, config: GrpoConfig, texts: TokenTexts) -> StepContent:
@@ -44,4 +45,7 @@ def describe(finished: FinishedStep, config: GrpoConfig, texts: TokenTexts) -> S
 def _groups(finished: FinishedStep, *, beta: float) -> list[GroupReport]:
     scored, filtered = finished.scored, finished.filtered
     kept = group_reports(scored.rollout, scored.scores, finished.credit, finished.tokens, beta=beta)
-    return kept if filtered is None else kept + filtered_reports(filtered, first_index=len(kept))
+    if filtered is not None:
+        kept += filtered_reports(filtered, first_index=len(kept))
+    probes = enumerate(finished.probes, start=len(kept))
+    return kept + [probe.model_copy(update={"index": index}) for index, probe in probes]

@@ -1,12 +1,13 @@
 """The GRPO loop: draw prompts, sample a group for each, score, compare within the group, update, report. Then again."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
@@ -17,6 +18,7 @@ from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
 from worker.policy.policy import Policy
+from worker.probes import probe_items, sample_probes
 from worker.reporter import Channels, Ending, Place, Reporter
 from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
@@ -84,13 +86,14 @@ class Trainer:
                 return ending
             self._evaluate_if_due(step)
             self._sync_reference_if_due(step)
+            probes = self._probe_if_due(step)
             self._clock = PhaseClock()
             scored, filtered = self._collect(step)
             batch = self._look(scored.rollout)
             credit = assign_credit(self._config, scored.scores, batch.tokens)
             update = self._update(step, batch, credit)
             self._advance(scored, filtered)
-            self._report(step, scored, filtered, batch, credit, update)
+            self._report(step, scored, filtered, batch, credit, update, probes)
             self._saver.save_if_due(self._state, self._followed)
             self._channels.between_steps()
         self._evaluate_if_due(self._config.budget.steps)
@@ -204,14 +207,21 @@ class Trainer:
         )
 
     def _report(
-        self, step: int, scored: Scored, filtered: Scored | None, batch: Batch, credit: Credit, update: Update
+        self,
+        step: int,
+        scored: Scored,
+        filtered: Scored | None,
+        batch: Batch,
+        credit: Credit,
+        update: Update,
+        probes: Sequence[GroupReport],
     ) -> None:
         began = time.monotonic()
         self._say_how_it_computes(step)
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
-        finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured)
+        finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way
 
@@ -244,6 +254,20 @@ class Trainer:
         if "eval/pass@1" in metrics:
             about = f"pass@1 {metrics['eval/pass@1']:.3f} on {len(items)} held-out items"
             self._reporter.log("info", f"after {step} steps: {about}")
+
+    def _probe_if_due(self, step: int) -> Sequence[GroupReport]:
+        items = probe_items(self._items, self._config, step)
+        if not items:
+            return []
+        total = len(items) * self._config.sampling.group_size
+        return sample_probes(
+            self._policy,
+            self._engine,
+            items,
+            self._scorer,
+            self._config,
+            lambda done: self._show("probes", done, total),
+        )
 
     def _show(self, phase: str, done: int, total: int) -> None:
         self._reporter.show(self._state.step, phase, done, total)

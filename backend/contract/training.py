@@ -110,6 +110,14 @@ class Telemetry(Frozen):
         description="Per-token values: of every completion, of every completion at some steps, of each group's best and worst, or none.",
     )
     trace_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(10, description="The steps kept by periodic.")
+    probe_prompts: Annotated[int, Field(ge=0, le=64)] = Field(
+        2,
+        description="Held-out prompts, always the same, that get a group every few steps: sampled and scored, never trained on. "
+        "They can be followed through the run and compared across runs. 0 samples none.",
+    )
+    probe_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        20, description="Steps between two probes; the last step has one, too."
+    )
     logprob_after_update: bool = Field(
         False, description="One more forward pass, to show how the update moved each completion's log-prob."
     )

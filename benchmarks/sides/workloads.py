@@ -31,7 +31,10 @@ class Workload:
         steps = max(WARM_UP + self.steps + 1, self.config.optimizer.warmup_steps)
         budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
         changed = self.config.model_copy(
-            update={"budget": budget, "telemetry": self.config.telemetry.model_copy(update=telemetry)}
+            update={
+                "budget": budget,
+                "telemetry": self.config.telemetry.model_copy(update={"probe_prompts": 0, **telemetry}),
+            }
         )
         return changed.model_dump(mode="json")
 

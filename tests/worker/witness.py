@@ -56,6 +56,7 @@ def configured(**changes: object) -> GrpoConfig:
             "sampling": {"prompts_per_step": 3, "group_size": 4},
             "optimizer": {"learning_rate": 1e-3},
             "budget": {"steps": 6, "checkpoint_every": 3, "eval_every": 3, "eval_items": 5, "eval_samples": 2},
+            "telemetry": {"probe_prompts": 0},
         }
         | changes
     )

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-_STREAMS = {"train": 1, "eval": 2, "sample": 3}
+_STREAMS = {"train": 1, "eval": 2, "sample": 3, "probe": 4}
 
 
 def _signed(word: int) -> int:
@@ -40,7 +40,7 @@ class Draws:
     """The random numbers of one rollout."""
 
     seed: int
-    stream: Literal["train", "eval", "sample"]
+    stream: Literal["train", "eval", "sample", "probe"]
     step: int = 0
 
     def keys(self, groups_R: Tensor, completions_R: Tensor) -> Tensor:
