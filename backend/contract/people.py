@@ -51,21 +51,34 @@ class Choice(Record):
     created_at: datetime
 
 
+class Disagreement(Record):
+    """A pair of which people and the reward say opposite things. Indices are those within the group."""
+
+    group_id: int
+    step: Count
+    group_index: Count
+    prompt: CleanText
+    better_index: Count  # as people see it
+    worse_index: Count
+    better_reward: float
+    worse_reward: float
+
+
 class Agreement(Record):
     """How often the reward says what people say.
 
-    A pair is a choice, or a thumb up and a thumb down in one group. The reward agrees where it is higher for the better one;
-    equal rewards are `undecided` and count for neither, as does a pair with an unscored completion.
+    A pair is a choice, or a thumb up and a thumb down in one group that no choice speaks of. The reward agrees where it is
+    higher for the better one; equal rewards are `undecided` and count for neither, as does a pair with an unscored completion.
     """
 
     thumbs_up: Count
     thumbs_down: Count
     choices: Count
-    pairs: Count  # what an export has: choices, and thumbs that no choice speaks of
+    pairs: Count
     agreed: Count
     disagreed: Count
     undecided: Count
-    disagreeing_groups: list[int] = []  # the newest, by group id, at most 50
+    disagreements: list[Disagreement] = []  # those of the newest groups, at most 50
 
 
 class PeopleClient:
@@ -103,9 +116,9 @@ class PeopleClient:
         return self._to.get(Agreement, f"/api/v1/runs/{run_id}/agreement")
 
     def preferences(self, run_id: int) -> Iterator[bytes]:
-        """The pairs as JSON lines {prompt, chosen, rejected, …}, the columns that a preference data set has."""
+        """The pairs as JSON lines {prompt, chosen, rejected, …}, the columns that a preference data set has; none of no pairs."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/preferences")
 
     def keep_preferences(self, run_id: int) -> Upload:
-        """The same as an upload, which a reward model or a DPO run takes as `upload:<id>`."""
+        """The same as an upload, which a reward model or a DPO run takes as `upload:<id>`; once for the same pairs."""
         return self._to.post(Upload, f"/api/v1/runs/{run_id}/preferences")

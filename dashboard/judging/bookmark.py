@@ -1,0 +1,100 @@
+"""The bookmark of a group, and the note on it."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from backend.contract.base import clean
+from backend.contract.groups import Group
+from backend.contract.people import Bookmark
+from dashboard.format import ago
+from dashboard.judging.asked import kept
+from dashboard.session import client
+
+LONGEST_NOTE = 20_000
+
+
+@dataclass(frozen=True)
+class _Acted:
+    """What somebody made, on this page, of the bookmark that the page was drawn with."""
+
+    before: Bookmark | None
+    now: Bookmark | None
+    note: str  # the last one, which comes back with the bookmark
+
+
+def draw_bookmark(group: Group) -> None:
+    """The star, and beside a set one the note. Only they are drawn again; a note is kept when its field is left."""
+    st.fragment(_draw)(group.id, group.bookmark)
+
+
+def _draw(group_id: int, drawn: Bookmark | None) -> None:
+    acted = _acted(group_id, drawn)
+    bookmark = acted.now
+    with st.container(horizontal=True, vertical_alignment="center", key=f"bookmark-{group_id}"):
+        st.button(
+            "Bookmarked" if bookmark else "Bookmark",
+            icon=":material/bookmark_added:" if bookmark else ":material/bookmark_add:",
+            key=f"star-{group_id}",
+            type="primary" if bookmark else "secondary",
+            help="Remove the bookmark"
+            if bookmark
+            else "Find this group again: the run's groups can show bookmarked ones",
+            on_click=_toggle,
+            args=(group_id, drawn),
+        )
+        if bookmark:
+            _draw_note(group_id, drawn, bookmark)
+        elif acted.note:
+            st.caption("Removed, with its note; the bookmark brings the note back.", width="content")
+
+
+def _draw_note(group_id: int, drawn: Bookmark | None, bookmark: Bookmark) -> None:
+    key = f"note-{group_id}"
+    written = st.text_area(
+        "Note",
+        bookmark.note,
+        key=key,
+        height=68,
+        max_chars=LONGEST_NOTE,
+        placeholder="Why this group? Kept when you leave the field.",
+        label_visibility="collapsed",
+        on_change=_write,
+        args=(group_id, drawn, key),
+    )
+    if clean(written) != bookmark.note:  # the backend was away
+        st.button("Keep the note", key=f"keep-{key}", on_click=_write, args=(group_id, drawn, key))
+    elif written:
+        st.caption(f"kept {ago(bookmark.updated_at)}", width="content")
+
+
+def _toggle(group_id: int, drawn: Bookmark | None) -> None:
+    acted = _acted(group_id, drawn)
+    if acted.now is None:
+        _keep(group_id, drawn, acted.note)
+    elif kept(lambda: client().people.remove_bookmark(group_id)):
+        st.session_state[_key(group_id)] = _Acted(drawn, None, acted.now.note)
+
+
+def _write(group_id: int, drawn: Bookmark | None, key: str) -> None:
+    _keep(group_id, drawn, st.session_state[key])
+
+
+def _keep(group_id: int, drawn: Bookmark | None, note: str) -> None:
+    def write() -> None:
+        bookmark = client().people.bookmark(group_id, note)
+        st.session_state[_key(group_id)] = _Acted(drawn, bookmark, bookmark.note)
+
+    kept(write)
+
+
+def _acted(group_id: int, drawn: Bookmark | None) -> _Acted:
+    """What is known here; a page that was drawn anew with another bookmark knows better."""
+    acted = st.session_state.get(_key(group_id))
+    if isinstance(acted, _Acted) and acted.before == drawn:
+        return acted
+    return _Acted(drawn, drawn, drawn.note if drawn else "")
+
+
+def _key(group_id: int) -> str:
+    return f"bookmark-made-{group_id}"

@@ -1,0 +1,62 @@
+"""Which two completions of a group to ask about next."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations
+from random import Random
+
+from backend.contract.groups import CompletionRecord, Group
+from backend.contract.people import Choice
+
+ASKED_OF = 64  # completions of a group at most, for the pairs are many more
+
+Pair = tuple[CompletionRecord, CompletionRecord]
+Places = frozenset[int]
+"""The indices of two completions."""
+
+
+def propose(group: Group, choices: Sequence[Choice], skipped: Collection[Places] = ()) -> Pair | None:
+    """The next two, left and right; None once every two of different texts are settled or skipped.
+
+    A pair is settled where it was chosen from, or where choices between others imply it. Of the rest, one that the reward
+    decides comes first, since only such a pair can agree with it; then the pair whose completions were compared least. Which
+    comes first of equals, and which stands on the left, is drawn by the group's number: neither the order of sampling nor
+    the size of the difference in reward decides what is asked, so that the share of agreement is one over any such pairs.
+    """
+    settled = {frozenset(pair) for pair in implied((choice.better_index, choice.worse_index) for choice in choices)}
+    compared = Counter(index for choice in choices for index in (choice.better_index, choice.worse_index))
+    open_pairs = [pair for pair in _drawn(group) if places(pair) not in settled and places(pair) not in skipped]
+    return min(
+        open_pairs,
+        key=lambda pair: (not _decided(pair), sum(compared[one.index] for one in pair)),
+        default=None,
+    )
+
+
+def places(pair: Pair) -> Places:
+    """Which two, whatever their sides."""
+    return frozenset(one.index for one in pair)
+
+
+def implied(choices: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Every (better, worse) that follows: what is better than the better of two is better than the worse."""
+    known: set[tuple[int, int]] = set()
+    for better, worse in choices:
+        above = {better} | {high for high, low in known if low == better}
+        below = {worse} | {low for high, low in known if high == worse}
+        known |= {(high, low) for high in above for low in below if high != low}
+    return known
+
+
+def _drawn(group: Group) -> list[Pair]:
+    """The pairs of different texts, in an order and on sides that are the group's own and always the same."""
+    dice = Random(group.id)  # an order, no secret
+    some = dice.sample(group.completions, min(ASKED_OF, len(group.completions)))
+    pairs = [pair for pair in combinations(some, 2) if pair[0].text != pair[1].text]
+    dice.shuffle(pairs)
+    return pairs
+
+
+def _decided(pair: Pair) -> bool:
+    one, other = pair
+    return one.reward is not None and other.reward is not None and one.reward != other.reward
