@@ -1,65 +1,20 @@
-"""Every table. The migrations build the same; a test compares them."""
-
-from datetime import UTC, datetime
+"""The tables of runs, their records, workers and data sets. The migrations build the same; a test compares them."""
 
 from sqlalchemy import (
     JSON,
-    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
-    Dialect,
     Float,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
-    MetaData,
     String,
     Table,
     Text,
-    TypeDecorator,
 )
 
-NAMES = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-    "pk": "pk_%(table_name)s",
-}
-metadata = MetaData(naming_convention=NAMES)
-
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only for INTEGER
-
-
-class Utc(TypeDecorator[datetime]):
-    """A moment in UTC, also where the database forgets the zone."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
-        """To UTC."""
-        return value.astimezone(UTC) if value else None
-
-    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
-        """With its zone."""
-        return value.replace(tzinfo=UTC) if value and value.tzinfo is None else value
-
-
-def _run_id(*, key: bool = False) -> Column[int]:
-    return Column("run_id", Id, ForeignKey("run.id", ondelete="CASCADE"), nullable=False, primary_key=key)
-
-
-def _attempt(*, key: bool = False) -> Column[int]:
-    return Column("attempt", Id, nullable=False, primary_key=key, autoincrement=False)
-
-
-def _of_attempt() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(["run_id", "attempt"], ["attempt.run_id", "attempt.attempt"], ondelete="CASCADE")
-
+from backend.storage.columns import Id, Utc, attempt_column, metadata, of_attempt, run_id_column
 
 run = Table(
     "run",
@@ -121,8 +76,8 @@ sweep = Table(
 attempt = Table(
     "attempt",
     metadata,
-    _run_id(key=True),
-    _attempt(key=True),
+    run_id_column(key=True),
+    attempt_column(key=True),
     Column("worker", String(200), nullable=False),
     Column("claimed_at", Utc, nullable=False),
     Column("from_step", Id),  # null until the worker says where it begins
@@ -135,24 +90,45 @@ attempt = Table(
 report = Table(
     "report",
     metadata,
-    _run_id(key=True),
-    _attempt(key=True),
+    run_id_column(key=True),
+    attempt_column(key=True),
     Column("seq", Id, primary_key=True, autoincrement=False),
     Column("body_sha256", String(64), nullable=False),
     Column("step", Id),  # of a training step; null for evaluations and logs
     Column("seconds", Float(53)),
-    _of_attempt(),
+    of_attempt(),
 )
 
 metric = Table(
     "metric",
     metadata,
-    _run_id(key=True),
+    run_id_column(key=True),
     Column("name", String(200), primary_key=True),
     Column("step", Id, primary_key=True, autoincrement=False),
-    _attempt(key=True),
+    attempt_column(key=True),
     Column("value", Float(53)),  # null: it was not finite
-    _of_attempt(),
+    of_attempt(),
+    sqlite_with_rowid=False,
+)
+
+metric_stretch = Table(
+    "metric_stretch",
+    metadata,
+    # the live values of `width` steps from `start` on; evaluations have none
+    run_id_column(key=True),
+    Column("width", Id, primary_key=True, autoincrement=False),
+    Column("name", String(200), primary_key=True),
+    Column("start", Id, primary_key=True, autoincrement=False),
+    Column("count", Id, nullable=False),
+    Column("first_step", Id, nullable=False),
+    Column("first", Float(53)),
+    Column("low_step", Id),  # null where no value was finite
+    Column("low", Float(53)),
+    Column("high_step", Id),
+    Column("high", Float(53)),
+    Column("last_step", Id, nullable=False),
+    Column("last", Float(53)),
+    Column("missing_step", Id),  # the first whose value was not finite
     sqlite_with_rowid=False,
 )
 
@@ -160,8 +136,8 @@ prompt_group = Table(
     "prompt_group",
     metadata,
     Column("id", Id, primary_key=True),
-    _run_id(),
-    _attempt(),
+    run_id_column(),
+    attempt_column(),
     Column("step", Id, nullable=False),
     Column("index", Id, nullable=False),
     Column("prompt_id", String(200), nullable=False),
@@ -178,11 +154,21 @@ prompt_group = Table(
     Column("advantages", JSON, nullable=False),
     Column("best", Text),
     Column("worst", Text),
-    _of_attempt(),
+    of_attempt(),
     Index(None, "run_id", "step", "index", "attempt", unique=True),
-    Index(None, "run_id", "prompt_id"),
+    # lists find their page in one of these, and read the rows of that page alone
+    Index("ix_prompt_group_by_step", "run_id", "step", "index", "id", "attempt", "state", "reward_mean", "reward_std"),
+    Index("ix_prompt_group_by_prompt", "run_id", "prompt_id", "step", "id", "attempt", "state", "reward_mean"),
     sqlite_autoincrement=True,
 )
+
+# each order has all that a list filters by, so that it finds its page without a row of the table
+COMPLETION_ORDERS = {
+    "step": ("run_id", "step", "id", "attempt", "state", "finish_reason", "token_count", "reward", "advantage"),
+    "reward": ("run_id", "reward", "step", "id", "attempt", "state", "finish_reason", "token_count", "advantage"),
+    "advantage": ("run_id", "advantage", "step", "id", "attempt", "state", "finish_reason", "token_count", "reward"),
+    "tokens": ("run_id", "token_count", "step", "id", "attempt", "state", "finish_reason", "reward", "advantage"),
+}
 
 completion = Table(
     "completion",
@@ -203,47 +189,53 @@ completion = Table(
     Column("ratio_mean", Float(53)),
     Column("clipped_share", Float(53)),
     Column("has_trace", Boolean, nullable=False),
+    # its group's, so that a list of completions reads no group; the defaults let SQLite add the columns in place
+    Column("run_id", Id, nullable=False, server_default="0"),
+    Column("attempt", Id, nullable=False, server_default="0"),
+    Column("step", Id, nullable=False, server_default="0"),
+    Column("state", String(20), nullable=False, server_default=""),
     Index(None, "group_id", "index", unique=True),
+    *(Index(f"ix_completion_by_{by}", *columns) for by, columns in COMPLETION_ORDERS.items()),
     sqlite_autoincrement=True,
 )
 
 trace_file = Table(
     "trace_file",
     metadata,
-    _run_id(key=True),
-    _attempt(key=True),
+    run_id_column(key=True),
+    attempt_column(key=True),
     Column("step", Id, primary_key=True, autoincrement=False),
     Column("path", String(200), nullable=False),  # below <home>/traces
     Column("sha256", String(64), nullable=False),
     Column("size_bytes", Id, nullable=False),
     Column("rows", Id, nullable=False),
-    _of_attempt(),
+    of_attempt(),
 )
 
 checkpoint = Table(
     "checkpoint",
     metadata,
-    _run_id(key=True),
-    _attempt(key=True),
+    run_id_column(key=True),
+    attempt_column(key=True),
     Column("step", Id, primary_key=True, autoincrement=False),
     Column("store", String(200), nullable=False),
     Column("path", String(200), nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("size_bytes", Id, nullable=False),
     Column("created_at", Utc, nullable=False),
-    _of_attempt(),
+    of_attempt(),
 )
 
 log_line = Table(
     "log_line",
     metadata,
     Column("id", Id, primary_key=True),
-    _run_id(),
-    _attempt(),
+    run_id_column(),
+    attempt_column(),
     Column("level", String(20), nullable=False),
     Column("message", Text, nullable=False),
     Column("created_at", Utc, nullable=False),
-    _of_attempt(),
+    of_attempt(),
     Index(None, "run_id", "id"),
     sqlite_autoincrement=True,
 )
@@ -252,7 +244,7 @@ run_event = Table(
     "run_event",
     metadata,
     Column("id", Id, primary_key=True),
-    _run_id(),
+    run_id_column(),
     Column("kind", String(20), nullable=False),
     Column("payload", JSON, nullable=False),
     Column("created_at", Utc, nullable=False),

@@ -44,10 +44,17 @@ def store(
     """Add the groups of a step. `traced` has the (group, completion) indices whose tokens were kept."""
     for group in groups:
         values = group.model_dump(exclude={"completions"})
-        values |= {"run_id": run_id, "attempt": attempt_, "step": step, **_shown(group.completions)}
+        place = {"run_id": run_id, "attempt": attempt_, "step": step}
+        values |= place | _shown(group.completions)
         group_id = tx.execute(insert(prompt_group).values(values).returning(prompt_group.c.id)).scalar_one()
         rows = [
-            {**one.model_dump(), "group_id": group_id, "has_trace": (group.index, one.index) in traced}
+            {
+                **one.model_dump(),
+                **place,
+                "group_id": group_id,
+                "state": group.state,
+                "has_trace": (group.index, one.index) in traced,
+            }
             for one in group.completions
         ]
         if rows:

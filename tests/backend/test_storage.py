@@ -11,9 +11,10 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from backend.storage import people_tables, tables  # noqa: F401  (each puts its tables into the metadata)
+from backend.storage.columns import metadata
 from backend.storage.database import Database
 from backend.storage.migrate import alembic_config, upgrade
-from backend.storage.tables import metadata
 
 
 @pytest.fixture
@@ -29,15 +30,21 @@ def table_options(tx: Connection) -> dict[str, tuple[bool, bool]]:
     return {name: ("AUTOINCREMENT" in sql, "WITHOUT ROWID" in sql) for name, sql in rows}
 
 
+def is_no_search_index(name: str | None, *_: object) -> bool:
+    """SQLite's full-text indexes are the migrations' alone; SQLAlchemy cannot speak of them."""
+    return "_trigrams" not in (name or "")
+
+
 def test_the_migrations_build_the_tables_of_the_code(database: Database, tmp_path: Path) -> None:
     direct = Database(f"sqlite:///{tmp_path / 'direct.db'}")
     with database.write() as migrated, direct.write() as built:
-        assert compare_metadata(MigrationContext.configure(migrated), metadata) == []
+        context = MigrationContext.configure(migrated, opts={"include_name": is_no_search_index})
+        assert compare_metadata(context, metadata) == []
         metadata.create_all(built)
         expected = table_options(built)
         found = table_options(migrated)
         found.pop("alembic_version")
-        assert found == expected
+        assert {name: kept for name, kept in found.items() if is_no_search_index(name)} == expected
         for name in metadata.tables:
             assert inspect(migrated).get_check_constraints(name) == inspect(built).get_check_constraints(name)
 

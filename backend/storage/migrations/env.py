@@ -2,7 +2,8 @@
 
 from alembic import context
 
-from backend.storage.tables import metadata
+from backend.storage import people_tables, tables  # noqa: F401  (each puts its tables into the metadata)
+from backend.storage.columns import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
