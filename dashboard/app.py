@@ -66,6 +66,7 @@ def main() -> None:
             st.Page(SCRIPTS["sweep"], title="Sweep", url_path="sweep", visibility="hidden"),
             st.Page(SCRIPTS["run"], title="Run", url_path="run", visibility="hidden"),
             st.Page(SCRIPTS["group"], title="Group", url_path="group", visibility="hidden"),
+            st.Page(SCRIPTS["prompt"], title="Prompt", url_path="prompt", visibility="hidden"),
         ],
         position="top",
     )

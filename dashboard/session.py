@@ -11,7 +11,7 @@ from backend.contract.client import ApiError, Client, Unreachable
 from dashboard.format import plain
 from dashboard.settings import Settings
 
-PageName = Literal["runs", "new-run", "sweep", "compare", "playground", "workers", "run", "group"]
+PageName = Literal["runs", "new-run", "sweep", "compare", "playground", "workers", "run", "group", "prompt"]
 Query = str | int | None
 
 SCRIPTS: dict[PageName, str] = {
@@ -23,6 +23,7 @@ SCRIPTS: dict[PageName, str] = {
     "workers": "screens/workers.py",
     "run": "screens/run.py",
     "group": "screens/group.py",
+    "prompt": "screens/prompt.py",
 }
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 

@@ -14,6 +14,7 @@ from backend.contract.base import Json
 
 Spec: TypeAlias = dict[str, Json]
 PICKED = "picked"  # the selection that a click on a step makes
+ZOOMED = "zoomed"  # the selection that dragging along the x axis makes
 
 
 class Figure(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import altair as alt
 
-from dashboard.charts.figure import PICKED, Spec, canvas, colour, specification
+from dashboard.charts.figure import PICKED, ZOOMED, Spec, canvas, colour, specification
 
 SHARE = "~%"  # the axis format of shares
 PADDING = {"left": 0, "right": 8, "top": 4, "bottom": 0}
@@ -25,6 +25,7 @@ class Look(NamedTuple):
     dots: bool = False
     legend: bool = True
     pickable: bool = False
+    zoomable: bool = False  # by dragging along the x axis
     mark: int | None = None  # a step to mark with a line
     height: int = 190
 
@@ -56,6 +57,8 @@ def line_spec(look: Look) -> Spec:
             alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
         )
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2).encode(y=_y("value", look))
+    if look.zoomable:
+        raw = raw.add_params(_dragged())
     layers = [raw, smooth.mark_line(strokeWidth=2), *_marked(look), points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
@@ -82,6 +85,8 @@ def stacked_spec(look: Look) -> Spec:
         .mark_point(opacity=0, size=30)
         .encode(y=alt.Y("value:Q", stack="zero", title=None), order=alt.Order("order:Q"))
     )
+    if look.zoomable:
+        areas = areas.add_params(_dragged())
     layers = [areas, *_marked(look), points.add_params(picked) if look.pickable else points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
@@ -109,6 +114,11 @@ def value_axis(axis: str) -> alt.Axis:
     zero = "0%" if axis == SHARE else "0"
     label = f"datum.value === 0 ? '{zero}' : datum.label"
     return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=axis, labelExpr=label)
+
+
+def _dragged() -> alt.Parameter:
+    """The range of x that a person drags over; letting go asks for it, so nothing of it stays in the picture."""
+    return alt.selection_interval(name=ZOOMED, encodings=["x"], translate=False, zoom=False)
 
 
 def _marked(look: Look) -> list[alt.Chart]:

@@ -54,18 +54,29 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
 
 
 def training_figure(
-    panel: Panel, series: Mapping[str, Series], *, steps: int, weight: float, mark: int | None = None
+    panel: Panel,
+    series: Mapping[str, Series],
+    *,
+    steps: int,
+    weight: float,
+    mark: int | None = None,
+    zoom: tuple[int, int] | None = None,
 ) -> Figure:
-    """One chart over the steps of the run, 0 to `steps`; `weight` smooths what is logged at every step."""
+    """One chart over the steps of the run, 0 to `steps`, or over the range `zoom`.
+
+    `weight` smooths what is logged at every step.
+    """
+    first, last = zoom or (0, max(steps, 1))
     table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked or panel.exact else weight)
     look = Look(
         colours=tuple(panel.colours.items()),
         axis=panel.axis,
-        x_domain=(0, max(steps, 1)),
+        x_domain=(first, last),
         from_zero=panel.from_zero,
         dots=panel.dots,
         pickable=panel.opens_groups and not panel.dots,  # an evaluation has no groups to open
-        mark=mark,
+        zoomable=True,
+        mark=mark if mark is not None and first <= mark <= last else None,
     )
     if panel.stacked:
         order = {name: place for place, name in enumerate(panel.labels)}

@@ -5,9 +5,11 @@ address for its Back button: `/run?id=<group>&…`, `/run?clone=<run>`. Such an 
 the way to a group carries `run`, the way to a run carries `tab`, and neither page else has a use for the other's.
 """
 
+from math import ceil, floor
+
 import streamlit as st
 
-OVERVIEW, GROUPS = "Overview", "Groups"
+OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _OPEN = "open-groups"
 
 
@@ -58,6 +60,35 @@ def choose(step: int | None, *, then_open: bool = False) -> None:
     if then_open:
         open_tab(GROUPS)
         st.session_state[_OPEN] = True
+
+
+def zoom() -> tuple[int, int] | None:
+    """The range of steps that the charts show; None shows the whole run."""
+    first, _, last = st.query_params.get("range", "").partition("-")
+    low, high = _number(first), _number(last)
+    return (low, high) if low is not None and high is not None and low < high else None
+
+
+def zoom_to(low: float, high: float) -> None:
+    """Show this range of steps, at least one step wide."""
+    first = max(0, floor(low))
+    st.query_params["range"] = f"{first}-{max(ceil(high), first + 1)}"
+
+
+def zoom_out() -> None:
+    """Show the whole run."""
+    st.query_params.pop("range", None)
+
+
+def numbers(name: str, at_most: int) -> list[int]:
+    """The whole numbers at `name`, separated by commas; what is not one is left out."""
+    known = [_number(part) for part in st.query_params.get(name, "").split(",")]
+    return list(dict.fromkeys(number for number in known if number is not None))[:at_most]
+
+
+def number_in_address(name: str) -> int | None:
+    """The whole number at `name`, where there is one."""
+    return _number(st.query_params.get(name, ""))
 
 
 def leave_for_groups() -> None:

@@ -22,6 +22,7 @@ def describe_states(run: Run, summary: StepSummary) -> str:
         "zero_variance": equal,
         "unscored": "unscored",
         "filtered": "replaced by others (filtered)",
+        "probe": "probes, not trained on",
     }
     parts = [f"{summary.states[state]} {word}" for state, word in words.items() if summary.states.get(state)]
     dead = summary.states.get("zero_variance", 0)

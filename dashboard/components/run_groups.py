@@ -1,51 +1,43 @@
-"""The groups of one step of a run: how many carried a signal, and each with its rewards and advantages."""
+"""The groups of a run, step by step: how many carried a signal, and each with its rewards and advantages."""
 
-import pandas as pd
 import streamlit as st
 
-from backend.contract.groups import GroupSummary, StepSummary
+from backend.contract.groups import GroupState, GroupSummary, StepSummary
 from backend.contract.records import Run
-from dashboard.charts.group import reward_squares
 from dashboard.components.address import GROUPS, choose, chosen
 from dashboard.components.dead_groups import describe_states, why_dead
-from dashboard.components.model_text import one_line
+from dashboard.components.group_rows import WORDS, pick
+from dashboard.components.keys import listen
+from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
-from dashboard.format import MISSING, number, signed
 from dashboard.session import client, go, guard
 
 PAGE = 200
-STATES = {"all groups": None, "live": "live", "dead": "zero_variance", "unscored": "unscored", "filtered": "filtered"}
+STATES: dict[str, GroupState | None] = {"all groups": None, **{word: state for state, word in WORDS.items()}}
 ORDERS = {
     "in the step's order": "index",
     "widest spread first": "-reward_std",
     "best first": "-reward_mean",
     "worst first": "reward_mean",
 }
-
-
-def draw_filters() -> None:
-    """Which groups to show, in which order; all of it is in the address."""
-    state, order, search = st.columns([3, 2, 3], vertical_alignment="bottom")
-    state.segmented_control("Show", list(STATES), default="all groups", required=True, key="show", bind="query-params")
-    order.selectbox("Order", list(ORDERS), key="order", bind="query-params")
-    search.text_input(
-        "Search",
-        key="search",
-        bind="query-params",
-        placeholder="words in prompts and completions",
-        icon=":material/search:",
-    )
+COLUMNS = ("star", "group", "prompt", "state", "rewards", "mean", "std", "advantages", "best", "worst")
+KEYS = {"[": "step-back", "]": "step-forth", "/": "search"}
 
 
 def draw_groups(run: Run) -> None:
-    """The step picker, the step in one sentence, and the table of its groups; a click on a row opens the group."""
-    with guard():
-        steps = client().steps(run.id)
+    """Filters, the step picker, the step in one sentence, and the table of its groups; a click on a row opens the group."""
+    _draw_filters()
+    steps = known_steps(run)
     if not steps:
         st.info(
             "No groups yet. They appear after the first step: each prompt with its completions, rewards and advantages.",
             icon=":material/hourglass_empty:",
         )
+        return
+    listen(KEYS)
+    if st.session_state.get("bookmarked"):
+        st.markdown("**All steps** · bookmarked groups :gray[:small[· click a line to open its group]]")
+        _draw_table(run, None)
         return
     summary = _pick_step(run, steps)
     st.markdown(
@@ -55,6 +47,24 @@ def draw_groups(run: Run) -> None:
     if reason:
         st.info(reason, icon=":material/lightbulb:")
     _draw_table(run, summary.step)
+
+
+def _draw_filters() -> None:
+    """Which groups to show, in which order; all of it is in the address."""
+    state, bookmarked, order, search = st.columns([4, 1.4, 2, 3], vertical_alignment="bottom")
+    state.segmented_control("Show", list(STATES), default="all groups", required=True, key="show", bind="query-params")
+    bookmarked.toggle(
+        "Bookmarked", key="bookmarked", bind="query-params", help="The groups with a bookmark, of all steps."
+    )
+    order.selectbox("Order", list(ORDERS), key="order", bind="query-params")
+    search.text_input(
+        "Search",
+        key="search",
+        bind="query-params",
+        placeholder="words in prompts and completions",
+        help="Key /",
+        icon=":material/search:",
+    )
 
 
 def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
@@ -71,7 +81,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
         icon=":material/chevron_left:",
         key="step-back",
         disabled=place == 0,
-        shortcut="p",
+        help="Key [",
         on_click=choose,
         args=(known[max(place - 1, 0)],),
         width="stretch",
@@ -85,7 +95,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
         icon=":material/chevron_right:",
         key="step-forth",
         disabled=place == len(known) - 1,
-        shortcut="n",
+        help="Key ]",
         on_click=choose,
         args=(known[min(place + 1, len(known) - 1)],),
         width="stretch",
@@ -100,47 +110,32 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
     return steps[place]
 
 
-def _draw_table(run: Run, step: int) -> None:
-    pages = st.session_state.get(f"pages-{run.id}-{step}", 1)
+def _draw_table(run: Run, step: int | None) -> None:
+    """The groups of the step; where it is None, the bookmarked ones of all steps."""
+    place = f"{run.id}-{'bookmarked' if step is None else step}"
+    pages = st.session_state.get(f"pages-{place}", 1)
     groups, more = _fetch(run.id, step, pages)
     if not groups:
-        st.info("No group of this step fits. Show all groups, or empty the search.", icon=":material/filter_alt_off:")
+        st.info(_nothing(step), icon=":material/filter_alt_off:")
         return
-    event = st.dataframe(
-        _table(groups, highest_reward(run.config)),
-        key=f"groups-{run.id}",
-        on_select="rerun",
-        selection_mode="single-cell",
-        hide_index=True,
-        height=min(36 * len(groups) + 38, 620),
-        placeholder=MISSING,
-        row_height=36,
-        column_config={
-            "group": st.column_config.NumberColumn("#", width=45),
-            "state": st.column_config.TextColumn("state", width=70),
-            "prompt": st.column_config.TextColumn("prompt", width=170),
-            "rewards": st.column_config.ImageColumn(
-                "rewards",
-                width=_squares_width(groups),
-                help="One square a completion, filled as high as its reward. Blue was "
-                "reinforced, orange discouraged, grey neither; a cross could not be scored.",
-            ),
-            "mean": st.column_config.TextColumn("mean", width=60, alignment="right"),
-            "std": st.column_config.TextColumn("std", width=60, alignment="right"),
-            "advantages": st.column_config.TextColumn("advantages", width=110, help="Lowest … highest in the group."),
-            "best": st.column_config.TextColumn("best ends with"),
-            "worst": st.column_config.TextColumn("worst ends with"),
-        },
-    )
-    if event.selection.cells:
+    columns = COLUMNS if step is not None else ("step", *COLUMNS)
+    group = pick(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
+    if group is not None:
         # more than the group needs, so that the browser's way back finds this table again
-        go("group", id=groups[event.selection.cells[0][0]].id, run=run.id, step=step, tab=GROUPS.lower())
+        kept = {name: st.query_params.get(name) for name in ("show", "bookmarked", "search")}
+        go("group", id=group.id, run=run.id, step=group.step, tab=GROUPS.lower(), **kept)
     if more and st.button(f"Show {PAGE} more"):
-        st.session_state[f"pages-{run.id}-{step}"] = pages + 1
+        st.session_state[f"pages-{place}"] = pages + 1
         st.rerun(scope="fragment")
 
 
-def _fetch(run_id: int, step: int, pages: int) -> tuple[list[GroupSummary], bool]:
+def _nothing(step: int | None) -> str:
+    if step is None:
+        return "No bookmarked group fits. Open a group and bookmark it: it is found here again, with its note."
+    return "No group of this step fits. Show all groups, or empty the search."
+
+
+def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary], bool]:
     groups: list[GroupSummary] = []
     cursor: str | None = None
     for _ in range(pages):
@@ -150,7 +145,8 @@ def _fetch(run_id: int, step: int, pages: int) -> tuple[list[GroupSummary], bool
                 step=step,
                 state=STATES[st.session_state.get("show") or "all groups"],
                 search=st.session_state.get("search") or None,
-                sort=ORDERS[st.session_state.get("order") or "in the step's order"],
+                bookmarked=True if step is None else None,
+                sort=_sort(step),
                 limit=PAGE,
                 cursor=cursor,
             )
@@ -161,31 +157,6 @@ def _fetch(run_id: int, step: int, pages: int) -> tuple[list[GroupSummary], bool
     return groups, cursor is not None
 
 
-def _table(groups: list[GroupSummary], highest: float) -> pd.DataFrame:
-    known = [reward for group in groups for reward in group.rewards if reward is not None]
-    low, high = min([0.0, *known]), max([highest, *known])
-    words = {state: word for word, state in STATES.items() if state}
-    return pd.DataFrame(
-        {
-            "group": [group.index + 1 for group in groups],
-            "prompt": [one_line(group.prompt or group.prompt_text) for group in groups],
-            "state": [words[group.state] for group in groups],
-            "rewards": [reward_squares(group.rewards, group.advantages, low, high) for group in groups],
-            "mean": [number(group.reward_mean) for group in groups],
-            "std": [number(group.reward_std) for group in groups],
-            "advantages": [_range(group.advantages) for group in groups],
-            "best": [one_line(group.best or "") for group in groups],
-            "worst": [one_line(group.worst or "") for group in groups],
-        }
-    )
-
-
-def _range(advantages: list[float | None]) -> str:
-    known = [advantage for advantage in advantages if advantage is not None]
-    if not known:
-        return MISSING
-    return "0" if max(known) == min(known) == 0 else f"{signed(min(known))} … {signed(max(known))}"
-
-
-def _squares_width(groups: list[GroupSummary]) -> int:
-    return max(70, min(360, 14 * max(len(group.rewards) for group in groups) + 20))
+def _sort(step: int | None) -> str:
+    order = ORDERS[st.session_state.get("order") or "in the step's order"]
+    return "step" if step is None and order == "index" else order

@@ -7,6 +7,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
+from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import show_text
 from dashboard.components.run_checkpoints import link_as_reward
 from dashboard.components.stored import number_at, text_at
@@ -22,6 +23,7 @@ _PHASES = {
     "update": "updating the weights",
     "report": "reporting",
     "evaluation": "evaluating",
+    "probes": "sampling the probes",
     "pairs": "sampling the pairs",
     "checkpoint": "saving",
 }
@@ -49,11 +51,14 @@ def possible(run: Run) -> list[str]:
     )
 
 
-def draw_header(run_id: int, status: str, live: bool) -> None:
-    """The header of the run, read anew; the whole page follows when the state or the live switch is another than it had."""
+def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
+    """The header of the run, read anew.
+
+    The whole page follows once the run is in another state than was `drawn`, and at every step where it `follows`.
+    """
     with guard():
         run = client().run(run_id)
-    if run.status != status:
+    if run.status != drawn.status or (live and follows and moment(run) != drawn):
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
         st.text(run.name, width="stretch")

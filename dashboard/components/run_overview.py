@@ -1,14 +1,18 @@
 """A run's charts: is it learning, and why."""
 
+import re
+
 import streamlit as st
 
 from backend.contract.records import Metrics, Run, Series
+from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
-from dashboard.charts.training import Panel, panels, training_figure
-from dashboard.components.address import choose, chosen, leave_for_groups
+from dashboard.charts.training import Panel, panels, single, training_figure
+from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, show
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at, reward_names, text_at
+from dashboard.format import count, plain
 from dashboard.session import client, guard
 
 COLUMNS = 3
@@ -16,37 +20,80 @@ POINTS = 400  # of each series: more than a chart is wide
 
 
 def draw_overview(run: Run) -> None:
-    """All charts of the run, over its steps; a click on a step opens its groups."""
+    """The charts of the run, over its steps; a click on a step opens its groups, dragging over steps shows these finer."""
     leave_for_groups()
-    with guard():
-        metrics = client().metrics(run.id, max_points=POINTS)
-    weight = st.session_state.get("smoothing", 0.6)
-    shown = [panel for panel in _panels(run, list(metrics.series)) if _has_place(panel, metrics)]
+    shown = [panel for panel in _panels(run) if _has_place(panel, run)]
+    drawn = {name for panel in shown for name in panel.labels}
+    weight, more = _draw_controls(run, [name for name in in_order(_measured(run)) if name not in drawn])
+    shown += [single(name) for name in more]
+    metrics = _fetch(run, [name for panel in shown for name in panel.labels])
     for start in range(0, len(shown), COLUMNS):
         for column, panel in zip(st.columns(COLUMNS), shown[start : start + COLUMNS], strict=False):
             with column:
                 _draw(panel, run, metrics, weight)
 
 
-def _panels(run: Run, names: list[str]) -> list[Panel]:
+def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
+    """The smoothing, the metrics beyond the main ones that a person wants to see, and the way back from a zoom."""
+    with st.container(horizontal=True, vertical_alignment="bottom", key="chart-controls"):
+        weight = st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smoothing", bind="query-params", width=260)
+        more = st.multiselect(
+            "More charts",
+            others,
+            key="more",
+            bind="query-params",
+            format_func=_title,
+            placeholder=f"any of {len(others)} other metrics" if others else "no other metric yet",
+            disabled=not others,
+            width=420,
+        )
+        part = zoom()
+        if part:
+            label = f"Steps {count(part[0])} to {count(part[1])}: show all"
+            st.button(label, icon=":material/zoom_out_map:", key="zoom-out", on_click=zoom_out)
+        else:
+            click = "; click a step to open its groups" if run.kind == "grpo" else ""
+            st.caption(f":material/zoom_in: Drag over steps to see them finer{click}.")
+    return weight, more
+
+
+def _title(name: str) -> str:
+    return f"{meaning(name).title} ({name})" if meaning(name).title != name else name
+
+
+def _fetch(run: Run, names: list[str]) -> Metrics:
+    """The series of the charts, as fine as a chart can show them."""
+    first, last = zoom() or (None, None)
+    with guard():
+        return client().metrics(run.id, names=names, from_step=first, to_step=last, max_points=POINTS)
+
+
+def _measured(run: Run) -> list[str]:
+    """The metrics that the run has reported so far."""
+    return [name for name in run.summary if not name.endswith(":first")]
+
+
+def _panels(run: Run) -> list[Panel]:
+    names = _measured(run)
     return panels(names, reward_names(run.config)) if run.kind == "grpo" else pair_panels(run.kind, names)
 
 
-def _has_place(panel: Panel, metrics: Metrics) -> bool:
+def _has_place(panel: Panel, run: Run) -> bool:
     """Before the first step every chart has its place; later, those without a metric of the run leave."""
-    return "loss" not in metrics.series or any(name in metrics.series for name in panel.labels)
+    return "loss" not in run.summary or any(name in run.summary for name in panel.labels)
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
-    with st.container(border=True, height="stretch", key=f"panel-{panel.key.replace('/', '-').replace('@', '-')}"):
-        st.markdown(heading(panel.title, panel.unit), help=panel.help)
+    with st.container(border=True, height="stretch", key=f"panel-{re.sub('[^A-Za-z0-9_]', '-', panel.key)}"):
+        st.markdown(heading(plain(panel.title), panel.unit), help=panel.help)
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
-        figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen())
+        figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen(), zoom=zoom())
         show(
             figure,
             key=f"chart-{run.id}-{panel.key}",
             about=panel.title,
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
+            on_zoom=zoom_to,
         )
         if panel.key == "loss" and run.kind == "grpo":
             st.caption(_about_loss(run, metrics.series.get("loss")))

@@ -1,24 +1,34 @@
 """One run: is it learning, and why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
-from dashboard.components.address import GROUPS, OVERVIEW, open_tab, run_in_address, tab_in_address
+from dashboard.components.address import GROUPS, OVERVIEW, PROMPTS, SEARCH, open_tab, run_in_address, tab_in_address
+from dashboard.components.live import TICK, moment
 from dashboard.components.run_checkpoints import draw_checkpoints
 from dashboard.components.run_configuration import draw_configuration
-from dashboard.components.run_groups import draw_filters, draw_groups
+from dashboard.components.run_groups import draw_groups
 from dashboard.components.run_header import draw_header
 from dashboard.components.run_log import draw_level_filter, draw_log
 from dashboard.components.run_overview import draw_overview
 from dashboard.components.style import apply_style
+from dashboard.prompts.tab import draw_prompts
+from dashboard.search.tab import draw_search
 from dashboard.session import client, guard, link
 
-TABS = (OVERVIEW, GROUPS, "Configuration", "Log", "Checkpoints")
-TABS_ON_PAIRS = tuple(tab for tab in TABS if tab != GROUPS)
-TABS_OF_A_SAMPLE = TABS[1:4]
-TICK = 2.0  # seconds between two looks at a run that moves
+CONFIGURATION, LOG, CHECKPOINTS = "Configuration", "Log", "Checkpoints"
+# These follow the run's steps. The others stand still beneath a person who types, or tick by themselves.
+MOVING: Mapping[str, Callable[[Run], None]] = {
+    OVERVIEW: draw_overview,
+    GROUPS: draw_groups,
+    PROMPTS: draw_prompts,
+    SEARCH: draw_search,
+}
+TABS = (*MOVING, CONFIGURATION, LOG, CHECKPOINTS)
+TABS_ON_PAIRS = (OVERVIEW, CONFIGURATION, LOG, CHECKPOINTS)
+TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 
 def main() -> None:
@@ -32,35 +42,28 @@ def main() -> None:
         run = client().run(run_id)
     st.set_page_config(page_title=f"{run.name} · Groupscope")
     apply_style()
+    names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
+    name = tab_in_address(names)
     live = bool(st.session_state.get("live", True))
     tick = TICK if live and run.status not in TERMINAL else None
-    st.fragment(draw_header, run_every=tick)(run.id, run.status, live)
-    labels = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
-    st.session_state["tab"] = tab_in_address(labels)  # the address leads, also when the browser goes back
-    tabs = st.tabs(labels, key="tab", on_change=lambda: open_tab(st.session_state["tab"]))
-    with next((tab for tab in tabs if tab.open), tabs[0]):
-        _draw_tab(st.session_state["tab"], run, tick)
+    st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
+    st.session_state["tab"] = name  # the address leads, also when the browser goes back
+    tabs = st.tabs(names, key="tab", on_change=lambda: open_tab(st.session_state["tab"]))
+    with tabs[names.index(name)]:
+        _draw_tab(name, run, tick)
 
 
 def _draw_tab(name: str, run: Run, tick: float | None) -> None:
-    if name == OVERVIEW:
-        st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smoothing", bind="query-params", width=260)
-        _ticking(draw_overview, run, tick)
-    elif name == GROUPS:
-        draw_filters()
-        _ticking(draw_groups, run, tick)
-    elif name == "Configuration":
+    """The tab's content; what a person does in a moving one draws that alone."""
+    if name in MOVING:
+        st.fragment(MOVING[name])(run)
+    elif name == CONFIGURATION:
         draw_configuration(run)
-    elif name == "Log":
+    elif name == LOG:
         draw_level_filter()
-        _ticking(draw_log, run, tick)
+        st.fragment(draw_log, run_every=tick)(run)
     else:
         draw_checkpoints(run)
-
-
-def _ticking(draw: Callable[[Run], None], run: Run, tick: float | None) -> None:
-    """Draw a part of the page again and again, alone; the rest of the page stays as it is."""
-    st.fragment(draw, run_every=tick)(run)
 
 
 main()

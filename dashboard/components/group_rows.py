@@ -1,0 +1,96 @@
+"""Groups as the rows of a table: rewards as squares, the ends of the best and the worst text."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
+
+from backend.contract.groups import GroupState, GroupSummary
+from dashboard.charts.group import reward_squares
+from dashboard.components.model_text import one_line
+from dashboard.format import MISSING, number, signed
+
+ROW_HEIGHT = 36
+TALLEST = 620
+WORDS: dict[GroupState, str] = {
+    "live": "live",
+    "zero_variance": "dead",
+    "unscored": "unscored",
+    "filtered": "filtered",
+    "probe": "probe",
+}
+STAR = "★"
+
+
+def table(groups: Sequence[GroupSummary], highest: float) -> pd.DataFrame:
+    """A row for each group; rewards up to `highest` fill their square. A caller shows the columns that it wants."""
+    known = [reward for group in groups for reward in group.rewards if reward is not None]
+    low, high = min([0.0, *known]), max([highest, *known])
+    return pd.DataFrame(
+        {
+            "star": [STAR if group.bookmarked else "" for group in groups],
+            "run": [f"#{group.run_id}" for group in groups],
+            "step": [group.step for group in groups],
+            "group": [group.index + 1 for group in groups],
+            "prompt": [one_line(group.prompt or group.prompt_text) for group in groups],
+            "state": [WORDS[group.state] for group in groups],
+            "rewards": [reward_squares(group.rewards, group.advantages, low, high) for group in groups],
+            "mean": [number(group.reward_mean) for group in groups],
+            "std": [number(group.reward_std) for group in groups],
+            "advantages": [_range(group.advantages) for group in groups],
+            "best": [one_line(group.best or "") for group in groups],
+            "worst": [one_line(group.worst or "") for group in groups],
+        }
+    )
+
+
+def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
+    """How the columns look."""
+    return {
+        "star": st.column_config.TextColumn(STAR, width=30, help="Bookmarked."),
+        "run": st.column_config.TextColumn("run", width=50),
+        "step": st.column_config.NumberColumn("step", width=60),
+        "group": st.column_config.NumberColumn("#", width=45),
+        "state": st.column_config.TextColumn("state", width=70),
+        "prompt": st.column_config.TextColumn("prompt", width=170),
+        "rewards": st.column_config.ImageColumn(
+            "rewards",
+            width=_squares_width(groups),
+            help="One square a completion, filled as high as its reward. Blue was "
+            "reinforced, orange discouraged, grey neither; a cross could not be scored.",
+        ),
+        "mean": st.column_config.TextColumn("mean", width=60, alignment="right"),
+        "std": st.column_config.TextColumn("std", width=60, alignment="right"),
+        "advantages": st.column_config.TextColumn("advantages", width=110, help="Lowest … highest in the group."),
+        "best": st.column_config.TextColumn("best ends with"),
+        "worst": st.column_config.TextColumn("worst ends with"),
+    }
+
+
+def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *, key: str) -> GroupSummary | None:
+    """The table with the columns `shown`; the group in whose row a person clicked."""
+    event = st.dataframe(
+        table(groups, highest),
+        key=key,
+        on_select="rerun",
+        selection_mode="single-cell",
+        hide_index=True,
+        height=min(ROW_HEIGHT * len(groups) + 38, TALLEST),
+        placeholder=MISSING,
+        row_height=ROW_HEIGHT,
+        column_order=shown,
+        column_config=columns(groups),
+    )
+    return groups[event.selection.cells[0][0]] if event.selection.cells else None
+
+
+def _range(advantages: Sequence[float | None]) -> str:
+    known = [advantage for advantage in advantages if advantage is not None]
+    if not known:
+        return MISSING
+    return "0" if max(known) == min(known) == 0 else f"{signed(min(known))} … {signed(max(known))}"
+
+
+def _squares_width(groups: Sequence[GroupSummary]) -> int:
+    return max(70, min(360, 14 * max(len(group.rewards) for group in groups) + 20))

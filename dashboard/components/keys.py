@@ -1,0 +1,28 @@
+"""Keys that Streamlit's own shortcuts do not know, such as [ ] and /: each presses a button or goes to a field of the page."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+# Typing belongs to the field that is typed into. AltGr, which some keyboards need for a bracket, counts as Ctrl with Alt.
+_SCRIPT = """
+export default function ({ data }) {
+  const onKey = (event) => {
+    const place = data[event.key]
+    const busy = event.target.closest("input, textarea, select, [contenteditable=true]")
+    if (!place || busy || event.metaKey || event.ctrlKey !== event.altKey || event.repeat) return
+    const field = document.querySelector(`.st-key-${place} :is(input, button)`)
+    if (!field || field.disabled) return
+    event.preventDefault()
+    field.tagName === "INPUT" ? field.focus() : field.click()
+  }
+  document.addEventListener("keydown", onKey)
+  return () => document.removeEventListener("keydown", onKey)
+}
+"""
+_keys = st.components.v2.component("groupscope.keys", js=_SCRIPT)
+
+
+def listen(keys: Mapping[str, str]) -> None:
+    """While this is on the page, each key acts on the element with that Streamlit key: a field gets the cursor, a button is pressed."""
+    _keys(key="keys", data=dict(keys))

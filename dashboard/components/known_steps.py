@@ -1,0 +1,33 @@
+"""The steps of a run that have groups. A long run has many, so that only what is new is fetched."""
+
+from typing import NamedTuple
+
+import streamlit as st
+
+from backend.contract.groups import StepSummary
+from backend.contract.records import Run
+from dashboard.session import client, guard
+
+_KEY = "known-steps"
+
+
+class _Known(NamedTuple):
+    """What this session knows of the one run that it looks at; a resume may have taken steps back."""
+
+    run_id: int
+    attempt: int
+    steps: list[StepSummary]
+
+
+def known_steps(run: Run) -> list[StepSummary]:
+    """All of them, in order."""
+    known: _Known | None = st.session_state.get(_KEY)
+    steps = known.steps if known and (known.run_id, known.attempt) == (run.id, run.attempt) else []
+    steps = steps[:-1]  # groups may have come to the newest one since
+    while True:
+        with guard():
+            new = client().steps(run.id, after_step=steps[-1].step if steps else None)
+        if not new:
+            st.session_state[_KEY] = _Known(run.id, run.attempt, steps)
+            return steps
+        steps = [*steps, *new]

@@ -1,0 +1,88 @@
+"""Two draws of one prompt beside each other: what the policy said then, and what it says now."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import streamlit as st
+
+from backend.contract.groups import CompletionRecord, Group, GroupSummary
+from dashboard.components.address import number_in_address
+from dashboard.components.model_text import show_text
+from dashboard.format import count, number, signed
+from dashboard.prompts.draws import describe
+from dashboard.session import client, guard, link
+
+
+class Side(NamedTuple):
+    """One of the two; its draw and its completion stand in the address under these names."""
+
+    draw: str
+    completion: str
+    label: str
+
+
+EARLIER = Side("a", "a_says", "One draw")
+LATER = Side("b", "b_says", "Another draw")
+
+
+def draw_compared(draws: Sequence[GroupSummary]) -> None:
+    """Two choosers, the chosen completions, and what differs between them. First the first draw and the latest."""
+    several = len({draw.run_id for draw in draws}) > 1
+    sides = st.columns(2, gap="large")
+    texts = []
+    for column, side, default in zip(sides, (EARLIER, LATER), (draws[0], draws[-1]), strict=True):
+        with column:
+            texts.append(_draw_side(side, draws, default, several))
+
+
+def choose_draw(side: Side, group_id: int) -> None:
+    """Put this draw on that side, with its best completion."""
+    st.query_params[side.draw] = str(group_id)
+    st.query_params.pop(side.completion, None)
+
+
+def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary, several: bool) -> str:
+    """The choosers and the numbers of one side; the text of its completion."""
+    known = {draw.id: draw for draw in draws}
+    chosen = number_in_address(side.draw)
+    st.session_state[side.draw] = chosen if chosen in known else default.id
+    pick_draw, pick_completion = st.columns([3, 2], vertical_alignment="bottom")
+    group_id = pick_draw.selectbox(
+        side.label,
+        list(known),
+        key=side.draw,
+        format_func=lambda id_: describe(known[id_], several),
+        on_change=lambda: choose_draw(side, st.session_state[side.draw]),
+    )
+    with guard():
+        group = client().group(group_id)
+    with pick_completion:
+        completion = _pick_completion(side, group)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f"reward **{number(completion.reward)}** · A **{signed(completion.advantage)}** · "
+            f"{count(completion.token_count)} tokens · {completion.finish_reason}",
+            width="stretch",
+        )
+        link("group", "Open the group", icon=":material/open_in_full:", id=group.id, completion=completion.index)
+    show_text(completion.text)
+    return completion.text
+
+
+def _pick_completion(side: Side, group: Group) -> CompletionRecord:
+    """The best one, unless the address names another."""
+    members = {completion.index: completion for completion in group.completions}
+    scored = [completion for completion in group.completions if completion.reward is not None]
+    best = max(scored, key=lambda one: one.reward or 0.0, default=group.completions[0])
+    chosen = number_in_address(side.completion)
+    st.session_state[side.completion] = chosen if chosen in members else best.index
+    index = st.selectbox(
+        "Completion",
+        list(members),
+        key=side.completion,
+        format_func=lambda place: (
+            f"{place + 1} · {number(members[place].reward)}{' · best' if place == best.index else ''}"
+        ),
+        on_change=lambda: st.query_params.update({side.completion: str(st.session_state[side.completion])}),
+    )
+    return members[index]

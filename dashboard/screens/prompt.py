@@ -1,0 +1,117 @@
+"""One prompt through time: every draw of it, two of them compared, and the same prompt in other runs."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from backend.contract.client import ApiError
+from backend.contract.groups import GroupSummary
+from backend.contract.records import Run
+from dashboard.components.address import PROMPTS, numbers
+from dashboard.components.chart import heading, show
+from dashboard.components.group_rows import pick
+from dashboard.components.live import follow
+from dashboard.components.model_text import show_text
+from dashboard.format import MISSING, counted
+from dashboard.prompts.across import draw_across
+from dashboard.prompts.compared import LATER, choose_draw, draw_compared
+from dashboard.prompts.draws import MOST, course, fetch_draws, has_drawn, highest
+from dashboard.session import client, go, guard, link
+
+MOST_RUNS = 20
+COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")
+
+
+def main() -> None:
+    """The prompt, its course, its draws, two of them compared, and the runs beside each other."""
+    prompt_id, run_ids = st.query_params.get("prompt", ""), numbers("runs", MOST_RUNS)
+    if not prompt_id or not run_ids:
+        st.info("This address names no prompt. Open one from a run's prompts.", icon=":material/search_off:")
+        link("runs", "All runs", icon=":material/list:")
+        return
+    runs = [run for run_id in run_ids if (run := _run(run_id)) is not None]
+    draws = fetch_draws(prompt_id, [run.id for run in runs]) if runs else []
+    if not draws:
+        st.info("None of these runs has drawn this prompt, or it kept no groups.", icon=":material/search_off:")
+        link("runs", "All runs", icon=":material/list:")
+        return
+    follow(runs)
+    _draw_prompt(draws[0], runs)
+    _choose_runs(prompt_id, runs)
+    _draw_history(draws, runs)
+    st.subheader("Two draws compared", anchor=False)
+    draw_compared(draws)
+    if len(runs) > 1:
+        st.subheader("Run beside run", anchor=False)
+        draw_across(draws, runs)
+
+
+def _run(run_id: int) -> Run | None:
+    """The run; None where it was deleted, so that the others can still be compared."""
+    with guard():
+        try:
+            return client().run(run_id)
+        except ApiError as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+
+def _draw_prompt(draw: GroupSummary, runs: Sequence[Run]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="path"):
+        for run in runs:
+            link("run", f"Run #{run.id}", id=run.id, tab=PROMPTS.lower())
+        st.markdown("**Prompt history**", width="stretch")
+    prompt, answer = st.columns([3, 1])
+    with prompt:
+        st.caption("Prompt")
+        show_text(draw.prompt or draw.prompt_text)
+    with answer:
+        st.caption("Reference answer")
+        show_text(MISSING if draw.answer is None else draw.answer)
+
+
+def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
+    """The runs that are shown, out of those that have drawn the prompt; in the address."""
+    with guard():
+        newest = client().runs(kind="grpo", limit=MOST_RUNS).items
+    shown = {run.id: run for run in runs}
+    offered = shown | {run.id: run for run in newest if run.id not in shown and has_drawn(run.id, prompt_id)}
+    st.session_state["of-runs"] = list(shown)
+    st.multiselect(
+        "Runs",
+        list(offered),
+        key="of-runs",
+        format_func=lambda run_id: f"#{run_id} {offered[run_id].name}",
+        max_selections=MOST_RUNS,
+        help="Of the newest runs, those that have drawn this prompt.",
+        on_change=_keep_runs,
+    )
+
+
+def _keep_runs() -> None:
+    chosen: list[int] = st.session_state["of-runs"]
+    if chosen:  # a history of no run is none
+        st.query_params["runs"] = ",".join(map(str, chosen))
+
+
+def _draw_history(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> None:
+    """The course of the mean reward over the draws, and each draw in a table."""
+
+    def compare(step: int) -> None:
+        choose_draw(LATER, next(draw.id for draw in draws if draw.step == step))
+
+    figures, table = st.columns([2, 3], gap="medium")
+    with figures, st.container(border=True, key="course"):
+        st.markdown(heading("Mean reward at each draw"), help="Click a point to compare that draw below.")
+        show(course(draws, runs), key="course-chart", about="Mean reward at each draw of the prompt", on_pick=compare)
+    with table:
+        kept = ", the first that fit on this page" if len(draws) == MOST else ""
+        st.markdown(f"**{counted(len(draws), 'draw')}**{kept} :gray[:small[· click a line to open its group]]")
+        columns = ("run", *COLUMNS) if len(runs) > 1 else COLUMNS
+        group = pick(draws, highest(runs), columns, key="draws")
+    if group is not None:
+        go("group", id=group.id)
+
+
+main()

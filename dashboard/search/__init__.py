@@ -1,0 +1,1 @@
+"""Search in a run's completions: what is asked, and what was found."""
