@@ -1,17 +1,23 @@
 """Credit assignment: from rewards to what each completion, or each token, is worth."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.contract.advantage import Advantage, Gae, NormalizeThenSum
+from backend.contract.advantage import Advantage, Gae
 from backend.contract.grpo import GrpoConfig
-from worker.algorithms.advantages import GroupStatistics, group_statistics, live_by_component
-from worker.algorithms.estimator import estimate
+from worker.algorithms.advantages import GroupStatistics, group_statistics
+from worker.algorithms.estimator import estimate, live_groups
 from worker.algorithms.gae import gae, last_token_rewards, normalize
+from worker.algorithms.total_reward import with_penalty
 from worker.rewards.scoring import Scores
 from worker.token_record import TokenRecord
+
+Values: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,52 +40,56 @@ class Credit:
 def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
     """Advantages from scores, and from the values and the KL that the learner's look has put into `tokens`.
 
-    In float64, so that what a person recomputes from the rewards on the screen is what trained the policy.
+    In float64 and on numpy, from numbers that are all recorded, so that what the what-if recomputes is, bit for bit, what
+    trained the policy. Only a critic's advantages, which need every token's value, are torch's.
     """
-    kl = config.algorithm.kl
-    rewards_R = torch.from_numpy(scores.total)
-    penalty_R_T = penalty_R = None
+    kl, size = config.algorithm.kl, config.sampling.group_size
+    rewards_R, penalty_R = scores.total, None
     if kl.placement == "reward" and kl.beta > 0:
-        penalty_R_T = kl.beta * tokens["kl"].double().nan_to_num(nan=0.0)
-        penalty_R = tokens["kl"].double().nansum(-1)
-        rewards_R = rewards_R - penalty_R_T.sum(-1)
-    rewards_P_G = rewards_R.reshape(-1, config.sampling.group_size)
+        penalty_R = tokens.sums("kl")
+        rewards_R = with_penalty(rewards_R, -penalty_R, beta=kl.beta)
+    rewards_P_G = rewards_R.reshape(-1, size)
     chosen = config.algorithm.advantage
-    live_P = live_groups(chosen, scores, config.sampling.group_size)
+    live_P = live_in(chosen, scores, size)
+    penalty = None if penalty_R is None else torch.from_numpy(penalty_R)
     if isinstance(chosen, Gae):
-        advantages_R_T, returns_R_T = _from_critic(chosen, torch.from_numpy(scores.total), penalty_R_T, tokens)
+        advantages_R_T, returns_R_T = _from_critic(chosen, config, scores, tokens)
         statistics = group_statistics(rewards_P_G)._replace(live_P=live_P)
-        return Credit(rewards_P_G, statistics, advantages_R_T, returns_R_T, penalty_R)
-    components_P_G_K, weights_K = _components(scores, config.sampling.group_size)
+        return Credit(torch.from_numpy(rewards_P_G), _tensors(statistics), advantages_R_T, returns_R_T, penalty)
+    components_P_G_K, weights_K = _components(scores, size)
     estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
     statistics = estimated.statistics._replace(live_P=live_P)
-    return Credit(rewards_P_G, statistics, estimated.advantages_P_G.reshape(-1, 1), None, penalty_R)
+    advantages_R_1 = torch.from_numpy(estimated.advantages_P_G.reshape(-1, 1))
+    return Credit(torch.from_numpy(rewards_P_G), _tensors(statistics), advantages_R_1, None, penalty)
 
 
-def live_groups(chosen: Advantage, scores: Scores, group_size: int) -> Tensor:
+def live_in(chosen: Advantage, scores: Scores, group_size: int) -> NDArray[np.bool_]:
     """True for each group in which the task's own rewards tell two completions apart, as the estimator compares them. (P,)"""
-    if isinstance(chosen, NormalizeThenSum):
-        return live_by_component(*_components(scores, group_size))  # type: ignore[no-any-return]
-    return group_statistics(torch.from_numpy(scores.total).reshape(-1, group_size)).live_P  # type: ignore[no-any-return]
+    components_P_G_K, weights_K = _components(scores, group_size)
+    live_P: NDArray[np.bool_] = live_groups(
+        chosen, scores.total.reshape(-1, group_size), components_P_G_K=components_P_G_K, weights_K=weights_K
+    )
+    return live_P
 
 
-def _components(scores: Scores, group_size: int) -> tuple[Tensor, Tensor]:
-    """The raw values of the K functions that have a weight, (P, G, K) with NaN where one is missing, and the weights, (K,)."""
-    weighed = [[score for score in parts if score.weight] for parts in scores.components]
-    raws = [[torch.nan if score.raw is None else score.raw for score in parts] for parts in weighed]
-    weights_K = torch.tensor([score.weight for score in weighed[0]], dtype=torch.float64)
-    return torch.tensor(raws, dtype=torch.float64).reshape(-1, group_size, len(weights_K)), weights_K
+def _tensors(statistics: GroupStatistics) -> GroupStatistics:
+    return GroupStatistics(*map(torch.from_numpy, statistics))
 
 
-def _from_critic(
-    chosen: Gae, rewards_R: Tensor, penalty_R_T: Tensor | None, tokens: TokenRecord
-) -> tuple[Tensor, Tensor]:
+def _components(scores: Scores, group_size: int) -> tuple[Values, Values]:
+    """The raw values of the K functions, (P, G, K) with NaN where one is missing, and their weights, (K,)."""
+    raws = [[np.nan if score.raw is None else score.raw for score in parts] for parts in scores.components]
+    weights_K = np.array([score.weight for score in scores.components[0]], dtype=np.float64)
+    return np.array(raws, dtype=np.float64).reshape(-1, group_size, len(weights_K)), weights_K
+
+
+def _from_critic(chosen: Gae, config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> tuple[Tensor, Tensor]:
     """The reward counts at the last token, the penalty at each (PPO as it is done for language models)."""
-    mask_R_T = tokens.mask.double()
+    kl, rewards_R, mask_R_T = config.algorithm.kl, torch.from_numpy(scores.total), tokens.mask.double()
     scored_R_1 = ~rewards_R.isnan()[:, None]
     rewards_R_T = last_token_rewards(rewards_R, mask_R_T)
-    if penalty_R_T is not None:
-        rewards_R_T = rewards_R_T - penalty_R_T
+    if kl.placement == "reward" and kl.beta > 0:
+        rewards_R_T = rewards_R_T - kl.beta * tokens["kl"].double().nan_to_num(nan=0.0)
     values_R_T = tokens["value"].double().nan_to_num(nan=0.0)
     advantages_R_T, returns_R_T = gae(rewards_R_T, values_R_T, mask_R_T, gamma=chosen.gamma, lam=chosen.lam)
     if chosen.normalize:

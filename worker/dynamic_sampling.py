@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from backend.contract.advantage import Advantage
-from worker.credit import live_groups
+from worker.credit import live_in
 from worker.scored import Scored
 
 
@@ -38,5 +38,5 @@ def fill_with_live(
 
 def _dead(scored: Scored, chosen: Advantage) -> list[int]:
     """The groups that tell the chosen estimator nothing."""
-    live_P = live_groups(chosen, scored.scores, scored.rollout.group_size).tolist()
+    live_P = live_in(chosen, scored.scores, scored.rollout.group_size).tolist()
     return [p for p, live in enumerate(live_P) if not live]

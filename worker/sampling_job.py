@@ -51,7 +51,9 @@ def sample_groups(
             samples_of(rollout), lambda done: show(Progress(total_steps=1, phase="reward", done=done, total=total))
         )
         rewards_P_G = torch.from_numpy(scores.total).reshape(rewards_P_G.shape)
-    advantages_P_G = group_zscore(rewards_P_G, std="population", eps=1e-8) if scores is not None else None
+    advantages_P_G = None
+    if scores is not None:  # on numpy, as in training
+        advantages_P_G = torch.from_numpy(group_zscore(rewards_P_G.numpy(), std="population", eps=1e-8))
     groups = sampled_reports(rollout, scores, rewards_P_G, advantages_P_G)
     metrics: dict[str, float | None] = {}
     if scorer is not None:

@@ -40,6 +40,8 @@ def estimate(
 
     `components_P_G_K` and `weights_K` are the K reward functions' values and weights, which only `normalize_then_sum`
     reads; without them the reward is its only component. Raises ValueError for `gae`, which needs values of tokens.
+
+    On numpy what a person recomputes is, bit for bit, what trained the policy; torch adds up in another order.
     """
     groups = advantages.group_statistics(rewards_P_G)
     match chosen:
@@ -68,6 +70,15 @@ def estimate(
             raise ValueError("gae gives each token an advantage from the value head: see worker.algorithms.gae")
 
 
+def live_groups(
+    chosen: Advantage, rewards_P_G: Array, *, components_P_G_K: Array | None = None, weights_K: Array | None = None
+) -> Array:
+    """True for each group in which rewards tell two completions apart, as the estimator compares them. Shape (P,)."""
+    if isinstance(chosen, NormalizeThenSum):
+        return advantages.live_by_component(*_weighed(rewards_P_G, components_P_G_K, weights_K))
+    return advantages.group_statistics(rewards_P_G).live_P
+
+
 def _per_group(of_batch_1: Array, groups: GroupStatistics) -> Array:
     xp = array_namespace(of_batch_1)
     return xp.where(groups.scored_P > 0, of_batch_1, xp.full_like(groups.scored_P, xp.nan))
@@ -76,11 +87,20 @@ def _per_group(of_batch_1: Array, groups: GroupStatistics) -> Array:
 def _normalize_then_sum(
     rewards_P_G: Array, components_P_G_K: Array | None, weights_K: Array | None, groups: GroupStatistics, eps: float
 ) -> Estimate:
-    xp = array_namespace(rewards_P_G)
-    if components_P_G_K is None or weights_K is None:
-        components_P_G_K, weights_K = rewards_P_G[..., None], xp.ones_like(rewards_P_G[0, :1])
-    unscored_P_G_1 = xp.isnan(rewards_P_G)[..., None]
-    known_P_G_K = xp.where(unscored_P_G_1, xp.full_like(components_P_G_K, xp.nan), components_P_G_K)
+    known_P_G_K, weights_K = _weighed(rewards_P_G, components_P_G_K, weights_K)
     live_P = advantages.live_by_component(known_P_G_K, weights_K)
     summed_P_G = advantages.normalize_then_sum(known_P_G_K, weights_K, eps=eps)
     return Estimate(summed_P_G, groups._replace(live_P=live_P))
+
+
+def _weighed(rewards_P_G: Array, components_P_G_K: Array | None, weights_K: Array | None) -> tuple[Array, Array]:
+    """The components, NaN where the reward is and 0 where the weight is, and their weights; the reward if there are none.
+
+    What is only measured moves nothing, also where it is missing.
+    """
+    xp = array_namespace(rewards_P_G)
+    if components_P_G_K is None or weights_K is None:
+        return rewards_P_G[..., None], xp.ones_like(rewards_P_G[0, :1])
+    counting_P_G_K = xp.where(weights_K != 0, components_P_G_K, xp.zeros_like(components_P_G_K))
+    unscored_P_G_1 = xp.isnan(rewards_P_G)[..., None]
+    return xp.where(unscored_P_G_1, xp.full_like(components_P_G_K, xp.nan), counting_P_G_K), weights_K

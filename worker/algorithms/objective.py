@@ -42,8 +42,8 @@ def token_terms(
     `dpo` is 0 here: its loss is of pairs (`preference`).
     """
     ratio_R_T = importance_ratio(logprob_R_T, old_logprob_R_T, mask_R_T, level=algorithm.ratio)
-    loss_R_T = _surrogate(algorithm.surrogate, logprob_R_T, old_logprob_R_T, ratio_R_T, advantages_R_T, mask_R_T)
-    low_R_T, high_R_T = _cut(algorithm.surrogate, ratio_R_T, advantages_R_T)
+    loss_R_T = surrogate_loss(algorithm.surrogate, logprob_R_T, old_logprob_R_T, ratio_R_T, advantages_R_T, mask_R_T)
+    low_R_T, high_R_T = clipped(algorithm.surrogate, ratio_R_T, advantages_R_T)
     kl_R_T = None
     if algorithm.kl.placement == "loss" and algorithm.kl.beta > 0 and reference_logprob_R_T is not None:
         compared_R_T = logprob_R_T if full_logprob_R_T is None else full_logprob_R_T
@@ -56,7 +56,7 @@ def token_terms(
     return TokenTerms(loss_R_T, ratio_R_T, low_R_T, high_R_T, kl_R_T)
 
 
-def _surrogate(
+def surrogate_loss(
     chosen: Surrogate,
     logprob_R_T: Array,
     old_logprob_R_T: Array,
@@ -64,6 +64,7 @@ def _surrogate(
     advantages_R_T: Array,
     mask_R_T: Array,
 ) -> Array:
+    """The chosen surrogate's term of each token's loss, (R, T); 0 for `dpo`, whose loss is of pairs."""
     match chosen:
         case Clip(epsilon_low=low, epsilon_high=high, delta=delta):
             return surrogates.clip(ratio_R_T, advantages_R_T, epsilon_low=low, epsilon_high=high, delta=delta)
@@ -88,7 +89,8 @@ def _surrogate(
             return array_namespace(logprob_R_T).zeros_like(logprob_R_T)
 
 
-def _cut(chosen: Surrogate, ratio_R_T: Array, advantages_R_T: Array) -> tuple[Array, Array]:
+def clipped(chosen: Surrogate, ratio_R_T: Array, advantages_R_T: Array) -> tuple[Array, Array]:
+    """True for each token whose weight the chosen surrogate cuts from below, and from above: each (R, T)."""
     xp = array_namespace(ratio_R_T)
     never_R_T = xp.zeros_like(ratio_R_T, dtype=xp.bool)
     match chosen:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from backend.contract.base import Json
 from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
+from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.rewards.child import LOOK_SECONDS
-from worker.rewards.composite import counting, total_reward
 from worker.rewards.function_process import FunctionProcess
 from worker.rewards.judge import Ask, JudgeScorer
 from worker.rewards.judge_cache import JudgeCache

@@ -15,7 +15,7 @@ import torch
 import worker.algorithms
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
-from backend.contract.surrogate import Sapo
+from backend.contract.surrogate import Clip, Sapo
 from worker.algorithms import (
     advantages,
     aggregation,
@@ -27,6 +27,7 @@ from worker.algorithms import (
     preference,
     ratios,
     surrogates,
+    total_reward,
 )
 from worker.algorithms.arrays import Array
 
@@ -42,6 +43,9 @@ N = GENERATOR.normal(size=(4, 5))
 EPSILONS = {"epsilon_low": 0.1, "epsilon_high": 0.2}
 VESPO = {"k_positive": 2, "lambda_positive": 3, "k_negative": 3, "lambda_negative": 2}
 SAPO = Algorithm(surrogate=Sapo(), entropy_bonus=0.1)
+
+# Of one completion's numbers, not of arrays: tests/worker/rewards/test_total_reward.py
+NO_ARRAYS = ("total_reward.total_reward", "total_reward.counting")
 
 Case = tuple[Callable[..., object], tuple[np.ndarray, ...]]
 CASES: list[Case] = [
@@ -63,6 +67,11 @@ CASES: list[Case] = [
         lambda r, c, w: estimator.estimate(NormalizeThenSum(), r, components_P_G_K=c, weights_K=w),
         (REWARDS, COMPONENTS, WEIGHTS),
     ),
+    (
+        lambda r, c, w: estimator.live_groups(NormalizeThenSum(), r, components_P_G_K=c, weights_K=w),
+        (REWARDS, COMPONENTS, WEIGHTS),
+    ),
+    (partial(total_reward.with_penalty, beta=0.05), (REWARDS, -REWARDS)),
     (partial(aggregation.token_weights, aggregation="group_token_mean", max_new_tokens=4, group_size=2), (MASK,)),
     (partial(aggregation.token_weights, aggregation="sequence_mean", max_new_tokens=4), (MASK,)),
     (partial(gae.gae, gamma=0.9, lam=0.8), (RATIO, LOGPROB, MASK)),
@@ -82,6 +91,13 @@ CASES: list[Case] = [
     (partial(preference.preference_margin, beta=0.1), tuple(N)),
     (preference.dpo_loss, (N,)),
     (preference.bradley_terry_loss, (N[0], N[1])),
+    (
+        lambda new, old, ratio, advantage, mask: objective.surrogate_loss(
+            SAPO.surrogate, new, old, ratio, advantage, mask
+        ),
+        (LOGPROB, OLD, RATIO, PER_ROW, MASK),
+    ),
+    (partial(objective.clipped, Clip()), (RATIO, PER_ROW)),
     (
         lambda new, old, advantage, mask, reference, entropy: objective.token_terms(
             SAPO,

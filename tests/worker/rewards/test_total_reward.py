@@ -3,7 +3,7 @@
 import pytest
 
 from backend.contract.reward import Gate, Length, Pattern, Rewards
-from worker.rewards.composite import total_reward
+from worker.algorithms.total_reward import total_reward
 
 
 def rewards(*gates: Gate) -> Rewards:

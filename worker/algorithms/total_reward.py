@@ -1,9 +1,10 @@
-"""The total reward: a weighted sum, with gates."""
+"""The total reward: a weighted sum, with gates, less the KL penalty where that is in the reward."""
 
 import math
 from collections.abc import Mapping
 
 from backend.contract.reward import Rewards
+from worker.algorithms.arrays import Array
 
 
 def total_reward(raw: Mapping[str, float | None], rewards: Rewards) -> float:
@@ -29,3 +30,8 @@ def counting(rewards: Rewards) -> frozenset[str]:
     """
     required = {gate.requires for gate in rewards.gates}
     return frozenset(one.name for one in rewards.functions if one.weight or one.name in required)
+
+
+def with_penalty(totals_R: Array, minus_kl_R: Array, *, beta: float) -> Array:
+    """The rewards with β × minus the sum of each completion's KL added, as its record spells it."""
+    return totals_R + beta * minus_kl_R
