@@ -10,6 +10,7 @@ REINFORCED = "#3a86d6"  # blue: positive advantage
 DISCOURAGED = "#e8851c"  # orange: negative advantage
 NEUTRAL = "#8c929c"
 UNSCORED = "#d64550"
+SIZE = "#8a63b8"  # violet: how large a value without a sign is, as an entropy
 INK = "#4c8bd0"  # the line of a chart that has only one
 
 # Tableau 10, then its light partners: a colour for each of 20 runs.

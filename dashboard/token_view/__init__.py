@@ -1,0 +1,1 @@
+"""The tokens of one completion: coloured, charted, one by one."""

@@ -1,0 +1,65 @@
+"""The token view on a page. It draws itself in the browser: one script, which is given columns of numbers and texts.
+
+The value that colours the tokens and the token that is pinned live in the address (`colour`, `token`). The script reads them
+there and writes them there; it also tells them to the server, so that what the server writes into the address later keeps
+them. A page shows one token view at a time.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import streamlit as st
+
+from backend.contract.base import Json
+from backend.contract.groups import CompletionRecord, Group
+from backend.contract.records import Run
+from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, SIZE
+from dashboard.session import client, guard, link
+from dashboard.token_view.absent import why_absent
+from dashboard.token_view.data import View, view_of
+
+KEY = "token-view"
+_FOLDER = Path(__file__).parent
+_SCRIPTS = ("numbers.js", "chart.js", "text.js", "view.js")  # one module: a component's script imports nothing
+_COLOURS = f":host {{ --up: {REINFORCED}; --down: {DISCOURAGED}; --none: {NEUTRAL}; --size: {SIZE}; }}\n"
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+_mount = st.components.v2.component(
+    "groupscope.tokens",
+    html=_read("view.html"),
+    css=_COLOURS + _read("view.css"),
+    js="\n".join(map(_read, _SCRIPTS)),
+)
+
+
+@st.fragment
+def draw_tokens(run: Run, group: Group, completion_index: int) -> None:
+    """The tokens of one completion in colour, or why there are none to show."""
+    completion = next(each for each in group.completions if each.index == completion_index)
+    if not completion.has_trace:
+        st.info(why_absent(run.config, group), icon=":material/data_array:")
+        link("new-run", "Clone this run", icon=":material/content_copy:", clone=run.id)
+        return
+    with guard():
+        view = _view(completion.id, completion, run.config)
+    _mount(data=view, key=KEY, on_chosen_change=_into_address)
+
+
+@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
+def _view(completion_id: int, _completion: CompletionRecord, _config: Mapping[str, Json]) -> View:
+    """A stored trace never changes, and neither does its run's configuration."""
+    return view_of(client().tokens(completion_id), _completion, _config)
+
+
+def _into_address() -> None:
+    """What the script has already written there: {colour, token}, either of them None."""
+    chosen = st.session_state[KEY].chosen
+    for name in ("colour", "token"):
+        if chosen[name] is None:
+            st.query_params.pop(name, None)
+        else:
+            st.query_params[name] = str(chosen[name])
