@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, RowMapping, or_, select, update
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
+from backend.contract.records import Progress
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.storage.tables import attempt, run, worker
@@ -19,6 +20,7 @@ IDLE: dict[str, Any] = {
     "phase": None,
     "phase_done": None,
     "phase_total": None,
+    "phase_since": None,
 }
 OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
 
@@ -46,10 +48,21 @@ def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms
     """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
     row = lease.hold(tx, run_id, beat.attempt, terms)
     if beat.progress is not None:
-        within = {"phase": beat.progress.phase, "phase_done": beat.progress.done, "phase_total": beat.progress.total}
-        tx.execute(update(run).where(run.c.id == run_id).values(within))
+        tx.execute(update(run).where(run.c.id == run_id).values(_within(row, beat.progress, terms.now)))
     waiting = _samples_wait(tx, beat.worker)
     return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl, samples_waiting=waiting)
+
+
+def _within(row: RowMapping, progress: Progress, now: float) -> dict[str, Any]:
+    """Where a run is within its step. A worker between two steps still tells of the one that is over: nothing is open then."""
+    same = progress.phase == row["phase"] and row["phase_since"] is not None
+    since = (row["phase_since"] if same else now) if progress.step == row["step"] else None
+    return {
+        "phase": progress.phase,
+        "phase_done": progress.done,
+        "phase_total": progress.total,
+        "phase_since": since,
+    }
 
 
 def _samples_wait(tx: Connection, name: str) -> bool:

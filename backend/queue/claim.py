@@ -48,6 +48,7 @@ def claim(
             worker=worker.name,
             device=worker.device,
             lease_until=terms.until,
+            phase=None,  # the lost worker's
             error=None,
             started_at=case((run.c.started_at.is_(None), at), else_=run.c.started_at),
         )

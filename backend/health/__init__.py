@@ -1,0 +1,1 @@
+"""Hints about a run's health: small rules over plain facts."""
