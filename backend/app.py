@@ -15,6 +15,9 @@ from backend.body_limit import BodyLimit
 from backend.catalog.routes import router as catalog
 from backend.checkpoints.routes import router as checkpoints
 from backend.clock import Clock
+from backend.export.routes import router as export
+from backend.health.routes import router as health
+from backend.people.routes import router as people
 from backend.preflight.routes import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
@@ -33,7 +36,21 @@ from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (catalog, preflight, runs, sweeps, telemetry, events, checkpoints, uploads, workers, queue)
+ROUTERS = (
+    catalog,
+    preflight,
+    runs,
+    sweeps,
+    telemetry,
+    health,
+    events,
+    people,
+    checkpoints,
+    uploads,
+    workers,
+    queue,
+    export,
+)
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:

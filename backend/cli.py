@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 import yaml
@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Groupscope: configure, queue and train GRPO runs, and see every sampled group.",
 )
 
+What = Literal["all", "groups", "metrics"]
 Backend = Annotated[str | None, typer.Option(help="The backend's address (GROUPSCOPE_BACKEND_URL).")]
 Token = Annotated[str | None, typer.Option(help="The backend's token (GROUPSCOPE_TOKEN, else <home>/token).")]
 Home = Annotated[Path | None, typer.Option(help="The data directory (GROUPSCOPE_HOME, else ./.groupscope).")]
@@ -136,13 +137,17 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here instead of to the terminal.")
     ] = None,
+    what: Annotated[
+        What,
+        typer.Option(help="all: the run with its groups and metrics as JSON lines; groups, metrics: a Parquet file."),
+    ] = "all",
     backend: Backend = None,
     token: Token = None,
     home: Home = None,
 ) -> None:
-    """Write a run with all its groups and metrics as JSON lines."""
+    """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
     with _client(backend, token, home) as client:
-        chunks = client.export(run_id)
+        chunks = client.export(run_id) if what == "all" else client.export_table(run_id, what)
         if output is None:
             for chunk in chunks:
                 sys.stdout.buffer.write(chunk)

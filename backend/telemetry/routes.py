@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from fastapi.responses import StreamingResponse
 
 from backend.contract import records as r
 from backend.contract.groups import Group, GroupState, GroupSummary, StepSummary, TokenTrace
@@ -12,7 +11,7 @@ from backend.field_errors import FieldError
 from backend.parameters import Cursor, Limit, RowId, position
 from backend.runs import store as runs
 from backend.services import ServicesDep
-from backend.telemetry import export, groups, logs, metrics, tokens, traces
+from backend.telemetry import groups, logs, metrics, tokens, traces
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
@@ -126,11 +125,3 @@ def run_logs(
     with services.database.read() as tx:
         runs.require(tx, run_id)
         return logs.page(tx, run_id, after_id, limit)
-
-
-@router.get("/runs/{run_id}/export")
-def export_run(services: ServicesDep, run_id: RowId) -> StreamingResponse:
-    """The run, its metrics and its groups as JSON lines."""
-    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
-    lines = export.lines(services.database, run_id)
-    return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

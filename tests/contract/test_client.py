@@ -12,6 +12,7 @@ from backend.app import ROUTERS
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
+from backend.contract.people import PeopleClient
 
 DIGEST = "0" * 64
 WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
@@ -40,6 +41,13 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "checkpoints": lambda c: c.checkpoints(1),
     "download_checkpoint": lambda c: c.download_checkpoint(1, 1),
     "export": lambda c: list(c.export(1)),
+    "export_table": lambda c: [list(c.export_table(1, "groups")), list(c.export_table(1, "metrics"))],
+    "groups_of_prompt": lambda c: c.groups_of_prompt("x", [1]),
+    "prompts": lambda c: c.prompts(1),
+    "completions": lambda c: c.completions(1),
+    "step_scores": lambda c: c.step_scores(1, 0),
+    "distribution": lambda c: c.distribution(1, "reward"),
+    "health": lambda c: c.health(1),
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
     "uploads": lambda c: c.uploads(),
     "preview_upload": lambda c: c.preview_upload(1),
@@ -58,13 +66,35 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "retry": lambda c: c.command(1, "retry"),
     "delete_run": lambda c: c.delete_run(1),
 }
+PEOPLE: Mapping[str, Callable[[PeopleClient], object]] = {
+    "bookmark": lambda c: c.bookmark(1, "note"),
+    "remove_bookmark": lambda c: c.remove_bookmark(1),
+    "thumb": lambda c: c.thumb(1, "up"),
+    "choose": lambda c: c.choose(1, better=1, worse=2),
+    "choices": lambda c: c.choices(1),
+    "remove_choice": lambda c: c.remove_choice(1),
+    "agreement": lambda c: c.agreement(1),
+    "preferences": lambda c: list(c.preferences(1)),
+    "keep_preferences": lambda c: c.keep_preferences(1),
+}
 NOT_METHODS = {"close"}
 STREAMED = {"GET /api/v1/runs/{run_id}/events"}  # for browsers and other readers of event streams
 
 
 def test_every_method_is_called_here() -> None:
     methods = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
-    assert methods - NOT_METHODS == set(CALLS) - {"retry"}
+    assert methods - PEOPLE: Mapping[str, Callable[[PeopleClient], object]] = {
+    "bookmark": lambda c: c.bookmark(1, "note"),
+    "remove_bookmark": lambda c: c.remove_bookmark(1),
+    "thumb": lambda c: c.thumb(1, "up"),
+    "choose": lambda c: c.choose(1, better=1, worse=2),
+    "choices": lambda c: c.choices(1),
+    "remove_choice": lambda c: c.remove_choice(1),
+    "agreement": lambda c: c.agreement(1),
+    "preferences": lambda c: list(c.preferences(1)),
+    "keep_preferences": lambda c: c.keep_preferences(1),
+}
+NOT_METHODS == set(CALLS) - {"retry"}
 
 
 def test_every_method_reaches_a_route_and_every_route_is_reached(backend: Backend) -> None:
@@ -73,9 +103,10 @@ def test_every_method_reaches_a_route_and_every_route_is_reached(backend: Backen
     def note(request: httpx.Request) -> None:
         asked.append(f"{request.method} {request.url.path}")
 
-    backend.client._http.event_hooks["request"].append(note)
+    backend.client._to._http.event_hooks["request"].append(note)
     refusals: dict[str, str] = {}
-    for name, call in CALLS.items():
+    people = {name: lambda c, call=call: call(c.people) for name, call in PEOPLE.items()}
+    for name, call in {**people, **CALLS}.items():
         try:
             call(backend.client)
         except ApiError as refusal:

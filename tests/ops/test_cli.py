@@ -92,6 +92,11 @@ def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> No
     said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token", TOKEN)
     assert said.exit_code == 0, said.output
     assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "run.jsonl").read_text().splitlines())
+    table = groupscope(
+        "export", 1, "--what", "metrics", "-o", tmp_path / "m.parquet", "--backend", backend.url, "--token", TOKEN
+    )
+    assert table.exit_code == 0, table.output
+    assert (tmp_path / "m.parquet").read_bytes().startswith(b"PAR1")
     missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token", TOKEN)
     assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]

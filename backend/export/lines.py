@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from sqlalchemy import select
 
 from backend.contract.base import Json
+from backend.contract.groups import Group
 from backend.runs import store as runs
 from backend.storage.database import Database, to_json
 from backend.storage.tables import attempt, prompt_group
 from backend.telemetry import groups, history, metrics
 
 PAGE = 50
+Chunks = Iterator[bytes]
 
 
-def lines(database: Database, run_id: int) -> Iterator[bytes]:
+def lines(database: Database, run_id: int) -> Chunks:
     """One object a line. Raises NotFound before the first line."""
     with database.read() as tx:
         run = runs.get(tx, run_id)
@@ -21,8 +23,8 @@ def lines(database: Database, run_id: int) -> Iterator[bytes]:
     return _lines(database, run_id, [_line("run", run.model_dump(mode="json")), _line("metrics", series.model_dump())])
 
 
-def _lines(database: Database, run_id: int, head: list[bytes]) -> Iterator[bytes]:
-    yield from head
+def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
+    """The groups of the live history, whole, in pages."""
     last = 0
     while True:
         with database.read() as tx:
@@ -37,7 +39,13 @@ def _lines(database: Database, run_id: int, head: list[bytes]) -> Iterator[bytes
         if not found:
             return
         last = found[-1].id
-        yield b"".join(_line("group", group.model_dump(mode="json")) for group in found)
+        yield found
+
+
+def _lines(database: Database, run_id: int, head: list[bytes]) -> Chunks:
+    yield from head
+    for page in live_groups(database, run_id):
+        yield b"".join(_line("group", group.model_dump(mode="json")) for group in page)
 
 
 def _line(kind: str, value: dict[str, Json]) -> bytes:

@@ -1,0 +1,1 @@
+"""What a person takes away: a run as JSON lines, its groups and its metrics as Parquet."""

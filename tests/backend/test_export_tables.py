@@ -1,0 +1,48 @@
+import json
+from io import BytesIO
+
+import pyarrow.parquet as pq
+import pytest
+import recorded
+from serving import Backend
+
+from backend.contract.client import ApiError
+
+HOSTILE = ["<b>bold</b>", "\x1b[2J\x07", "\u202edesrever", "=cmd()\x85"]
+
+
+def test_a_table_of_groups_has_every_completion_with_its_group(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step in range(60):  # more than one page
+        groups = [recorded.group_of(index, [1.0, None, 0.1, 0.0], texts=HOSTILE) for index in range(2)]
+        backend.client.report(
+            run_id,
+            recorded.p.Report(attempt=claim.attempt, seq=step, step=step, groups=groups, metrics={"reward": 0.5}),
+        )
+    rows = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "groups")))).to_pylist()
+    assert len(rows) == 60 * 2 * 4
+    assert [row["text"] for row in rows[:4]] == HOSTILE
+    assert {row["step"] for row in rows} == set(range(60))
+    assert rows[1]["reward"] is None
+    group = backend.client.group(rows[0]["group_id"])
+    assert rows[0]["advantage"] == group.completions[0].advantage
+    assert json.loads(rows[0]["rewards"]) == [reward.model_dump() for reward in group.completions[0].rewards]
+
+
+def test_a_table_of_metrics_tells_what_was_not_finite_from_what_is_missing(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step, metrics in enumerate([{"reward": 0.5, "kl": None}, {"reward": 0.0}]):
+        backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=step, step=step, metrics=metrics))
+    rows = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "metrics")))).to_pylist()
+    assert [(row["name"], row["step"], row["value"]) for row in rows] == [
+        ("kl", 0, None),
+        ("reward", 0, 0.5),
+        ("reward", 1, 0.0),
+    ]
+
+
+def test_a_run_that_is_not_there_has_no_table(backend: Backend) -> None:
+    with pytest.raises(ApiError, match="no run"):
+        list(backend.client.export_table(7, "groups"))
