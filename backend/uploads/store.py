@@ -51,6 +51,13 @@ def get(tx: Connection, upload_id: int) -> r.Upload:
     return r.Upload.model_validate(dict(row))
 
 
+def find(tx: Connection, name: str, sha256: str) -> r.Upload | None:
+    """The newest upload of this name with just this content."""
+    same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).order_by(upload.c.id.desc()).limit(1)
+    row = tx.execute(same).mappings().one_or_none()
+    return None if row is None else r.Upload.model_validate(dict(row))
+
+
 def page(tx: Connection, limit: int, before: int | None) -> r.Page[r.Upload]:
     """Uploads, newest first."""
     query = select(upload).order_by(upload.c.id.desc()).limit(limit + 1)

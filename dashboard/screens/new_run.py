@@ -4,7 +4,7 @@ from typing import cast
 
 import streamlit as st
 
-from backend.contract.catalog import Catalog
+from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
 from dashboard.form import draft as drafts
@@ -17,6 +17,7 @@ from dashboard.form.reward import rewarded_by
 from dashboard.form.schema import read_schema
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
 from dashboard.format import plain
+from dashboard.judging.training import origin_of, trained_on
 from dashboard.session import client, explain, go, guard, link
 
 _CATALOG = "catalog"
@@ -39,15 +40,21 @@ def load_catalog() -> Catalog:
 
 
 def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
-    """Take the start that the address names, once: a clone, a checkpoint, a reward model, a recipe, or the first recipe."""
+    """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
     query = st.query_params
-    origin = next((f"{name}={query[name]}" for name in ("clone", "from", "reward", "recipe") if name in query), None)
+    names = ("clone", "from", "reward", "pairs", "recipe")
+    origin = next((f"{name}={query[name]}" for name in names if name in query), None)
     if draft.config and origin in (None, draft.origin):
         return
     draft.origin = origin
     kind, _, value = (origin or "").partition("=")
     start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
-    if start is not None and kind == "reward":
+    judged = origin_of(value) if kind == "pairs" else None
+    if judged is not None:
+        pairs, recipe = client().preview_upload(judged.upload), recipe_of(catalog, judged.recipe)
+        draft.fill(trained_on(client().run(judged.run), pairs, recipe), schemas)
+        draft.parent_id = judged.run
+    elif start is not None and kind == "reward":
         draft.fill(rewarded_by(client().run(start[0]), start[1], catalog.recipes[0]), schemas)
         draft.parent_id = start[0]
     elif start is not None:
@@ -60,9 +67,13 @@ def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
 
 def choose_recipe(draft: Draft, catalog: Catalog, schemas: Schemas, recipe_id: str | None) -> None:
     """Fill the form with a recipe; the first one where no such recipe is known."""
-    recipe = next((one for one in catalog.recipes if one.id == recipe_id), catalog.recipes[0])
-    draft.fill(recipe.config, schemas)
+    draft.fill(recipe_of(catalog, recipe_id).config, schemas)
     draft.parent_id = None
+
+
+def recipe_of(catalog: Catalog, recipe_id: str | None) -> RecipeCard:
+    """The recipe of that id; the first one where no such recipe is known."""
+    return next((one for one in catalog.recipes if one.id == recipe_id), catalog.recipes[0])
 
 
 def show_page() -> None:

@@ -1,0 +1,1 @@
+"""What people say about groups and completions, and what can be made of it."""

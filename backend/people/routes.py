@@ -1,0 +1,121 @@
+"""Routes of bookmarks and judgements."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from backend.contract import records as r
+from backend.contract.people import Agreement, Bookmark, BookmarkWrite, Choice, ChoiceWrite, ThumbWrite
+from backend.errors import Conflict
+from backend.parameters import RowId
+from backend.people import preferences, store
+from backend.people.agreement import agreement
+from backend.people.pairs import judgement
+from backend.runs import store as runs
+from backend.services import Services, ServicesDep
+from backend.uploads import jsonl
+from backend.uploads import store as uploads
+
+router = APIRouter(prefix="/api/v1", tags=["people"])
+
+
+@router.put("/groups/{group_id}/bookmark")
+def set_bookmark(services: ServicesDep, group_id: RowId, write: BookmarkWrite) -> Bookmark:
+    """Bookmark a group, or write another note on it."""
+    with services.database.write() as tx:
+        return store.set_bookmark(tx, group_id, write.note, services.clock.stamp())
+
+
+@router.delete("/groups/{group_id}/bookmark", status_code=204)
+def remove_bookmark(services: ServicesDep, group_id: RowId) -> Response:
+    """Forget the bookmark and its note."""
+    with services.database.write() as tx:
+        store.remove_bookmark(tx, group_id)
+    return Response(status_code=204)
+
+
+@router.put("/completions/{completion_id}/thumb", status_code=204)
+def set_thumb(services: ServicesDep, completion_id: RowId, write: ThumbWrite) -> Response:
+    """Thumb up, thumb down, or neither."""
+    with services.database.write() as tx:
+        store.set_thumb(tx, completion_id, write.thumb, services.clock.stamp())
+    return Response(status_code=204)
+
+
+@router.put("/groups/{group_id}/choices")
+def choose(services: ServicesDep, group_id: RowId, write: ChoiceWrite) -> Choice:
+    """Say which of two completions is better; the other way round replaces what was said before."""
+    with services.database.write() as tx:
+        return store.choose(tx, group_id, write, services.clock.stamp())
+
+
+@router.get("/groups/{group_id}/choices")
+def list_choices(services: ServicesDep, group_id: RowId) -> r.Page[Choice]:
+    """What was chosen in a group, oldest first; all of it."""
+    with services.database.read() as tx:
+        return r.Page[Choice](items=store.choices_of(tx, group_id))
+
+
+@router.delete("/choices/{choice_id}", status_code=204)
+def remove_choice(services: ServicesDep, choice_id: RowId) -> Response:
+    """Take a choice back."""
+    with services.database.write() as tx:
+        store.remove_choice(tx, choice_id)
+    return Response(status_code=204)
+
+
+@router.get("/runs/{run_id}/agreement")
+def run_agreement(services: ServicesDep, run_id: RowId) -> Agreement:
+    """People against the reward."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return agreement(judgement(tx, run_id))
+
+
+@router.get("/runs/{run_id}/preferences")
+def run_preferences(services: ServicesDep, run_id: RowId) -> StreamingResponse:
+    """The judged pairs as JSON lines, a preference data set."""
+    headers = {"Content-Disposition": f'attachment; filename="{_file_name(run_id)}"'}
+    return StreamingResponse(iter(_lines(services, run_id)), media_type="application/x-ndjson", headers=headers)
+
+
+@router.post("/runs/{run_id}/preferences", status_code=201)
+def keep_preferences(services: ServicesDep, run_id: RowId) -> r.Upload:
+    """The same as an upload; where one holds just these pairs already, it is that one."""
+    lines = _lines(services, run_id)
+    if not lines:
+        raise Conflict(f"There are no judged pairs in run {run_id} yet; say of two completions which is better.")
+    folder = services.settings.home / uploads.FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+            return _keep(services, _file_name(run_id), partial)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _keep(services: Services, name: str, partial: Path) -> r.Upload:
+    found, sha256 = jsonl.contents(partial), uploads.digest(partial)
+    home = services.settings.home
+    with services.database.write() as tx:
+        same = uploads.find(tx, name, sha256)
+        if same is not None and uploads.path_of(home, same.id).exists():
+            return same
+        return uploads.get(tx, uploads.add(tx, home, name, partial, found, sha256, services.clock.stamp()))
+
+
+def _lines(services: Services, run_id: int) -> list[bytes]:
+    with services.database.read() as tx:
+        run = runs.get(tx, run_id)
+        return list(preferences.lines(run_id, run.config, judgement(tx, run_id).pairs))
+
+
+def _file_name(run_id: int) -> str:
+    return f"run-{run_id}-preferences.jsonl"

@@ -1,0 +1,159 @@
+"""People against the reward, over a run; and what people said as a data set to train on."""
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.people import Agreement, Disagreement
+from backend.contract.records import Run, Upload
+from dashboard.components.model_text import one_line
+from dashboard.format import count, counted, number, percent
+from dashboard.judging.asked import kept
+from dashboard.judging.proportion import wilson
+from dashboard.session import client, go, guard, link
+
+TAB = "judgement"  # in the address of the run's page
+CHANCE = 0.5
+
+
+def draw_agreement(run: Run) -> None:
+    """The agreement in words, the groups where the reward says the opposite, and the pairs to take away."""
+    with guard():
+        found = client().people.agreement(run.id)
+    if not found.pairs:
+        st.info(
+            f"{said(found)} Open a group and choose the better of two completions, or give one a thumb up and another a "
+            "thumb down: here will stand how often the reward says the same, and the pairs to train on.",
+            icon=":material/balance:",
+        )
+        return
+    st.markdown(in_words(found))
+    st.caption(said(found))
+    if found.disagreements:
+        _draw_disagreements(run, found)
+    _draw_data_set(run, found)
+
+
+def in_words(found: Agreement) -> str:
+    """The share of pairs on which the reward agrees, its interval, and what is to be made of it."""
+    decided = found.agreed + found.disagreed
+    if not decided:
+        return f"**The reward says nothing of the {counted(found.pairs, 'pair')}**: it is equal for both, or missing."
+    low, high = wilson(found.agreed, decided)
+    share = found.agreed / decided
+    meaning = (
+        "more often than chance"
+        if low > CHANCE
+        else "less often than chance: look at what it rewards"
+        if high < CHANCE
+        else "which chance could do as well; more choices would tell"
+    )
+    sentence = (
+        f"**The reward agrees with people on {count(found.agreed)} of {counted(decided, 'pair')}**: {percent(share)}, "
+        f"95 % interval {percent(low)} to {percent(high)}, {meaning}."
+    )
+    if found.undecided:
+        verb = "is" if found.undecided == 1 else "are"
+        sentence += (
+            f" {counted(found.undecided, 'more pair')} {verb} undecided: the reward is equal for both, or missing."
+        )
+    return sentence
+
+
+def said(found: Agreement) -> str:
+    """What people did, in numbers."""
+    return (
+        f"{counted(found.choices, 'choice')}, {counted(found.thumbs_up, 'thumb')} up, "
+        f"{counted(found.thumbs_down, 'thumb')} down so far."
+    )
+
+
+def _draw_disagreements(run: Run, found: Agreement) -> None:
+    shown = found.disagreements
+    newest = f", the newest {count(len(shown))} of {count(found.disagreed)}" if len(shown) < found.disagreed else ""
+    st.markdown(f"**Where the reward says the opposite**{newest} :gray[:small[· click a line to open its group]]")
+    event = st.dataframe(
+        disagreement_table(shown),
+        key=f"disagreements-{run.id}",
+        on_select="rerun",
+        selection_mode="single-cell",
+        hide_index=True,
+        height="content" if len(shown) <= 12 else 460,
+        column_config={
+            "step": st.column_config.NumberColumn("step", width=60),
+            "group": st.column_config.NumberColumn("group", width=60),
+            "prompt": st.column_config.TextColumn("prompt", width="large"),
+            "people": st.column_config.TextColumn("people say", width=130),
+            "reward": st.column_config.TextColumn("reward", width=200),
+        },
+    )
+    if event.selection.cells:
+        one = shown[event.selection.cells[0][0]]
+        go("group", id=one.group_id, run=run.id, step=one.step, tab=TAB)
+
+
+def disagreement_table(shown: list[Disagreement]) -> pd.DataFrame:
+    """A row for each pair: where it is, what people say, and the two rewards."""
+    return pd.DataFrame(
+        {
+            "step": [one.step for one in shown],
+            "group": [one.group_index + 1 for one in shown],
+            "prompt": [one_line(one.prompt) for one in shown],
+            "people": [f"{one.better_index + 1} better than {one.worse_index + 1}" for one in shown],
+            "reward": [
+                f"{one.better_index + 1} gets {number(one.better_reward)}, {one.worse_index + 1} gets "
+                f"{number(one.worse_reward)}"
+                for one in shown
+            ],
+        }
+    )
+
+
+def _draw_data_set(run: Run, found: Agreement) -> None:
+    """The way from judgements to training."""
+    backend = client()
+    with st.container(horizontal=True, vertical_alignment="center", key="preferences"):
+        st.download_button(
+            f"Download {counted(found.pairs, 'pair')} as JSONL",
+            lambda: b"".join(backend.people.preferences(run.id)),
+            file_name=f"run-{run.id}-preferences.jsonl",
+            mime="application/x-ndjson",
+            icon=":material/download:",
+            key=f"preferences-{run.id}",
+            help="One pair a line: prompt, chosen, rejected, and where they come from. Pairs of probes are left out: their "
+            "prompts are held out from training.",
+            on_click="ignore",
+        )
+        st.button(
+            "Keep as a data set",
+            icon=":material/dataset:",
+            key=f"keep-preferences-{run.id}",
+            help="Stores the pairs beside your uploads, as they are now, for runs to train on",
+            on_click=_keep,
+            args=(run.id,),
+        )
+    upload = st.session_state.get(_kept_key(run.id))
+    if isinstance(upload, Upload):
+        _draw_kept(run, upload)
+
+
+def _draw_kept(run: Run, upload: Upload) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="train-on-preferences"):
+        st.markdown(
+            f":green[:material/check:] Kept: {counted(upload.rows, 'pair')}, `upload:{upload.id}`", width="content"
+        )
+        for recipe, label, icon in (
+            ("reward-model", "Train a reward model on these", ":material/trophy:"),
+            ("dpo", "DPO on these", ":material/rocket_launch:"),
+        ):
+            link("new-run", label, icon=icon, pairs=f"{recipe}@{upload.id}@{run.id}")
+
+
+def _keep(run_id: int) -> None:
+    def keep() -> None:
+        st.session_state[_kept_key(run_id)] = client().people.keep_preferences(run_id)
+
+    kept(keep)
+
+
+def _kept_key(run_id: int) -> str:
+    return f"kept-preferences-{run_id}"
