@@ -5,25 +5,23 @@ from math import isclose
 
 import streamlit as st
 
-from backend.contract.advantage import Advantage, BatchStd, GroupZscore, NormalizeThenSum
+from backend.contract.advantage import Advantage
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.charts.playground import bars_figure
+from dashboard.components.address_controls import last_good, put, typed
 from dashboard.components.chart import show
+from dashboard.components.estimator_controls import choose_estimator, settings_of
 from dashboard.components.group_arithmetic import Estimator, estimator, extremes, formula, spell_advantage
-from dashboard.components.playground_address import chosen, last_good, put, typed
 from dashboard.components.playground_documents import draw_documents
 from dashboard.components.playground_estimate import OVER_BATCH, Rewards, played, rewards_of
-from dashboard.components.playground_opening import ADVANTAGE, ESTIMATORS, Opening
-from dashboard.components.playground_reading import read_rewards, read_rows, read_settings
+from dashboard.components.playground_opening import Opening
+from dashboard.components.playground_reading import read_rewards, read_rows
 from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_words import ESTIMATORS as IN_WORDS
 from dashboard.components.playground_words import group_in_a_line, reading
 from dashboard.components.style import FIGURES
-from dashboard.form.widgets import in_words
-from dashboard.form.written import show_number
 from dashboard.format import number, plain, signed
 
-STD = "population divides by G (the blog, the notebook's code), sample by G − 1 (the notebook's table, TRL)."
 FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
 EXAMPLES = {
     "4 of 8 right": "1, 1, 1, 1, 0, 0, 0, 0",
@@ -62,15 +60,9 @@ def _controls(opening: Opening) -> tuple[Group, Advantage]:
     )
     status = st.container(key="play-status").empty()
     _draw_examples(opening)
-    kind = chosen(
-        "Estimator",
-        "estimator",
-        opening.advantage.kind,
-        ESTIMATORS,
-        words=in_words,
-        help="How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below.",
-    )
-    advantage, wrong_setting = _settings(kind, opening)
+    about = "How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below."
+    kind = choose_estimator(opening.advantage, help=about)
+    advantage, wrong_setting = settings_of(kind, opening.advantage, *st.columns([3, 2]))
     good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))
     rewards, wrong_further = _further(kind, opening, good)
     group = played(advantage, rewards)
@@ -89,20 +81,6 @@ def _draw_examples(opening: Opening) -> None:
         for name, rewards in EXAMPLES.items():
             change = None if rewards == opening.rewards else rewards
             st.button(name, type="tertiary", on_click=put, kwargs={"rewards": change}, key=f"play-example-{name}")
-
-
-def _settings(kind: str, opening: Opening) -> tuple[Advantage, str | None]:
-    """The estimator with its own settings; where the run's is chosen, they start as the run had them."""
-    defaults = opening.advantage if kind == opening.advantage.kind else ADVANTAGE.validate_python({"kind": kind})
-    settings = {"kind": kind}
-    first, second = st.columns([3, 2])
-    if isinstance(defaults, GroupZscore):
-        with first:
-            settings["std"] = chosen("Std", "std", defaults.std, ("population", "sample"), words=str, help=STD)
-    if isinstance(defaults, GroupZscore | BatchStd | NormalizeThenSum):
-        with second if isinstance(defaults, GroupZscore) else first:
-            settings["eps"] = typed("ε", "eps", show_number(defaults.eps), help="Added to the std: never divides by 0.")
-    return last_good(f"advantage-{kind}", lambda: read_settings(ADVANTAGE, settings), lambda: defaults)
 
 
 def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards, str | None]:
@@ -162,7 +140,7 @@ def _against_the_run(group: Group, logged: Group) -> str:
     if len(stored) < len(logged.completions):
         return ":gray[The run did not train on this group.]"
     now = [completion.advantage or 0.0 for completion in group.completions]
-    # The trainer computes on torch: the last bits of an exponential may differ.
+    # Runs of earlier versions added up in another order, and a logged number has as many digits as the field shows.
     if len(now) == len(stored) and all(
         isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(now, stored, strict=True)
     ):

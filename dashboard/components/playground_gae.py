@@ -7,9 +7,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard.charts.playground import bars_figure
+from dashboard.components.address_controls import last_good, stepped, typed
 from dashboard.components.chart import show
 from dashboard.components.group_arithmetic import exact
-from dashboard.components.playground_address import last_good, stepped, typed
 from dashboard.components.playground_reading import read_rewards
 from dashboard.components.playground_style import draw_title
 from dashboard.format import plain

@@ -6,12 +6,12 @@ import streamlit as st
 from backend.contract.algorithm import Kl
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
+from dashboard.components.address_controls import chosen, last_good, typed
+from dashboard.components.algorithm_parts import KL, read_settings
 from dashboard.components.chart import show
 from dashboard.components.group_arithmetic import exact
-from dashboard.components.playground_address import chosen, last_good, typed
 from dashboard.components.playground_curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
-from dashboard.components.playground_opening import KL, Opening
-from dashboard.components.playground_reading import read_settings
+from dashboard.components.playground_opening import Opening
 from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_surrogate import OLD, Point, probability
 from dashboard.form.written import show_number

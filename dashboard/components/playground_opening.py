@@ -2,30 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import streamlit as st
-from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.advantage import Advantage, GroupZscore
 from backend.contract.algorithm import Kl
 from backend.contract.groups import Group, RewardScore
 from backend.contract.records import Run
 from backend.contract.surrogate import Clip, Surrogate
+from dashboard.components.algorithm_parts import ADVANTAGE, KL, SURROGATE, stored_part
+from dashboard.components.estimator_controls import ESTIMATORS
 from dashboard.components.playground_reading import written
-from dashboard.form.paths import get
 from dashboard.session import client
 
-ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
-SURROGATE: TypeAdapter[Surrogate] = TypeAdapter(Surrogate)
-KL = TypeAdapter(Kl)
-# What works on rewards alone; gae needs values, and dpo pairs.
-ESTIMATORS = (
-    *("group_zscore", "group_center", "softmax", "leave_one_out", "batch_std", "batch_baseline", "none"),
-    *("normalize_then_sum", "best_worst"),
-)
-SURROGATES = ("clip", "cispo", "sapo", "vespo", "policy_gradient")
-T = TypeVar("T")
+SURROGATES = ("clip", "cispo", "sapo", "vespo", "policy_gradient")  # dpo needs pairs
 MOST_GROUPS = 200  # of the step, which the estimators over the batch look at
 _SECOND = "1, 1, 1, 0, 1, 1, 0, 0"
 
@@ -51,8 +41,8 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
     names = [score.name for score in group.completions[0].rewards] if group.completions else []
     raw = [[_raw(completion.rewards, place) for completion in group.completions] for place in range(len(names))]
     weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
-    advantage = _stored(ADVANTAGE, run, "algorithm.advantage", GroupZscore())
-    surrogate = _stored(SURROGATE, run, "algorithm.surrogate", Clip())
+    advantage = stored_part(ADVANTAGE, run.config, "algorithm.advantage", GroupZscore())
+    surrogate = stored_part(SURROGATE, run.config, "algorithm.surrogate", Clip())
     summed = advantage.kind == "normalize_then_sum"
     return Opening(
         prompt=group.prompt or group.prompt_text,
@@ -62,7 +52,7 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
         batch="; ".join(written(rewards) for rewards in siblings),
         advantage=advantage if advantage.kind in ESTIMATORS else GroupZscore(),
         surrogate=surrogate if surrogate.kind in SURROGATES else Clip(),
-        kl=_stored(KL, run, "algorithm.kl", Kl()),
+        kl=stored_part(KL, run.config, "algorithm.kl", Kl()),
         group=group,
         run=run,
     )
@@ -70,14 +60,6 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
 
 def _raw(scores: Sequence[RewardScore], place: int) -> float | None:
     return scores[place].raw if place < len(scores) else None
-
-
-def _stored(model: TypeAdapter[T], run: Run, path: str, otherwise: T) -> T:
-    """A stored part of the configuration; the default where this version does not know it."""
-    try:
-        return model.validate_python(get(dict(run.config), path))
-    except ValidationError:
-        return otherwise
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)

@@ -1,20 +1,16 @@
-"""Reads what a person types into the Playground: rewards, further rows of them, and the settings of a model."""
+"""Reads what a person types into the Playground: rewards, and further rows of them."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from dashboard.form.widgets import in_words
-from dashboard.form.written import read_number, show_number
+from dashboard.form.written import show_number
 
 MOST = 1024  # completions of a group, as in a run
 LARGEST = 1e6
 UNSCORED = ("nan", "-", "–", "−")
-M = TypeVar("M", bound=BaseModel)
 
 
 def read_rewards(text: str, *, most: int = MOST) -> list[float]:
@@ -53,15 +49,3 @@ def batch_of(rows: Sequence[Sequence[float]]) -> np.ndarray[tuple[int, int], np.
     """The groups as (P, G): shorter ones are filled with NaN, which counts for nothing."""
     longest = max(map(len, rows))
     return np.array([[*row, *[math.nan] * (longest - len(row))] for row in rows], dtype=np.float64)
-
-
-def read_settings(model: TypeAdapter[M], settings: Mapping[str, str]) -> M:
-    """The settings of a model from what was typed. Raises ValueError with the field and what is wrong with it."""
-    values = {name: text if name == "kind" else read_number(text) for name, text in settings.items()}
-    try:
-        return model.validate_python(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][-1]) if first["loc"] else ""
-        said = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{in_words(field)}: {said}" if field in values else said) from None

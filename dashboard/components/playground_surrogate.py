@@ -9,11 +9,11 @@ from backend.contract.groups import Group
 from backend.contract.surrogate import Cispo, Clip, Surrogate
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure
+from dashboard.components.address_controls import chosen, last_good, put, stepped, typed
+from dashboard.components.algorithm_parts import SURROGATE, read_settings
 from dashboard.components.chart import show
-from dashboard.components.playground_address import chosen, last_good, put, stepped, typed
 from dashboard.components.playground_curves import CONSTANT_WEIGHT, Traced, objective, pull
-from dashboard.components.playground_opening import SURROGATE, SURROGATES, Opening
-from dashboard.components.playground_reading import read_settings
+from dashboard.components.playground_opening import SURROGATES, Opening
 from dashboard.components.playground_style import draw_title
 from dashboard.components.playground_words import CONSTANT_WEIGHT as ONLY_THE_PULL
 from dashboard.components.playground_words import SURROGATES as IN_WORDS

@@ -46,7 +46,7 @@ def test_numbers_follow_at_once_and_their_address_brings_them_back(open_page: Ca
     for key in ("End", "Backspace", "1"):  # no Enter: what is typed takes effect by itself
         field(page, "Rewards").press(key)
     expect(bars(page)).to_have_text(["+0.775"] * 5 + ["−1.29"] * 3)
-    page.locator(".st-key-play-std").get_by_text("sample", exact=True).click()
+    page.locator(".st-key-set-std").get_by_text("sample", exact=True).click()
     expect(metric(page, "Std (sample)")).to_have_text("0.518")
     expect(metric(page, "Lowest advantage")).to_have_text("−1.21")
     page.get_by_role("button", name="0.2 / 0.5").click()

@@ -60,13 +60,13 @@ def test_it_opens_on_the_documents_example(open_page: Open) -> None:
 
 def test_every_control_changes_the_numbers_and_stands_in_the_address(open_page: Open) -> None:
     at = open_page("playground")
-    at.segmented_control(key="play-std").set_value("sample").run()
+    at.segmented_control(key="set-std").set_value("sample").run()
     assert metrics(at)["Highest advantage"] == "+0.935"
-    at.text_input(key="play-rewards").set_value("1, 1, 0").run()
-    at.number_input(key="play-new").set_value(0.2).run()
-    at.text_input(key="play-epsilon_low").set_value("0.3").run()
-    at.segmented_control(key="play-kl").set_value("k1").run()
-    at.number_input(key="play-lam").set_value(0.0).run()
+    at.text_input(key="set-rewards").set_value("1, 1, 0").run()
+    at.number_input(key="set-new").set_value(0.2).run()
+    at.text_input(key="set-epsilon_low").set_value("0.3").run()
+    at.segmented_control(key="set-kl").set_value("k1").run()
+    at.number_input(key="set-lam").set_value(0.0).run()
     assert "= **0.4** → clipped to **0.7**" in shown(at)
     assert "**λ = 0 is TD:**" in shown(at)
     again = open_page("playground", **at.query_params)
@@ -76,7 +76,7 @@ def test_every_control_changes_the_numbers_and_stands_in_the_address(open_page: 
 
 def test_a_value_set_back_leaves_the_address(open_page: Open) -> None:
     at = open_page("playground", rewards="1, 0")
-    at.text_input(key="play-rewards").set_value("1, 1, 1, 1, 0, 0, 0, 0").run()
+    at.text_input(key="set-rewards").set_value("1, 1, 1, 1, 0, 0, 0, 0").run()
     assert not at.query_params
 
 
@@ -84,7 +84,7 @@ def test_a_value_set_back_leaves_the_address(open_page: Open) -> None:
 def test_a_typo_is_named_and_the_last_good_picture_stays(open_page: Open, field: str) -> None:
     at = open_page("playground", rewards="1, 0, 0")
     before = metrics(at)
-    at.text_input(key=f"play-{field}").set_value("1, x").run()
+    at.text_input(key=f"set-{field}").set_value("1, x").run()
     assert not at.exception
     assert ":red[" in shown(at)
     assert metrics(at) == before
@@ -100,7 +100,7 @@ def test_equal_rewards_are_a_dead_group_but_not_for_softmax_weights(open_page: O
     at = open_page("playground", rewards="1, 1, 1, 1")
     assert "**A dead group.**" in shown(at)
     assert "no pull, A is 0" in shown(at)
-    at.selectbox(key="play-estimator").set_value("softmax").run()
+    at.selectbox(key="set-estimator").set_value("softmax").run()
     assert "A dead group" not in shown(at)
     assert metrics(at)["Highest advantage"] == metrics(at)["Lowest advantage"] == "+0.250"
 
@@ -140,18 +140,18 @@ def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, back
     at = open_page("playground", group=group)
     logged = backend.client.group(group)
     assert at.text[0].value == logged.prompt
-    assert at.text_input(key="play-rewards").value == "0.1, 1, -, 0"
-    assert at.selectbox(key="play-estimator").value == "leave_one_out"
-    assert at.text_input(key="play-epsilon_high").value == "0.28"
+    assert at.text_input(key="set-rewards").value == "0.1, 1, -, 0"
+    assert at.selectbox(key="set-estimator").value == "leave_one_out"
+    assert at.text_input(key="set-epsilon_high").value == "0.28"
     assert "These are the advantages that the run trained with" in shown(at)
-    at.selectbox(key="play-estimator").set_value("softmax").run()
+    at.selectbox(key="set-estimator").set_value("softmax").run()
     assert "What if: the run itself trained with −0.550 … +0.950" in shown(at)
     assert set(at.query_params) == {"group", "estimator"}
 
 
 def test_the_estimators_over_the_batch_look_at_the_steps_other_groups(open_page: Open, group: int) -> None:
     at = open_page("playground", group=group, estimator="batch_baseline")
-    assert at.text_input(key="play-batch").value == "1, 1, 0, 0"
+    assert at.text_input(key="set-batch").value == "1, 1, 0, 0"
     assert metrics(at)["Mean (batch)"] == "0.443"
 
 
@@ -160,7 +160,7 @@ def test_the_way_back_to_the_example_is_one_click(open_page: Open, group: int) -
     next(button for button in at.button if button.label == "The documents' example").click().run()
     assert not at.query_params
     assert metrics(at)["Highest advantage"] == "+1.00"
-    assert at.selectbox(key="play-estimator").value == "group_zscore"
+    assert at.selectbox(key="set-estimator").value == "group_zscore"
 
 
 def test_the_groups_page_leads_here(open_page: Open, group: int) -> None:

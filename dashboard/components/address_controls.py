@@ -1,4 +1,4 @@
-"""The Playground's controls: each value stands in the address under its name, unless it is what the page opens with.
+"""Controls whose values stand in the address under their names, unless they are what the page opens with.
 
 The address leads. What it says is put into the widget before the widget is drawn, and what a person types is put into the
 address, so that a state can be sent to somebody, and the browser's way back finds the state before.
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import streamlit as st
 
-_GOOD = "playground-good"
+_GOOD = "last-good"
 T = TypeVar("T")
 
 
@@ -104,7 +104,7 @@ def last_good(name: str, read: Callable[[], T], opening: Callable[[], T]) -> tup
 
 
 def _key(name: str) -> str:
-    return f"play-{name}"
+    return f"set-{name}"
 
 
 def _follow(name: str, value: str | float) -> bool:
