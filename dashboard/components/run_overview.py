@@ -90,7 +90,7 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
         figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen(), zoom=zoom())
         show(
             figure,
-            key=f"chart-{run.id}-{panel.key}",
+            key=f"chart-{run.id}-{panel.key}-{zoom()}",  # another range is another chart: no frame of the drag stays in it
             about=panel.title,
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
             on_zoom=zoom_to,

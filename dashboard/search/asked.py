@@ -119,7 +119,7 @@ def _draw_ranges() -> Iterator[float | None]:
     for place, (name, label) in enumerate(_RANGES.items()):
         for half, end in enumerate(("from", "to")):
             with cells[2 * place + half]:
-                yield _draw_end(name, f"{label} {end}" if end == "from" else "to", f"{name}_{end}")
+                yield _draw_end(name, f"{label} {end}", f"{name}_{end}")
 
 
 def _draw_end(name: str, label: str, key: str) -> float | None:
