@@ -31,7 +31,9 @@ def check(facts: Facts) -> Finding | None:
         f"recognise what is right. Else bring the scores to one scale, lower the weight of {name}, or normalise each reward by "
         "itself (advantage normalize_then_sum).",
         numbers={"variance_share": share, "weight_share": weight},
-        evidence=evidence(stretch.values, *(f"rewards/{each}/std" for each in weighing), step=max(stretch.values)),
+        evidence=evidence(
+            stretch.values, *(f"rewards/{each}/std" for each in (name, *silent)), step=max(stretch.values)
+        ),
     )
 
 

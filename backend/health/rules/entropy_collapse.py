@@ -21,7 +21,7 @@ def check(facts: Facts) -> Finding | None:
         advice="All completions of a group become alike, and the groups die. Start again from a checkpoint before the fall with "
         "a lower learning rate, a higher clip bound (algorithm.surrogate.epsilon_high) or an entropy bonus.",
         numbers={"entropy_at_start": began, "entropy_now": now},
-        evidence=evidence(recent.values, "entropy", "reward", step=max(recent.values)),
+        evidence=evidence((0, max(recent.values)), "entropy", "reward", step=max(recent.values)),
     )
 
 

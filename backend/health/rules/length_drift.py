@@ -33,7 +33,7 @@ def check(facts: Facts) -> Finding | None:
             else "If they leave out the reasoning, a reward may be had without it: look at what the reward functions accept."
         ),
         numbers={"length_at_start": before, "length_now": now},
-        evidence=evidence(length.values, "completions/mean_length", "reward", step=max(length.values)),
+        evidence=evidence((0, max(length.values)), "completions/mean_length", "reward", step=max(length.values)),
     )
 
 

@@ -1,0 +1,123 @@
+"""The health of a run: each hint as a card with its evidence, and which rules were looked at."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from backend.contract.health import CheckedRule, Health, Hint
+from backend.contract.records import Run, Series
+from dashboard.charts.meaning import meaning
+from dashboard.components.chart import heading, show
+from dashboard.components.model_text import one_line
+from dashboard.format import counted, plain
+from dashboard.health.behind import draw_links
+from dashboard.health.figure import evidence_figure, shown_steps
+from dashboard.health.looked_at import health_of, looks_every
+from dashboard.session import client, guard, link
+
+HEALTH = "Health"
+CHARTS, POINTS = 2, 200
+ICONS = {"warning": ":orange[:material/warning:]", "note": ":blue[:material/info:]"}
+
+
+def health_label(run: Run) -> str:
+    """What the tab is called: with the number of warnings, where there are some."""
+    warnings = len(health_of(run).warnings)
+    return f"{HEALTH} · {warnings}" if warnings else HEALTH
+
+
+def draw_health_line(run: Run) -> None:
+    """One line that names what fired and leads to the tab; nothing where nothing did."""
+    st.fragment(_draw_line, run_every=looks_every(run))(run)
+
+
+def draw_health(run: Run) -> None:
+    """All hints, warnings first, and the rules that kept silent."""
+    st.fragment(_draw, run_every=looks_every(run))(run)
+
+
+def _draw_line(run: Run) -> None:
+    warnings = health_of(run).warnings
+    if not warnings:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="health-line"):
+        st.markdown(f"{ICONS['warning']} {' · '.join(_said(hint.title) for hint in warnings)}", width="content")
+        link("run", "See why", icon=":material/arrow_forward:", id=run.id, tab=HEALTH.lower())
+
+
+def _draw(run: Run) -> None:
+    health = health_of(run)
+    if not run.progress.step and not health.items:
+        st.info(
+            "No steps yet. Hints appear here as soon as something looks unusual, each with its rule and its numbers.",
+            icon=":material/hourglass_empty:",
+        )
+        return
+    if not health.warnings:
+        st.markdown(f":green[:material/check_circle:] **No warnings.** {_how_many(health)}")
+    series = _fetch(run, health)
+    for hint in health.items:
+        _draw_hint(run, hint, series)
+    _draw_rules(health)
+
+
+def _how_many(health: Health) -> str:
+    known = sum(rule.missing is None for rule in health.checked)
+    unknown = len(health.checked) - known
+    waiting = f"; {unknown} could not be checked yet, or lack their metrics" if unknown else ""
+    return f"{counted(known, 'rule')} {'was' if known == 1 else 'were'} checked{waiting}."
+
+
+def _fetch(run: Run, health: Health) -> Mapping[tuple[int, int], Mapping[str, Series]]:
+    """The curves behind the hints, by the steps that are shown of them."""
+    wanted: dict[tuple[int, int], set[str]] = {}
+    for hint in health.items:
+        if hint.evidence is not None:
+            wanted.setdefault(shown_steps(hint.evidence), set()).update(hint.evidence.metrics[:CHARTS])
+    with guard():
+        return {
+            (first, last): client()
+            .metrics(run.id, names=sorted(names), from_step=first, to_step=last, max_points=POINTS)
+            .series
+            for (first, last), names in wanted.items()
+        }
+
+
+def _draw_hint(run: Run, hint: Hint, series: Mapping[tuple[int, int], Mapping[str, Series]]) -> None:
+    with st.container(border=True, key=f"hint-{hint.code}"):
+        words, charts = st.columns([5, 4], gap="medium")
+        with words:
+            st.markdown(f"{ICONS[hint.level]} **{_said(hint.title)}**")
+            st.markdown(_said(hint.measured))
+            st.markdown(f"**What to do.** {_said(hint.advice)}")
+            st.caption(f"Rule: {_said(hint.rule)}.")
+            if hint.evidence is not None:
+                draw_links(run, hint.evidence)
+        if hint.evidence is not None:
+            known = series[shown_steps(hint.evidence)]
+            drawn = [name for name in hint.evidence.metrics[:CHARTS] if name in known]
+            for place, name in zip(charts.columns(max(len(drawn), 1)), drawn, strict=False):
+                with place:
+                    st.markdown(f":small[{heading(plain(meaning(name).title), meaning(name).unit)}]")
+                    figure = evidence_figure(name, known[name], hint.evidence)
+                    show(
+                        figure, key=f"behind-{run.id}-{hint.code}-{name}", about=f"{meaning(name).title}: {hint.title}"
+                    )
+
+
+def _draw_rules(health: Health) -> None:
+    fired = {hint.code for hint in health.items}
+    silent = [rule for rule in health.checked if rule.code not in fired]
+    with st.expander("Rules that were looked at and kept silent", icon=":material/rule:", key="silent-rules"):
+        for rule in silent:
+            st.markdown(_about(rule))
+
+
+def _about(rule: CheckedRule) -> str:
+    unknown = f" :gray[(not checked: {_said(rule.missing)})]" if rule.missing else ""
+    return f"**{_said(rule.title)}** :gray[:small[if]] {_said(rule.rule)}.{unknown}"
+
+
+def _said(text: str) -> str:
+    """A hint's words as they are: names of rewards, engines and phases among them were written by others."""
+    return plain(one_line(text))
