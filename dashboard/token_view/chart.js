@@ -63,8 +63,8 @@ class Chart {
     this.canvas.width = width * sharpness;
     this.canvas.height = height * sharpness;
     if (!known || !width) return;
-    const { column, values, colour, colours, clipped } = this.drawn;
-    const base = column.signed ? (column.ends[0] + column.ends[1]) / 2 : 0;
+    const { column, values, colour, clipped } = this.drawn;
+    const base = column.middle;
     const low = Math.min(known[0], base);
     const high = Math.max(known[1], base);
     const x = (place) => ((place + 0.5) / values.length) * width;
@@ -84,9 +84,8 @@ class Chart {
         pen.fill();
       });
     }
-    this.box.querySelector(".top").textContent = written(high, 3, column.signed && base === 0);
-    this.box.querySelector(".bottom").textContent = high > low ? written(low, 3, column.signed && base === 0) : "";
-    void colours;
+    this.box.querySelector(".top").textContent = written(high, 3, plus(column));
+    this.box.querySelector(".bottom").textContent = high > low ? written(low, 3, plus(column)) : "";
   }
 
   /** The line, and the area between it and the base: one colour above the base, another below. */

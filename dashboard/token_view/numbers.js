@@ -21,6 +21,11 @@ function written(value, digits = 6, signed = false) {
   return sign + text;
 }
 
+/** Whether the column's numbers are written with a plus. */
+function plus({ signed, middle }) {
+  return signed && middle === 0;
+}
+
 /** The least and the greatest known number; null where none is known. */
 function range(values) {
   let low = Infinity;
@@ -54,16 +59,13 @@ function shades(none, full) {
 }
 
 /** A function from a value of the column to its colour; "" for one that is not known. */
-function colouring(column, colours) {
-  const [low, high] = column.ends;
-  const middle = column.signed ? (low + high) / 2 : low;
-  const reach = high - middle || 1;
-  const above = shades(colours.none, column.signed ? colours.up : colours.size);
+function colouring({ signed, middle, reach }, colours) {
+  const above = shades(colours.none, signed ? colours.up : colours.size);
   const below = shades(colours.none, colours.down);
   return (value) => {
     if (Number.isNaN(value)) return "";
-    const share = (value - middle) / reach;
+    const share = reach === 0 ? 0 : (value - middle) / reach;
     const level = Math.min(SHADES, Math.round(Math.abs(share) * SHADES));
-    return (share < 0 && column.signed ? below : above)[level];
+    return (signed && share < 0 ? below : above)[level];
   };
 }

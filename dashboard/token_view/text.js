@@ -19,7 +19,7 @@ class Tokens {
         lines.append(line);
       }
       const span = document.createElement("span");
-      span.textContent = text;
+      span.textContent = text.replace(/\n$/, ""); // the line ends here by itself
       span.place = place;
       span.id = `token-${place}`;
       span.role = "option";
@@ -28,7 +28,7 @@ class Tokens {
       if (text.endsWith("\n")) line = null;
       return span;
     });
-    for (const place of clipped ?? []) this.spans[place].classList.add("clipped");
+    for (const place of clipped) this.spans[place].classList.add("clipped");
     this.marked = { hovered: null, pinned: null };
     this.box.setAttribute("aria-label", label);
     this.box.replaceChildren(lines);

@@ -40,7 +40,7 @@ class View {
 
   /** The column that colours the tokens: the chosen one, or the first. */
   get column() {
-    const offered = this.data.columns.filter((column) => column.ends);
+    const offered = this.data.columns.filter((column) => column.offered);
     return offered.find((column) => column.name === this.colour) ?? offered[0];
   }
 
@@ -146,32 +146,35 @@ class View {
     this.part("note").textContent = this.data.note;
     this.part("chart").ariaLabel = `${column.title} along the tokens`;
     this.tokens.colour(values, colour);
-    this.chart.show(column, values, colour, colours, this.data.clipped ?? []);
+    this.chart.show(column, values, colour, colours, this.data.clipped);
     this.#legend(column, values, colour);
     for (const row of this.part("panel").querySelectorAll("tr")) row.classList.toggle("chosen", row.name === column.name);
   }
 
   #legend(column, values, colour) {
-    const [low, high] = column.ends;
+    const { middle, reach, signed } = column;
     const [least, most] = range(values);
-    const signed = column.signed && low === -high;
+    const low = signed ? middle - reach : middle;
+    const high = middle + reach;
+    const ends = [Math.min(low, high), Math.max(low, high)];
+    const slack = Math.abs(reach) * 1e-5; // float32 rounds
+    const beyond = { [ends[0]]: least < ends[0] - slack ? "≤ " : "", [ends[1]]: most > ends[1] + slack ? "≥ " : "" };
     const stops = Array.from({ length: 13 }, (_, stop) => colour(low + ((high - low) * stop) / 12));
-    const beyond = (end, inside, sign) => (inside ? "" : `${sign} `) + written(end, 3, signed);
     this.part("bar").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-    this.part("low").textContent = beyond(low, least >= Math.fround(Math.min(low, high)) || !column.signed, "≤");
-    this.part("middle").textContent = column.signed ? written((low + high) / 2, 3) : "";
-    this.part("high").textContent = high < low ? beyond(high, least >= high, "≤") : beyond(high, most <= high, "≥");
+    this.part("low").textContent = (signed ? beyond[low] : "") + written(low, 3, plus(column));
+    this.part("middle").textContent = signed ? written(middle, 3) : "";
+    this.part("high").textContent = beyond[high] + written(high, 3, plus(column));
     const same = least === most;
     for (const name of ["low", "bar", "high"]) this.part(name).hidden = same;
-    this.part("same").textContent = same ? `${written(least, 6, signed)} for every token that has one` : "";
-    const clips = this.data.clipped?.length ?? 0;
+    this.part("same").textContent = same ? `${written(least, 6, plus(column))} throughout` : "";
+    const clips = this.data.clipped.length;
     this.part("clips").hidden = clips === 0;
     this.part("count").textContent = `${clips} clipped`;
     this.part("unknown").hidden = !incomplete(values);
   }
 
   #buildChoices() {
-    const choices = this.data.columns.filter((column) => column.ends).map(({ name, title }) => {
+    const choices = this.data.columns.filter((column) => column.offered).map(({ name, title }) => {
       const label = document.createElement("label");
       const radio = document.createElement("input");
       Object.assign(radio, { type: "radio", name: "colour", value: name });
@@ -201,7 +204,7 @@ class View {
     this.part("hint").hidden = place !== null;
     this.part("reading").hidden = place === null;
     if (place === null) return;
-    const cut = this.data.clipped?.includes(place) ? " · clipped" : "";
+    const cut = this.data.clipped.includes(place) ? " · clipped" : "";
     this.part("literal").textContent = this.#literal(place);
     this.part("place").textContent = `token ${place + 1} of ${this.data.ids.length} · id ${this.data.ids[place]}${cut}`;
     this.data.columns.forEach((column, index) => {
@@ -216,8 +219,7 @@ class View {
   }
 
   #value(column, place) {
-    const signed = column.signed && column.name !== "ratio";
-    return written(this.values.get(column.name)[place], 6, signed);
+    return written(this.values.get(column.name)[place], 6, plus(column));
   }
 
   #sentence(place) {
