@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ app = typer.Typer(
     help="Groupscope: configure, queue and train GRPO runs, and see every sampled group.",
 )
 
-What = Literal["all", "groups", "metrics"]
+What = Literal["all", "groups", "metrics", "report"]
 Backend = Annotated[str | None, typer.Option(help="The backend's address (GROUPSCOPE_BACKEND_URL).")]
 Token = Annotated[str | None, typer.Option(help="The backend's token (GROUPSCOPE_TOKEN, else <home>/token).")]
 Home = Annotated[Path | None, typer.Option(help="The data directory (GROUPSCOPE_HOME, else ./.groupscope).")]
@@ -139,7 +140,9 @@ def export(
     ] = None,
     what: Annotated[
         What,
-        typer.Option(help="all: the run with its groups and metrics as JSON lines; groups, metrics: a Parquet file."),
+        typer.Option(
+            help="all: the run with its groups and metrics as JSON lines; groups, metrics: a Parquet file; report: an HTML page that opens without a server."
+        ),
     ] = "all",
     backend: Backend = None,
     token: Token = None,
@@ -147,7 +150,11 @@ def export(
 ) -> None:
     """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
     with _client(backend, token, home) as client:
-        chunks = client.export(run_id) if what == "all" else client.export_table(run_id, what)
+        if what == "report":
+            client.run(run_id)  # refused in plain words
+            chunks = _report(run_id)
+        else:
+            chunks = client.export(run_id) if what == "all" else client.export_table(run_id, what)
         if output is None:
             for chunk in chunks:
                 sys.stdout.buffer.write(chunk)
@@ -159,6 +166,14 @@ def export(
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _report(run_id: int) -> Iterator[bytes]:
+    """The page, made by the dashboard's code in a process of its own: the command line knows the contract alone."""
+    _require("dashboard", "vl_convert")
+    yield subprocess.run(
+        [sys.executable, "-m", "dashboard.report", str(run_id)], stdout=subprocess.PIPE, check=True
+    ).stdout
 
 
 def _require(extra: str, module: str) -> None:

@@ -12,6 +12,7 @@ from dashboard.components.model_text import show_text
 from dashboard.components.run_checkpoints import link_as_reward
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
+from dashboard.components.take_away import draw_take_away
 from dashboard.format import ago, count, duration, model_name, percent, plain, reading
 from dashboard.session import client, explain, guard, link
 from dashboard.status import look
@@ -82,6 +83,7 @@ def _actions(run: Run) -> None:
             _do(partial(client().command, run.id, verb))
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
+    draw_take_away(run)
     if run.kind != "sample":
         link(
             "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id

@@ -97,6 +97,11 @@ def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> No
     )
     assert table.exit_code == 0, table.output
     assert (tmp_path / "m.parquet").read_bytes().startswith(b"PAR1")
+    page = groupscope(
+        "export", 1, "--what", "report", "-o", tmp_path / "r.html", "--backend", backend.url, "--token", TOKEN
+    )
+    assert page.exit_code == 0, page.output
+    assert "</html>" in (tmp_path / "r.html").read_text()
     missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token", TOKEN)
     assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]

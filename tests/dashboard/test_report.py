@@ -1,0 +1,67 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+import recorded
+from serving import Backend
+
+from dashboard.charts.training import single, training_figure
+from dashboard.report.gather import gather
+from dashboard.report.page import report
+from dashboard.report.pictures import png
+
+HOSTILE = ["<script>alert(1)</script>", "![x](http://evil.example/x.png)", "\x1b[2J\x00\u202edesrever", "$a$ **b**"]
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            assert name not in ("src", "href") or str(value).startswith("#")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.slow
+def test_a_report_has_the_charts_and_the_widest_groups_and_fetches_nothing(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, "<b>mine</b>", budget={"steps": 4})
+    recorded.train(backend.client, run_id, steps=4, total=4, prompts=3, group_size=4)
+    page = report(gather(backend.client, run_id))
+    parsed = Tags()
+    parsed.feed(page)
+    assert "<b>mine</b>" in parsed.text
+    assert not parsed.tags & {"script", "img", "link", "iframe"}
+    assert page.count("<svg") >= 8
+    group = backend.client.groups(run_id, step=3, sort="-reward_std", limit=1).items[0]
+    assert all(one.text in parsed.text for one in backend.client.group(group.id).completions)
+    assert "learning_rate" in parsed.text
+
+
+@pytest.mark.slow
+def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_are_text(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 0.9], texts=HOSTILE) for index in range(2)]
+    backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups))
+    first = backend.client.groups(run_id, sort="index").items[0]
+    backend.client.people.bookmark(first.id, "look <i>here</i>")
+    parsed = Tags()
+    page = report(gather(backend.client, run_id))
+    parsed.feed(page)
+    assert "look <i>here</i>" in parsed.text
+    assert "script" not in parsed.tags
+    assert HOSTILE[0] in parsed.text
+    assert HOSTILE[1] in parsed.text
+    assert not re.search(r"[\x00\x1b\u202e]", page)
+
+
+def test_a_chart_is_a_png_too() -> None:
+    figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
+    assert png(figure).startswith(b"\x89PNG")
