@@ -12,6 +12,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
 
 
+def rate(value: float) -> str:
+    """A learning rate as people write it: 5e-5, 0.001."""
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
 def seconds(value: float) -> str:
     """A span of time: 0.4 s, 41 s, 12 min, 3.2 h."""
     if value < 90:

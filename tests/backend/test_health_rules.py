@@ -1,0 +1,161 @@
+"""Where each rule begins: silent just below its threshold, and where the same numbers are no fault."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.contract.base import Json
+from backend.contract.grpo import GrpoConfig
+from backend.health.check import RULES, check
+from backend.health.facts import Facts, GroupFact, OpenPhase
+from backend.health.stretch import Stretch
+
+CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
+STEPS = 30
+Values = float | None | Sequence[float | None]
+
+
+def facts(config: Mapping[str, Json] = CONFIG, **metrics: Values) -> Facts:
+    """A run of 30 steps; a number stands for all of them, a sequence for the last ones, and two underscores for a slash."""
+    series = {"step_time": Stretch(dict.fromkeys(range(STEPS), 1.0))}
+    for name, values in metrics.items():
+        known = list(values) if isinstance(values, Sequence) else [values] * STEPS
+        series[name.replace("__", "/")] = Stretch(dict(zip(range(STEPS - len(known), STEPS), known, strict=True)))
+    start = {name: Stretch({s: v for s, v in stretch.values.items() if s < 10}) for name, stretch in series.items()}
+    return Facts(config=config, step=STEPS, history=series, start=start)
+
+
+def fired(run: Facts) -> list[str]:
+    return [hint.code for hint in check(run).items]
+
+
+def with_(path: str, value: Json) -> dict[str, Json]:
+    """The default configuration with one field changed."""
+    config: dict[str, Json] = GrpoConfig().model_dump(mode="json")
+    *parts, last = path.split(".")
+    here = config
+    for part in parts:
+        inner = here[part]
+        assert isinstance(inner, dict)
+        here = inner
+    here[last] = value
+    return config
+
+
+def fell(first: float, last: float) -> list[float]:
+    return [first] * 20 + [last] * 10
+
+
+THRESHOLDS: list[tuple[str, dict[str, Values], dict[str, Values]]] = [
+    ("dead_groups", {"frac_reward_zero_std": 0.49}, {"frac_reward_zero_std": 0.5}),
+    ("truncation", {"completions__clipped_ratio": 0.24}, {"completions__clipped_ratio": 0.25}),
+    ("kl_blow_up", {"kl": [0.1] * 15 + [0.99] * 15}, {"kl": 1.0}),
+    ("sampling_mismatch", {"sampling_logprob_diff": 0.049}, {"sampling_logprob_diff": 0.05}),
+    ("unscored", {"frac_unscored": 0.009}, {"frac_unscored": 0.01}),
+    ("all_rewards_zero", {"reward": [0.0, 0.0, 0.1], "reward_std": 0.0}, {"reward": [0.0] * 3, "reward_std": 0.0}),
+    ("all_rewards_zero", {"reward": 0.0, "reward_std": 0.1}, {"reward": 0.0, "reward_std": 0.0}),
+    ("entropy_collapse", {"entropy": fell(0.4, 0.081), "reward": 0.5}, {"entropy": fell(0.4, 0.079), "reward": 0.5}),
+    (
+        "length_drift",
+        {"completions__mean_length": fell(20, 39), "reward": 0.5, "reward_std": 0.4},
+        {"completions__mean_length": fell(20, 40), "reward": 0.5, "reward_std": 0.4},
+    ),
+    (
+        "length_drift",
+        {"completions__mean_length": fell(20, 11), "reward": 0.5, "reward_std": 0.4},
+        {"completions__mean_length": fell(20, 10), "reward": 0.5, "reward_std": 0.4},
+    ),
+    ("gradient_explodes", {"grad_norm": [0.4] * 28 + [4.1, 4.1]}, {"grad_norm": [0.4] * 27 + [4.1, 4.1, 4.1]}),
+    ("gradient_explodes", {"grad_norm": [0.05] * 27 + [0.9] * 3}, {"grad_norm": [0.05] * 27 + [1.1] * 3}),
+    ("gradient_clipped", {"grad_norm": [0.9] * 3 + [1.5] * 17}, {"grad_norm": [0.9] * 2 + [1.5] * 18}),
+    ("skipped_updates", {"grad_norm": 0.0}, {"grad_norm": [0.4] * 29 + [None]}),
+    ("loss_near_zero", {"loss": 0.011, "grad_norm": 0.4}, {"loss": 0.009, "grad_norm": 0.4}),
+    ("loss_near_zero", {"loss": 0.0, "grad_norm": 0.0}, {"loss": 0.0, "grad_norm": 0.01}),
+    ("loss_near_zero", {"loss": 0.04, "kl": 0.5, "grad_norm": 0.4}, {"loss": 0.025, "kl": 0.5, "grad_norm": 0.4}),
+    (
+        "component_dominates",
+        {"reward": 0.5, "rewards__format__std": 0.26, "rewards__correctness__std": 0.01, "rewards__correctness__mean": 0.1},
+        {"reward": 0.5, "rewards__format__std": 0.28, "rewards__correctness__std": 0.01, "rewards__correctness__mean": 0.1},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "below", "at"), THRESHOLDS, ids=[f"{n} {row[0]}" for n, row in enumerate(THRESHOLDS)])
+def test_a_rule_fires_at_its_threshold_and_not_below(
+    code: str, below: dict[str, Values], at: dict[str, Values]
+) -> None:
+    assert code not in fired(facts(**below))
+    assert code in fired(facts(**at))
+
+
+def test_what_looks_the_same_and_is_no_fault_is_no_hint() -> None:
+    solved = facts(entropy=fell(0.4, 0.01), reward=fell(0.5, 0.95), reward_std=0.3)
+    longer_and_better = facts(completions__mean_length=fell(20, 80), reward=fell(0.3, 0.5), reward_std=0.4)
+    learned_format = facts(
+        reward=0.9,
+        rewards__format__std=0.3,
+        rewards__correctness__std=0.0,
+        rewards__correctness__mean=1.0,
+    )
+    one_odd_step = facts(kl=[0.1] * 29 + [40.0])
+    for run in (solved, longer_and_better, learned_format, one_odd_step):
+        assert fired(run) == []
+
+
+def test_dead_groups_are_no_matter_to_an_estimator_that_compares_no_siblings() -> None:
+    config = with_("algorithm.advantage", {"kind": "batch_baseline"})
+    assert fired(facts(config, frac_reward_zero_std=1.0)) == []
+
+
+def test_dead_groups_of_a_learned_reward_are_never_taken_for_solved() -> None:
+    learned: Json = [{"name": "model", "kind": "reward_model", "weight": 1.0, "source": "run:1@2"}]
+    groups = [GroupFact(29, "zero_variance", 7.0)]
+    of_correctness = replace(facts(frac_reward_zero_std=1.0), groups=groups)
+    of_a_model = replace(facts(with_("rewards.functions", learned), frac_reward_zero_std=1.0), groups=groups)
+    assert [check(run).items[0].level for run in (of_correctness, of_a_model)] == ["note", "warning"]
+
+
+def test_a_penalty_that_is_never_due_does_not_make_the_other_reward_dominate() -> None:
+    functions: Json = [
+        {"name": "correctness", "kind": "correctness", "weight": 1.0},
+        {"name": "overlong", "kind": "length", "weight": -1.0},
+    ]
+    spread: dict[str, Values] = {"rewards__correctness__std": 0.4, "rewards__correctness__mean": 0.5}
+    spread |= {"reward": 0.5, "rewards__overlong__std": 0.0}
+    config = with_("rewards.functions", functions)
+    assert fired(facts(config, **spread, rewards__overlong__mean=0.0)) == []
+    assert fired(facts(config, **spread, rewards__overlong__mean=1.0)) == ["component_dominates"]
+
+
+def test_an_adapter_at_a_low_rate_is_told_until_it_learns() -> None:
+    config = with_("model.lora", {"rank": 8, "alpha": 16})
+    assert fired(Facts(config=config)) == ["lora_rate"]
+    assert fired(facts(config, reward=fell(0.2, 0.5), reward_std=0.4)) == []
+
+
+def test_a_short_phase_is_open_for_long_only_after_half_a_minute() -> None:
+    run = replace(facts(time__reward=0.01), phase=OpenPhase("reward", 29.0))
+    assert fired(run) == []
+    assert fired(replace(run, phase=OpenPhase("reward", 31.0))) == ["phase_open"]
+    assert fired(replace(facts(time__rollout=20.0), phase=OpenPhase("rollout", 119.0))) == []
+    assert fired(replace(run, phase=OpenPhase("evaluation", 900.0))) == []  # nobody knows how long that takes
+
+
+def test_a_configuration_of_another_version_is_read_as_far_as_it_goes() -> None:
+    strange: dict[str, Json] = {"rewards": {"functions": "none"}, "sampling": [1, 2], "algorithm": None}
+    run = facts(strange, frac_reward_zero_std=1.0, completions__clipped_ratio=1.0, kl=5.0, grad_norm=2.0, loss=0.0)
+    assert fired(run) == ["truncation", "kl_blow_up", "gradient_clipped"]
+
+
+def test_codes_are_unique_and_words_are_whole() -> None:
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    assert all(rule.words and not rule.words.endswith(".") and "|" not in rule.words for rule in RULES)
+
+
+def test_the_documented_rules_are_those_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs/inspector/health.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(rule.code, rule.words) for rule in RULES]
