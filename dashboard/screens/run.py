@@ -14,20 +14,28 @@ from dashboard.components.run_header import draw_header
 from dashboard.components.run_log import draw_level_filter, draw_log
 from dashboard.components.run_overview import draw_overview
 from dashboard.components.style import apply_style
+from dashboard.health.tab import HEALTH, draw_health, health_label
+from dashboard.judging.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
 from dashboard.search.tab import draw_search
 from dashboard.session import client, guard, link
 
-CONFIGURATION, LOG, CHECKPOINTS = "Configuration", "Log", "Checkpoints"
+JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
 # These follow the run's steps. The others stand still beneath a person who types, or tick by themselves.
 MOVING: Mapping[str, Callable[[Run], None]] = {
     OVERVIEW: draw_overview,
     GROUPS: draw_groups,
     PROMPTS: draw_prompts,
     SEARCH: draw_search,
+    HEALTH: draw_health,
 }
-TABS = (*MOVING, CONFIGURATION, LOG, CHECKPOINTS)
-TABS_ON_PAIRS = (OVERVIEW, CONFIGURATION, LOG, CHECKPOINTS)
+STANDING: Mapping[str, Callable[[Run], None]] = {
+    JUDGEMENT: draw_agreement,
+    CONFIGURATION: draw_configuration,
+    CHECKPOINTS: draw_checkpoints,
+}
+TABS = (*MOVING, JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
+TABS_ON_PAIRS = (OVERVIEW, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 
@@ -47,8 +55,9 @@ def main() -> None:
     live = bool(st.session_state.get("live", True))
     tick = TICK if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
-    st.session_state["tab"] = name  # the address leads, also when the browser goes back
-    tabs = st.tabs(names, key="tab", on_change=lambda: open_tab(st.session_state["tab"]))
+    labels = [health_label(run) if each == HEALTH else each for each in names]
+    st.session_state["tab"] = labels[names.index(name)]  # the address leads, also when the browser goes back
+    tabs = st.tabs(labels, key="tab", on_change=lambda: open_tab(names[labels.index(st.session_state["tab"])]))
     with tabs[names.index(name)]:
         _draw_tab(name, run, tick)
 
@@ -57,13 +66,11 @@ def _draw_tab(name: str, run: Run, tick: float | None) -> None:
     """The tab's content; what a person does in a moving one draws that alone."""
     if name in MOVING:
         st.fragment(MOVING[name])(run)
-    elif name == CONFIGURATION:
-        draw_configuration(run)
-    elif name == LOG:
+    elif name in STANDING:
+        STANDING[name](run)
+    else:
         draw_level_filter()
         st.fragment(draw_log, run_every=tick)(run)
-    else:
-        draw_checkpoints(run)
 
 
 main()

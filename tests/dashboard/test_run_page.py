@@ -1,5 +1,6 @@
 """A run's page against a real backend."""
 
+import json
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -48,10 +49,45 @@ def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> No
     assert figures(at)["Held-out pass@1"] == "52 % → 52 %"
 
 
-def test_every_metric_that_the_trainer_logged_is_on_a_chart(open_page: Open, trained: int) -> None:
+def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
     at = open_page("run", id=trained)
     assert len(at.get("vega_lite_chart")) == 15
     assert "About 0 is expected" in shown(at)
+    assert "Time per step (step_time)" in at.multiselect(key="more").options
+
+    at.multiselect(key="more").set_value(["step_time"]).run()
+    assert len(at.get("vega_lite_chart")) == 16
+    assert "**Time per step**" in shown(at)
+
+
+def test_a_metric_that_only_this_run_knows_is_listed_and_its_name_is_no_markup(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    backend.client.report(trained, p.Report(attempt=1, seq=900, step=3, metrics={"my/**own**": 1.0}))
+    at = open_page("run", id=trained, more="my/**own**")
+    assert len(at.get("vega_lite_chart")) == 16
+    assert "my\\/\\*\\*own\\*\\*" in shown(at)
+
+
+def test_a_range_of_steps_in_the_address_is_all_that_the_charts_show(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=trained, range="1-2")
+    assert at.button(key="zoom-out").label == "Steps 1 to 2: show all"
+    spec = json.loads(at.get("vega_lite_chart")[0].proto.spec)
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["domain"] == [1, 2]
+
+    at.button(key="zoom-out").click().run()
+    assert "range" not in at.query_params
+    spec = json.loads(at.get("vega_lite_chart")[0].proto.spec)
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 100]
+
+
+@pytest.mark.parametrize("range", ["", "7", "5-2", "a-b", "1-1", "-3", "99999999999999999999-3"])
+def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int, range: str) -> None:
+    at = open_page("run", id=trained, range=range)
+    assert len(at.get("vega_lite_chart")) == 15
+    assert not [button for button in at.button if button.key == "zoom-out"]
 
 
 def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backend: Backend) -> None:
@@ -170,6 +206,43 @@ def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None
     assert at.dataframe[0].value["state"].tolist() == ["live", "dead", "unscored"]
     at.segmented_control[0].set_value("unscored").run()
     assert at.dataframe[0].value["group"].tolist() == [3]
+
+
+def test_probes_are_groups_that_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
+    report(backend, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 0.1]), probe])
+    at = open_page("run", id=run_id, tab="groups")
+    assert "2 groups: 1 live · 1 probes, not trained on" in shown(at)
+    at.segmented_control[0].set_value("probe").run()
+    assert at.dataframe[0].value["group"].tolist() == [2]
+
+
+def test_bookmarked_groups_are_found_across_steps(open_page: Open, backend: Backend, trained: int) -> None:
+    marked = [backend.client.groups(trained, step=step).items[step].id for step in (0, 2)]
+    for group_id in marked:
+        backend.client.people.bookmark(group_id, "look again")
+    at = open_page("run", id=trained, tab="groups", bookmarked="true")
+    table = at.dataframe[0].value
+    assert table[["star", "step", "group"]].values.tolist() == [["★", 0, 1], ["★", 2, 3]]
+
+    at.toggle(key="bookmarked").set_value(False).run()
+    assert at.dataframe[0].value["star"].tolist() == ["", "", "★", ""]
+
+
+def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    assert at.select_slider[0].options == ["0", "1", "2"]
+    backend.client.command(trained, "pause")
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
+    backend.client.command(trained, "resume")
+    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
+    report(backend, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].options == ["0", "1"]
 
 
 def test_an_empty_run_says_what_will_appear(open_page: Open, backend: Backend) -> None:
