@@ -41,7 +41,7 @@ class View(TypedDict):
     label: str
     ids: list[int]
     shown: list[str]
-    literal: dict[int, str]  # of the tokens that are not drawn as they are
+    literal: dict[int, str]  # where it is not the one that `shown` implies
     clipped: list[int]
     columns: list[Drawn]
     note: str
@@ -55,11 +55,18 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
         "label": f"Tokens of completion {completion.index + 1}",
         "ids": trace.token_ids,
         "shown": shown,
-        "literal": {place: repr(text) for place, text in enumerate(trace.texts) if shown[place] != text},
+        "literal": {
+            place: repr(text) for place, text in enumerate(trace.texts) if repr(text) != _implied(shown[place])
+        },
         "clipped": [place for place, cut in enumerate(trace.clipped or []) if cut],
         "columns": [_drawn(column) for column in columns(trace, completion, config)],
         "note": NOT_TRAINED_ON if trace.logprob is None and completion.advantage == 0 else "",
     }
+
+
+def _implied(shown: str) -> str:
+    """The literal of most tokens: what is drawn, with spaces for their signs. The script does the same."""
+    return f"'{shown.replace('·', ' ')}'"
 
 
 def _drawn(column: Column) -> Drawn:

@@ -215,7 +215,7 @@ class View {
 
   /** The token as a literal: with escapes for what is not seen by itself. */
   #literal(place) {
-    return this.data.literal[place] ?? `'${this.data.shown[place]}'`;
+    return this.data.literal[place] ?? `'${this.data.shown[place].replaceAll("·", " ")}'`;
   }
 
   #value(column, place) {
