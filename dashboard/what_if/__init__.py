@@ -1,0 +1,1 @@
+"""What if: the advantages of logged groups, computed again with other settings, without training."""

@@ -1,0 +1,124 @@
+"""The row of controls: each starts at the run's own value, and stands in the address once it is moved."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from backend.contract.advantage import Advantage
+from backend.contract.reward import Rewards
+from backend.contract.surrogate import Cispo, Clip, Surrogate
+from dashboard.components.address_controls import chosen, last_good, put, stepped, typed
+from dashboard.components.algorithm_parts import KL, SURROGATE, read_settings
+from dashboard.components.estimator_controls import ESTIMATORS, choose_estimator, settings_of
+from dashboard.form.written import show_number
+from dashboard.format import plain
+from dashboard.what_if.settings import Own, Settings
+
+PREFIX = "wi_"  # of every name in the address
+OPEN, TOKENS = f"{PREFIX}open", f"{PREFIX}tokens"  # what is looked at, not what is changed
+GATED, SUMMED = "with gates", "plain sum"
+ESTIMATOR = "How a reward becomes an advantage."
+_CRITIC = " The run's own, GAE, needs the critic's value of each token: its advantages are only shown."
+
+
+def draw_controls(own: Own) -> Settings:
+    """The settings that are chosen. What cannot be read is named, and the last that could be read holds."""
+    row = st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="what-if-controls")
+    with row:
+        advantage, wrong_estimator = _estimator(own, row)
+        rewards = None if own.rewards is None else _rewards(own.rewards, row)
+        surrogate, wrong_surrogate = _surrogate(own.settings.surrogate, row)
+        beta, wrong_beta = _beta(own, row)
+        st.button(
+            "The run's own",
+            icon=":material/restart_alt:",
+            key="what-if-reset",
+            disabled=not changes_in_address(),
+            on_click=_reset,
+        )
+    for message in (wrong_estimator, wrong_surrogate, wrong_beta):
+        if message is not None:
+            st.markdown(f":red[{plain(message)}] Shown: the last that could be read.")
+    return replace(own.settings, advantage=advantage, rewards=rewards, surrogate=surrogate, beta=beta)
+
+
+def changes_in_address() -> Mapping[str, str]:
+    """The values that stand in the address because they are not the run's own."""
+    return {
+        name: value for name, value in st.query_params.items() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)
+    }
+
+
+def _reset() -> None:
+    put(**dict.fromkeys(changes_in_address()))
+
+
+def _estimator(own: Own, row: DeltaGenerator) -> tuple[Advantage, str | None]:
+    advantage = own.settings.advantage
+    with row.container(width=170):
+        kind = choose_estimator(
+            advantage,
+            prefix=PREFIX,
+            options=("gae", *ESTIMATORS) if own.from_critic else ESTIMATORS,
+            help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
+        )
+    if kind == "gae":
+        return advantage, None
+    return settings_of(kind, advantage, row.container(width=190), row.container(width=90), prefix=PREFIX)
+
+
+def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
+    """The same functions with other weights, and with or without the gates between them."""
+    functions = []
+    for function in own.functions:
+        with row.container(width=130):
+            weight = stepped(
+                f"{plain(function.name)} ×",
+                f"{PREFIX}w_{function.name}",
+                function.weight,
+                low=-1000.0,
+                high=1000.0,
+                step=0.1,
+                help=f"Weight of this reward; the run's own is {show_number(function.weight)}. 0 leaves it out.",
+            )
+        functions.append(function.model_copy(update={"weight": weight}))
+    gates = own.gates
+    if gates:
+        about = "Whether a reward counts only where the one that it requires holds."
+        with row.container(width=200):
+            combined = chosen("Combine", f"{PREFIX}combine", GATED, (GATED, SUMMED), words=str, help=about)
+        gates = gates if combined == GATED else []
+    return own.model_copy(update={"functions": functions, "gates": gates})
+
+
+def _surrogate(own: Surrogate, row: DeltaGenerator) -> tuple[Surrogate, str | None]:
+    """The clip range, where the surrogate has one."""
+    labels: dict[str, str] = {}
+    if isinstance(own, Clip):
+        labels = {"epsilon_low": "ε low", "epsilon_high": "ε high"}
+    elif isinstance(own, Cispo):
+        labels = {"cap": "cap"}
+    settings = {name: show_number(value) for name, value in own.model_dump().items() if value is not None}
+    for name, label in labels.items():
+        with row.container(width=80):
+            about = plain(type(own).model_fields[name].description or "")
+            settings[name] = typed(label, f"{PREFIX}{name}", settings[name], help=about)
+    if not labels:
+        return own, None
+    return last_good(f"{PREFIX}surrogate", lambda: read_settings(SURROGATE, settings), lambda: own)
+
+
+def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:
+    """β, where a KL was measured that it could weigh."""
+    beta = own.settings.beta
+    if not own.measured:
+        return beta, None
+    with row.container(width=80):
+        about = (
+            "Weight of the KL penalty, which this run took off the reward." if own.penalised else "Weight of the KL."
+        )
+        text = typed("β", f"{PREFIX}beta", show_number(beta), help=about)
+    kl, wrong = last_good(f"{PREFIX}beta", lambda: read_settings(KL, {"beta": text}), lambda: own.algorithm.kl)
+    return kl.beta, wrong

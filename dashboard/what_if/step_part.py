@@ -1,0 +1,89 @@
+"""The whole step before and after: the distribution of advantages, dead groups, and completions whose sign changes."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.components.chart import heading, show
+from dashboard.components.model_text import one_line
+from dashboard.components.style import FIGURES
+from dashboard.format import counted, number, signed
+from dashboard.session import url
+from dashboard.what_if.changes import Flip, sign_flips, tally
+from dashboard.what_if.controls import OPEN, changes_in_address
+from dashboard.what_if.figures import distribution_figure
+from dashboard.what_if.recomputation import Recomputed
+from dashboard.what_if.step_arrays import StepArrays
+from dashboard.what_if.words import dead_in_words
+
+_ROWS = 8  # of the list that are in sight
+
+
+def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
+    """Counts, the distribution, and the list."""
+    flips = list(sign_flips(step, after))
+    st.markdown(
+        heading(f"The whole step {number_of_step}", f"{counted(len(step.groups), 'group')} that were trained on")
+    )
+    _draw_counts(step, after, len(flips))
+    picture, listed = st.columns([1, 1.15], gap="medium")
+    with picture:
+        show(
+            distribution_figure(step.advantages_P_G, after.advantages_P_G),
+            key="what-if-distribution",
+            about="How many completions of the step have which advantage, stored and what if",
+        )
+        st.caption("Outline: stored. Filled: what if. The grey bar is around 0.")
+    with listed:
+        if flips:
+            _draw_flips(flips)
+        else:
+            st.caption("No completion changes its sign: each is pushed the way it was, or left alone as it was.")
+
+
+def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:
+    before = tally(step, step.advantages_P_G, [group.state for group in step.groups])
+    now = tally(step, after.advantages_P_G, after.states)
+    with st.container(key=f"what-if-{FIGURES}"):
+        cells = st.columns(5)
+        for cell, label, new, old in zip(
+            cells,
+            ("Dead groups", "Reinforced", "Discouraged", "Advantage 0"),
+            (dead_in_words(now), *map(str, now[:3])),
+            (dead_in_words(before), *map(str, before[:3])),
+            strict=False,
+        ):
+            cell.metric(label, new, f"was {old}", delta_color="off", delta_arrow="off")
+        cells[4].metric("Sign changes", str(flips), "of the completions", delta_color="off", delta_arrow="off")
+
+
+def _draw_flips(flips: Sequence[Flip]) -> None:
+    settings = {OPEN: "true", **changes_in_address()}
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "group": [flip.group.index + 1 for flip in flips],
+                "#": [flip.completion.index + 1 for flip in flips],
+                "prompt": [one_line(flip.group.prompt) for flip in flips],
+                "reward": [number(flip.reward) for flip in flips],
+                "stored": [signed(flip.before) for flip in flips],
+                "what if": [signed(flip.after) for flip in flips],
+                "change": [flip.words for flip in flips],
+                "open": [url("group", id=flip.group.id, **settings) for flip in flips],
+            }
+        ),
+        key="what-if-flips",
+        hide_index=True,
+        height=min(35 * (len(flips) + 1) + 3, 35 * (_ROWS + 1) + 3),
+        column_config={
+            "group": st.column_config.NumberColumn("group", width=55),
+            "#": st.column_config.NumberColumn("#", width=40, help="The completion's number in its group."),
+            "prompt": st.column_config.TextColumn("prompt", width=150),
+            "reward": st.column_config.TextColumn("reward", width=65, alignment="right"),
+            "stored": st.column_config.TextColumn("stored", width=65, alignment="right"),
+            "what if": st.column_config.TextColumn("what if", width=65, alignment="right"),
+            "change": st.column_config.TextColumn("change", width=175),
+            "open": st.column_config.LinkColumn("", display_text="open", width=60),
+        },
+    )

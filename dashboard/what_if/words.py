@@ -1,0 +1,76 @@
+"""What the numbers of the what-if mean, in sentences."""
+
+from dashboard.format import number, percent, scientific
+from dashboard.what_if.changes import Tally
+from dashboard.what_if.settings import Own, Settings
+
+ROUNDING = 1e-9
+CRITIC = (
+    "The run's advantages come from a critic, token by token (GAE). Without its values they cannot be computed again, and other "
+    "weights or another β leave them as they are: they are shown as stored, each the mean over a completion's tokens. Choose "
+    "another estimator to see what the rewards alone would give."
+)
+NOTES = {
+    "penalty": "normalize then sum compares reward functions, and the KL penalty in the reward is none of them: it is left out here.",
+    "gates": "normalize then sum takes each reward function by itself: the gates only decide which completions are scored.",
+    "masked": "Completions cut at the token limit have an advantage, but this run left them out of the loss.",
+    "critic": "The run itself had a critic: the stored advantages are GAE's, each the mean over a completion's tokens.",
+}
+
+
+def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
+    """Whether the run's own settings give the stored advantages; or that these are not the run's own."""
+    if difference is None:
+        return "The run stored no advantages for this step."
+    if chosen.advantage.kind == "gae":
+        return CRITIC
+    if (chosen.advantage, chosen.rewards) != (own.settings.advantage, own.settings.rewards) or (
+        own.penalised and chosen.beta != own.settings.beta
+    ):
+        return "**What if:** not the run's own settings. Rings are what trained, dots what these settings would have given."
+    if difference == 0:
+        return "**The run's own settings.** Computed again, every advantage of the step is the stored one, digit for digit."
+    if difference <= ROUNDING:
+        return (
+            f"**The run's own settings.** Computed again, the advantages are the stored ones up to rounding "
+            f"({scientific(difference)}): they were recorded by another version, or on another kind of machine."
+        )
+    return (
+        f"**The run's own settings**, yet the stored advantages differ by up to {number(difference)}: they were not computed "
+        "from the stored rewards by these settings."
+    )
+
+
+def notes(own: Own, chosen: Settings) -> list[str]:
+    """What has to be known to read the numbers rightly."""
+    summed = chosen.advantage.kind == "normalize_then_sum"
+    holds = {
+        "penalty": summed and own.penalised,
+        "gates": summed and chosen.rewards is not None and bool(chosen.rewards.gates),
+        "masked": own.algorithm.truncated_completions == "mask",
+        "critic": own.from_critic and chosen.advantage.kind != "gae",
+    }
+    return [NOTES[name] for name, holding in holds.items() if holding]
+
+
+def kl_in_words(own: Own, chosen: Settings, kl: float | None) -> str:
+    """What the KL penalty costs, at the run's β and at the chosen one."""
+    before = own.settings.beta
+    if not own.measured:
+        return "**KL:** β was 0, so no KL was measured, and none can be weighed now."
+    if own.penalised:
+        return (
+            f"**KL:** in the reward. Each completion's reward has β × the sum of its KL taken off, β = {number(chosen.beta)}"
+            + ("." if chosen.beta == before else f" instead of {number(before)}.")
+        )
+    if kl is None:
+        return "**KL:** not measured for this step."
+    start = f"**KL:** its part of the step's loss is {number(before)} × {number(kl)} = {number(before * kl)}"
+    if chosen.beta == before:
+        return f"{start}. Advantages do not depend on it."
+    return f"{start}; with β = {number(chosen.beta)} it would be {number(chosen.beta * kl)}. Advantages do not depend on it."
+
+
+def dead_in_words(one: Tally) -> str:
+    """5 of 16, 31 %."""
+    return f"{one.dead} of {one.comparable}, {percent(one.dead_share)}" if one.comparable else "none can be compared"
