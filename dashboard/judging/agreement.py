@@ -12,6 +12,7 @@ from dashboard.judging.proportion import wilson
 from dashboard.session import client, go, guard, link
 
 TAB = "judgement"  # in the address of the run's page
+WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5
 
 
@@ -25,12 +26,36 @@ def draw_agreement(run: Run) -> None:
             "thumb down: here will stand how often the reward says the same, and the pairs to train on.",
             icon=":material/balance:",
         )
+        _draw_way_to_judge(run)
         return
-    st.markdown(in_words(found))
-    st.caption(said(found))
+    st.markdown(
+        in_words(found),
+        help="The interval is Wilson's. It takes the pairs for independent; several of one group are less than that, so that "
+        "what is not known is rather more.",
+    )
+    with st.container(horizontal=True, vertical_alignment="center", key="said"):
+        st.caption(said(found), width="content")
+        _draw_way_to_judge(run)
     if found.disagreements:
         _draw_disagreements(run, found)
     _draw_data_set(run, found)
+
+
+def _draw_way_to_judge(run: Run) -> None:
+    """Straight to two completions of the newest live group; from there the keys lead on to others."""
+    with guard():
+        groups = client().groups(run.id, state="live", sort="-step", limit=1).items
+    for group in groups:
+        link(
+            "group",
+            "Judge the newest groups",
+            icon=":material/thumbs_up_down:",
+            id=group.id,
+            run=run.id,
+            step=group.step,
+            tab=TAB,
+            panel=WHICH,
+        )
 
 
 def in_words(found: Agreement) -> str:
