@@ -171,10 +171,22 @@ class Client:
         return self._to.get(r.Metrics, f"/api/v1/runs/{run_id}/metrics", query)
 
     def compare_metrics(
-        self, run_ids: Iterable[int], names: Iterable[str], *, max_points: int | None = None
+        self,
+        run_ids: Iterable[int],
+        names: Iterable[str],
+        *,
+        from_step: int | None = None,
+        to_step: int | None = None,
+        max_points: int | None = None,
     ) -> list[r.Metrics]:
-        """The same series of several runs."""
-        query = {"runs": ",".join(map(str, run_ids)), "names": ",".join(names) or None, "max_points": max_points}
+        """The same series of at most 20 runs."""
+        query = {
+            "runs": ",".join(map(str, run_ids)),
+            "names": ",".join(names) or None,
+            "from_step": from_step,
+            "to_step": to_step,
+            "max_points": max_points,
+        }
         content = self._to.send("GET", "/api/v1/metrics", query=query).content
         return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items
 

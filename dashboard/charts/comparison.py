@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
+import altair as alt
 import pandas as pd
 
+from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
-from dashboard.charts.figure import Figure
-from dashboard.charts.lines import Look, line_spec
+from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.lines import PADDING, dragged, value_axis
 from dashboard.charts.meaning import meaning
+from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.series import COLUMNS, XAxis, long_table, positions
 
 X_TITLES: dict[XAxis, str] = {
@@ -17,73 +22,154 @@ X_TITLES: dict[XAxis, str] = {
     "tokens": "tokens",
     "time": "seconds of training",
 }
-TAIL = 10  # the last values whose mean stands beside the last one
+FEW = 6  # more lines than this have no faint raw ones behind them
+HEIGHT = 240  # of a chart, pixels
+
+
+@dataclass(frozen=True)
+class View:
+    """How the charts of a comparison are looked at; `zoom` are the ends of the x axis, `steps` those of the longest run."""
+
+    axis: XAxis
+    weight: float
+    log: bool
+    steps: int
+    zoom: tuple[float, float] | None = None
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        """What the x axis shows; None follows the data."""
+        return self.zoom or ((0, self.steps) if self.axis == "step" and self.steps else None)
+
+    def smoothing(self, name: str) -> float:
+        """Evaluations are few, and means of many samples already."""
+        return 0.0 if name.startswith(EVALUATION) else self.weight
+
+    def inside(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows that lie within the zoom."""
+        return table if self.zoom is None else table[table["x"].between(*self.zoom)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run in a comparison; `label` is unique among them."""
+    """One run in a comparison; `label` is unique among them. One that is not in front is a thin grey line."""
 
     label: str
     colour: str
     metrics: Metrics
     completions_per_step: int
+    front: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a metric came to: its last finite value, the best and its step, the mean of the last ten. None where there is none."""
+    """What a metric came to: the mean of its last finite values, the best and its step. None where there is none."""
 
-    last: float | None
+    final: float | None
     best: float | None
     best_step: int | None
-    tail_mean: float | None
 
 
-def comparison_figure(name: str, lines: Sequence[Line], *, axis: XAxis, weight: float, log: bool, steps: int) -> Figure:
-    """The metric `name` of several runs, the longest of which has `steps` steps.
+class Look(NamedTuple):
+    """What stays the same while the runs go on. Each line has a label, a colour, and whether it is in front."""
+
+    lines: tuple[tuple[str, str, bool], ...]
+    axis: str
+    x_title: str
+    x_domain: tuple[float, float] | None
+    log: bool
+    dots: bool
+
+
+def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
+    """The metric `name` of several runs.
 
     On a log scale, what is not above 0 has no place and is left out.
     """
-    evaluated = name.startswith("eval/")
-    parts = [
-        _placed(name, line, axis, 0.0 if evaluated else weight)
-        for line in lines
-        if line.metrics.series.get(name) is not None
-    ]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
-    if log:
+    parts = [_placed(name, line, view) for line in lines if line.metrics.series.get(name) is not None]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*COLUMNS, "front"])
+    if view.log:
         table = table.assign(**{field: table[field].where(table[field] > 0) for field in ("value", "smooth")})
     look = Look(
-        colours=tuple((line.label, line.colour) for line in lines),
+        lines=tuple((line.label, line.colour, line.front) for line in lines),
         axis=meaning(name).axis,
-        x_title=X_TITLES[axis],
-        x_domain=(0, steps) if axis == "step" and steps else None,
-        log=log,
-        dots=evaluated,
-        legend=False,
-        height=260,
+        x_title=X_TITLES[view.axis],
+        x_domain=view.domain,
+        log=view.log,
+        dots=name.startswith(EVALUATION),
     )
-    return Figure(line_spec(look), table)
+    return Figure(_spec(look), table)
 
 
-def _placed(name: str, line: Line, axis: XAxis, weight: float) -> pd.DataFrame:
-    table = long_table(line.metrics.series, {name: line.label}, weight)
-    return table.assign(x=positions(line.metrics, name, axis, line.completions_per_step))
+def _placed(name: str, line: Line, view: View) -> pd.DataFrame:
+    table = long_table(line.metrics.series, {name: line.label}, view.smoothing(name))
+    placed = table.assign(x=positions(line.metrics, name, view.axis, line.completions_per_step), front=line.front)
+    return view.inside(placed)
 
 
-def outcome(name: str, series: Mapping[str, Series]) -> Outcome:
-    """What the metric came to; best only where more or less is better."""
+def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
+    """The x axis that all charts of a comparison share; steps need no title."""
+    return alt.X(
+        "x:Q",
+        title=None if title == X_TITLES["step"] else title,
+        scale=alt.Scale(domain=alt.Undefined if domain is None else list(domain), nice=False, zero=False),
+        axis=alt.Axis(grid=False, tickCount=6, format="~s"),
+    )
+
+
+@lru_cache(maxsize=256)
+def _spec(look: Look) -> Spec:
+    """Lines over columns x, value, smooth, label, metric, step, front; the one under the pointer comes forward."""
+    labels = [label for label, _, _ in look.lines]
+    colours = [colour if front else NEUTRAL for _, colour, front in look.lines]
+    colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
+    base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=colour)
+    scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
+
+    hover = alt.selection_point(
+        name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
+    )
+    raw = base.mark_line(strokeWidth=1.2, opacity=0.25 if len(labels) <= FEW and not look.dots else 0)
+    smooth = base.encode(y=y("smooth"), detail="label:N")
+    behind = smooth.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.5)
+    front = smooth.transform_filter("datum.front").mark_line(strokeWidth=2)
+    touched = smooth.transform_filter("isValid(hover.label) && datum.label === hover.label[0]").mark_line(
+        strokeWidth=3.5
+    )
+    shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
+    shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
+    points = smooth.mark_point(filled=True, size=50).encode(
+        opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots)
+    )
+    layers = [raw.encode(y=y("value")).add_params(dragged()), behind, front, touched, points.add_params(hover)]
+    return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
+
+
+def _tooltip(*, smoothed: bool) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("label:N", title="run"),
+        alt.Tooltip("step:Q", title="step", format=","),
+        alt.Tooltip("value:Q", title="value", format=".4~g"),
+        *([alt.Tooltip("smooth:Q", title="smoothed", format=".4~g")] if smoothed else []),
+        alt.Tooltip("metric:N", title="metric"),
+    ]
+
+
+def outcome(name: str, series: Mapping[str, Series], tail: int) -> Outcome:
+    """What the metric came to: the mean of the last `tail` values, of an evaluation the last; best where more or less is better."""
     known = (
         [(step, value) for step, value in zip(series[name].step, series[name].value, strict=True) if value is not None]
         if name in series
         else []
     )
     if not known:
-        return Outcome(None, None, None, None)
-    values = [value for _, value in known]
+        return Outcome(None, None, None)
+    last = [value for _, value in known][-1 if name.startswith(EVALUATION) else -tail :]
     better = meaning(name).better
     best_step, best = (
         (None, None) if better is None else (max if better == "higher" else min)(known, key=lambda point: point[1])
     )
-    return Outcome(values[-1], best, best_step, sum(values[-TAIL:]) / len(values[-TAIL:]))
+    return Outcome(sum(last) / len(last), best, best_step)

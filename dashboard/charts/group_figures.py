@@ -7,13 +7,13 @@ from typing import NamedTuple
 import altair as alt
 import pandas as pd
 
-from dashboard.charts.comparison import X_TITLES
+from backend.contract.protocol import EVALUATION
+from dashboard.charts.comparison import HEIGHT, X_TITLES, View, x_of
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, SHARE, value_axis
+from dashboard.charts.lines import PADDING, SHARE, dragged, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain, gain
-from dashboard.charts.series import XAxis
 
 ROW = 26  # pixels of a group in the picture of the gains
 AXIS_HEIGHT = 60  # and of what stands below them: the numbers and the title
@@ -45,29 +45,19 @@ def strokes(groups: Sequence[Group], front: frozenset[str]) -> tuple[Stroke, ...
     return tuple(Stroke(one.label, one.colour, one.dashed, one.label in front) for one in groups)
 
 
-def band_figure(
-    name: str,
-    groups: Sequence[Group],
-    *,
-    front: frozenset[str],
-    axis: XAxis,
-    weight: float,
-    log: bool,
-    steps: int,
-) -> Figure:
+def band_figure(name: str, groups: Sequence[Group], view: View, front: frozenset[str]) -> Figure:
     """The metric `name`: each group's mean over its seeds, with the 95 % band of those in front."""
-    evaluated = name.startswith("eval/")
-    parts = [band(group, name, axis=axis, weight=0.0 if evaluated else weight, steps=steps) for group in groups]
+    parts = [band(group, name, view) for group in groups]
     parts = [part.assign(front=part["label"].isin(front)) for part in parts if len(part)]
     empty = pd.DataFrame(columns=[*COLUMNS, "front", "lower", "upper"])
-    table = _cut(pd.concat(parts, ignore_index=True), meaning(name).axis, log) if parts else empty
+    table = _cut(pd.concat(parts, ignore_index=True), meaning(name).axis, view.log) if parts else empty
     look = BandLook(
         strokes(groups, front),
         meaning(name).axis,
-        X_TITLES[axis],
-        (0, steps) if axis == "step" and steps else None,
-        log,
-        evaluated,
+        X_TITLES[view.axis],
+        view.domain,
+        view.log,
+        name.startswith(EVALUATION),
     )
     return Figure(_band_spec(look), table)
 
@@ -113,16 +103,7 @@ def _colour(drawn: Sequence[Stroke]) -> alt.Color:
 
 @lru_cache(maxsize=256)
 def _band_spec(look: BandLook) -> Spec:
-    domain = alt.Undefined if look.x_domain is None else list(look.x_domain)
-    base = canvas().encode(
-        x=alt.X(
-            "x:Q",
-            title=None if look.x_title == "step" else look.x_title,
-            scale=alt.Scale(domain=domain, nice=False, zero=False),
-            axis=alt.Axis(grid=False, tickCount=6, format="~s"),
-        ),
-        color=_colour(look.strokes),
-    )
+    base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=_colour(look.strokes))
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=None, scale=scale, axis=value_axis(look.axis))
     behind = base.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.45).encode(y=y)
@@ -139,8 +120,8 @@ def _band_spec(look: BandLook) -> Spec:
         legend=None,
     )
     lines = base.transform_filter("datum.front").mark_line(strokeWidth=2.2).encode(y=y, strokeDash=dashes)
-    layers = [behind, areas, lines, _points(base, y, dots=look.dots)]
-    return specification(alt.layer(*layers).properties(height=260, padding=PADDING))
+    layers = [behind.add_params(dragged()), areas, lines, _points(base, y, dots=look.dots)]
+    return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 
 def _points(base: alt.Chart, y: alt.Y, *, dots: bool) -> alt.Chart:

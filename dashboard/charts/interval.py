@@ -1,7 +1,7 @@
-"""Means with their 95 % intervals over seeds, and differences between two settings paired by seed."""
+"""Means with their 95 % intervals over seeds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev
@@ -33,27 +33,6 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, spread, mean - half, mean + half, n)
 
 
-def paired(values: Mapping[int, float], against: Mapping[int, float]) -> Estimate | None:
-    """The mean of the differences at the seeds that both have; None where they share none."""
-    return estimate([values[seed] - against[seed] for seed in sorted(values.keys() & against.keys())])
-
-
-def verdict(difference: Estimate | None) -> str:
-    """What a paired difference says: "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"."""
-    if difference is None:
-        return "no seed that both have finished"
-    if difference.low is None or difference.high is None:
-        return f"{_signed(difference.mean)} with one seed: no interval"
-    if difference.low > 0:
-        found = "higher"
-    elif difference.high < 0:
-        found = "lower"
-    else:
-        found = "not distinguishable"
-    interval = f"95 % {_signed(difference.low)} to {_signed(difference.high)}"
-    return f"{_signed(difference.mean)}, {interval}: {found} with {difference.n} seeds"
-
-
 @lru_cache(maxsize=256)
 def t_quantile(degrees: int) -> float:
     """Half the width of the central 95 % of Student's t distribution, by bisection of its distribution function."""
@@ -74,8 +53,3 @@ def _central(t: float, degrees: int) -> float:
         total += term
         term *= cosine**2 * k / (k + 1)
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
-
-
-def _signed(value: float) -> str:
-    text = f"{value:+.3f}"
-    return text.replace("-", "−") if float(text) else "0.000"

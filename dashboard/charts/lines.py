@@ -58,7 +58,7 @@ def line_spec(look: Look) -> Spec:
         )
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2).encode(y=_y("value", look))
     if look.zoomable:
-        raw = raw.add_params(_dragged())
+        raw = raw.add_params(dragged())
     layers = [raw, smooth.mark_line(strokeWidth=2), *_marked(look), points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
@@ -86,7 +86,7 @@ def stacked_spec(look: Look) -> Spec:
         .encode(y=alt.Y("value:Q", stack="zero", title=None), order=alt.Order("order:Q"))
     )
     if look.zoomable:
-        areas = areas.add_params(_dragged())
+        areas = areas.add_params(dragged())
     layers = [areas, *_marked(look), points.add_params(picked) if look.pickable else points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
@@ -116,7 +116,7 @@ def value_axis(axis: str) -> alt.Axis:
     return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=axis, labelExpr=label)
 
 
-def _dragged() -> alt.Parameter:
+def dragged() -> alt.Parameter:
     """The range of x that a person drags over; letting go asks for it, so nothing of it stays in the picture."""
     return alt.selection_interval(name=ZOOMED, encodings=["x"], translate=False, zoom=False)
 

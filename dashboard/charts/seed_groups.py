@@ -7,12 +7,13 @@ from statistics import fmean
 import pandas as pd
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.comparison import Outcome, outcome
+from dashboard.charts.comparison import Outcome, View, outcome
 from dashboard.charts.interval import Estimate, estimate, t_quantile
-from dashboard.charts.series import XAxis, positions, smooth
+from dashboard.charts.series import positions, smooth
 
 SUCCESS = "eval/pass@1"
-BUCKETS = 1000  # more steps than this are drawn as means of neighbours: long series come thinned, each at other steps
+WHOLE = 1000  # a longer series comes thinned to so many points, at other steps in each run
+BUCKETS = 250  # its neighbours are therefore taken together, so that each place has points of every run
 COLUMNS = ("step", "x", "label", "metric", "mean", "low", "high", "n")
 # Eight colours that colour-blind people tell apart, readable on light and dark (after Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#a89f20", "#8f6fc9")
@@ -46,24 +47,24 @@ class Group:
         """Whether its lines are dashed."""
         return self.place // len(COLOURS) % 2 == 1
 
-    def finals(self, name: str, which: Callable[[Outcome], float | None]) -> dict[int, float]:
+    def outcomes(self, name: str, which: Callable[[Outcome], float | None], tail: int = 1) -> dict[int, float]:
         """Seed -> what a metric came to in its finished runs; the mean where several have one seed."""
         found: dict[int, list[float]] = {}
         for member in self.members:
-            value = which(outcome(name, member.metrics.series)) if member.finished else None
+            value = which(outcome(name, member.metrics.series, tail)) if member.finished else None
             if value is not None:
                 found.setdefault(member.seed, []).append(value)
         return {seed: fmean(values) for seed, values in found.items()}
 
 
-def last(group: Group, name: str) -> dict[int, float]:
-    """Seed -> the last value."""
-    return group.finals(name, lambda one: one.last)
+def final(group: Group, name: str, tail: int) -> dict[int, float]:
+    """Seed -> the mean of the last `tail` values, of an evaluation the last value."""
+    return group.outcomes(name, lambda one: one.final, tail)
 
 
 def best(group: Group, name: str) -> dict[int, float]:
     """Seed -> the best value, where more or less is better."""
-    return group.finals(name, lambda one: one.best)
+    return group.outcomes(name, lambda one: one.best)
 
 
 def gain(group: Group, name: str = SUCCESS) -> Estimate | None:
@@ -88,17 +89,16 @@ def known(series: Series) -> list[float]:
     return [value for value in series.value if value is not None]
 
 
-def band(group: Group, name: str, *, axis: XAxis, weight: float, steps: int) -> pd.DataFrame:
+def band(group: Group, name: str, view: View) -> pd.DataFrame:
     """Mean and 95 % interval over the group's runs at each step, of series smoothed one by one.
 
     A step counts where at least two runs have a value (one, if only one has any); a single value has no interval.
     """
-    width = 1 + (steps - 1) // BUCKETS if steps > BUCKETS else 1
-    parts = [_points(member, name, axis, weight, width) for member in group.members if _has(member, name)]
+    parts = [_points(member, name, view) for member in group.members if _has(member, name)]
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
-    each = pd.concat(parts).groupby("step")
+    each = _aligned(pd.concat(parts, keys=range(len(parts)), names=["run"])).groupby("step")
     table = pd.DataFrame({"x": each["x"].mean(), "mean": each["value"].mean(), "n": each["value"].count()})
     half = (
         each["value"].std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
@@ -107,17 +107,24 @@ def band(group: Group, name: str, *, axis: XAxis, weight: float, steps: int) -> 
     return table[table["n"] >= min(2, len(parts))].reset_index()[list(COLUMNS)]
 
 
-def _points(member: Member, name: str, axis: XAxis, weight: float, width: int) -> pd.DataFrame:
-    """One run: one row for each step, or for each `width` of them, where it has a value."""
+def _points(member: Member, name: str, view: View) -> pd.DataFrame:
+    """One run: a row for each step in sight at which it has a value."""
     series = member.metrics.series[name]
     table = pd.DataFrame(
         {
-            "step": pd.Series(series.step, dtype="int64") // width * width,
-            "x": positions(member.metrics, name, axis, member.completions_per_step),
-            "value": pd.Series(smooth(series.value, weight), dtype="float64"),
+            "step": pd.Series(series.step, dtype="int64"),
+            "x": positions(member.metrics, name, view.axis, member.completions_per_step),
+            "value": pd.Series(smooth(series.value, view.smoothing(name)), dtype="float64"),
         }
     )
-    return table.dropna().groupby("step", as_index=False).mean()
+    return view.inside(table.dropna())
+
+
+def _aligned(points: pd.DataFrame) -> pd.DataFrame:
+    """One row a run and step; of more steps than come whole, one for each stretch of them."""
+    span = int(points["step"].max() - points["step"].min()) + 1
+    width = 1 if span <= WHOLE else -(-span // BUCKETS)
+    return points.assign(step=points["step"] // width * width).groupby(["run", "step"], as_index=False).mean()
 
 
 def _has(member: Member, name: str) -> bool:

@@ -1,5 +1,6 @@
 """Metric series as tables that charts draw: smoothed, and over steps, samples, tokens or wall time."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from backend.contract.records import Metrics, Series
 
 XAxis = Literal["step", "samples", "tokens", "time"]
+TOTALS = ("num_tokens", "step_time")  # from these come the tokens and the time so far
 COLUMNS = ("step", "x", "metric", "label", "value", "smooth", "alone")
 
 
@@ -100,3 +102,33 @@ def _at(done: NDArray[np.float64], steps: Sequence[int], totals: NDArray[np.floa
         return np.full_like(done, np.nan)
     known = np.interp(done, np.concatenate([[0.0], np.asarray(steps) + 1.0]), np.concatenate([[0.0], totals]))
     return np.asarray(known, dtype=np.float64)
+
+
+def steps_within(
+    metrics: Metrics, axis: XAxis, ends: tuple[float, float], completions_per_step: int
+) -> tuple[int, int] | None:
+    """The steps whose points lie between two places on the axis, widened to whole steps; None where nothing is known."""
+    name = max(metrics.series, key=lambda one: len(metrics.series[one].step), default=None)
+    if name is None or not metrics.series[name].step:
+        return None
+    places = positions(metrics, name, axis, completions_per_step)
+    first, last = np.interp(ends, places, np.asarray(metrics.series[name].step, dtype=np.float64))
+    return math.floor(first), math.ceil(last)
+
+
+def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int]) -> Metrics:
+    """The coarse series with the fine ones in place of what they have at these steps, both ends included.
+
+    The totals that place points on the axis stay whole: they are sums from the start.
+    """
+    first, last = within
+    series = dict(coarse.series)
+    for name, part in fine.series.items():
+        if name in TOTALS or name not in series:
+            continue
+        outside = [
+            point for point in zip(series[name].step, series[name].value, strict=True) if not first <= point[0] <= last
+        ]
+        points = sorted([*outside, *zip(part.step, part.value, strict=True)], key=lambda point: point[0])
+        series[name] = Series(step=[step for step, _ in points], value=[value for _, value in points])
+    return Metrics(run_id=coarse.run_id, series=series)

@@ -1,77 +1,147 @@
 """What is drawn, along which axis, taken together by what: every choice stands in the address."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from backend.contract.records import Run
-from dashboard.charts.meaning import Meaning, in_order, meaning
-from dashboard.charts.seed_groups import COLOURS
+from dashboard.charts.comparison import View
+from dashboard.charts.figure import Figure
+from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.series import XAxis
-from dashboard.comparison.settings import ALONE, RECIPE, choices
+from dashboard.comparison.legend import forget_front
+from dashboard.comparison.settings import choices, settings_of_sweep
+from dashboard.components.chart import heading, show
+from dashboard.format import counted, number, plain
 
 DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", "group_reward_std")
 ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run samples while it trains
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
+AT_ONCE = 6  # charts; more on demand
+_RANGE, _CHARTS = "range", "charts"  # in the address
 
 
 @dataclass(frozen=True)
 class Controls:
-    """The choices."""
+    """The choices. No field to take runs together by: each run is a line."""
 
     names: list[str]
-    by: str
-    axis: XAxis
-    weight: float
-    log: bool
+    by: tuple[str, ...]
+    view: View
 
-    def laid_out(self) -> Iterator[tuple[st.delta_generator.DeltaGenerator, str, Meaning]]:
-        """A place for each chart, two beside each other."""
-        for start in range(0, len(self.names), 2):
-            for column, name in zip(st.columns(2), self.names[start : start + 2], strict=False):
-                place = column.container(border=True, key=f"compare-{self.names.index(name)}")
-                yield place, name, meaning(name)
+
+def draw_charts(controls: Controls, figure: Callable[[str], Figure]) -> None:
+    """A chart for each metric, two beside each other; the first few, and the way to more."""
+    shown = max(AT_ONCE, _number(st.query_params.get(_CHARTS, "")))
+    names = controls.names[:shown]
+    for start in range(0, len(names), 2):
+        for column, name in zip(st.columns(2), names[start : start + 2], strict=False):
+            with column.container(border=True, key=f"compare-{names.index(name)}"):
+                _draw_chart(name, figure(name), controls.view)
+    if len(controls.names) > shown:
+        left = len(controls.names) - shown
+        st.button(f"{counted(left, 'more chart')}", icon=":material/expand_more:", key="more-charts", on_click=_more)
+
+
+def _draw_chart(name: str, figure: Figure, view: View) -> None:
+    about = meaning(name)
+    st.markdown(heading(about.title, about.unit), help=about.help)
+    if figure.data.empty:
+        st.caption("None of these runs has logged it here." if view.zoom else "None of these runs has logged it yet.")
+    # a zoom is another chart to the browser: the range that was dragged over does not stay in it
+    ends = "" if view.zoom is None else "-{:.1f}-{:.1f}".format(*view.zoom)
+    show(figure, key=f"comparison-{name}-{view.axis}{ends}", about=about.title, on_zoom=zoom_to)
+
+
+def metrics_of(runs: Sequence[Run]) -> list[str]:
+    """What the runs logged, and what they usually will."""
+    usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
+    return in_order([*usual, *(name for run in runs for name in run.summary if ":" not in name)])
 
 
 def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
     """The choices in two lines."""
-    logged = in_order(name for run in runs for name in run.summary if ":" not in name)
-    options = in_order([*logged, *DEFAULT, *ON_PAIRS])
-    first = DEFAULT if not runs or any(run.kind == "grpo" for run in runs) else ON_PAIRS
-    names = st.multiselect(
+    options = metrics_of(runs)
+    usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
+    what, together = st.columns([5, 3])
+    names = what.multiselect(
         "Charts",
         options,
-        default=list(first),
+        default=list(usual),
         format_func=lambda name: meaning(name).title,
         key="metrics",
         bind="query-params",
+        wrap=True,
     )
-    together, along, smoothing, scale = st.columns([3, 4, 3, 3], vertical_alignment="bottom")
-    fields = choices(runs)
-    by = together.selectbox(
+    by = together.multiselect(
         "Group by",
-        fields,
-        index=fields.index(RECIPE if sweep else ALONE),
+        choices(runs),
+        default=settings_of_sweep(runs) if sweep else [],
         key="by",
         bind="query-params",
-        help="Runs that have the same there are drawn as one line: the mean over their seeds, with its 95 % interval\\.",
+        placeholder="Nothing: each run is a line",
+        help="Runs that have the same in these fields are drawn as one line: the mean over their seeds, with its 95 % interval\\. "
+        "The fields in which the runs differ come first\\.",
+        on_change=forget_front,
+        wrap=True,
     )
-    axis = along.segmented_control("Along", list(AXES), default="step", required=True, key="x", bind="query-params")
+    along, smoothing, scale, zoom = st.columns([4, 3, 2, 3], vertical_alignment="bottom")
+    axis = along.segmented_control(
+        "Along",
+        list(AXES),
+        default="step",
+        required=True,
+        key="x",
+        bind="query-params",
+        on_change=reset_zoom,
+    )
     weight = smoothing.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params")
     log = scale.toggle(
-        "Logarithmic", key="log", bind="query-params", help="The vertical axis; values of 0 and below are left out."
+        "Logarithmic", key="log", bind="query-params", help="The vertical axis; values of 0 and below are left out\\."
     )
-    return Controls(names, by, AXES[str(axis)], weight, log)
+    view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), _zoom())
+    with zoom:
+        _show_zoom(view, str(axis))
+    return Controls(names, tuple(by), view)
 
 
-def show_highlights(labels: list[str]) -> list[str]:
-    """Which groups are drawn in front; none: those that the page finds worth it."""
-    return st.pills(
-        "In front",
-        labels,
-        selection_mode="multi",
-        key="front",
-        bind="query-params",
-        help=f"The other groups are thin grey lines\\. At most {len(COLOURS)} at once are easy to tell apart\\.",
+def zoom_to(low: float, high: float) -> None:
+    """Show this part of the x axis, in all charts."""
+    st.query_params[_RANGE] = f"{max(0.0, low):.1f}-{high:.1f}"
+
+
+def reset_zoom() -> None:
+    """Show all of the x axis."""
+    st.query_params.pop(_RANGE, None)
+
+
+def _zoom() -> tuple[float, float] | None:
+    low, _, high = st.query_params.get(_RANGE, "").partition("-")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        return None
+    return ends if 0 <= ends[0] < ends[1] < 1e18 else None
+
+
+def _show_zoom(view: View, axis: str) -> None:
+    if view.zoom is None:
+        st.caption("Drag across a chart to zoom in.")
+        return
+    low, high = view.zoom
+    st.button(
+        f"{plain(axis).capitalize()} {number(low)} to {number(high)}",
+        icon=":material/zoom_out:",
+        key="zoom-out",
+        help="Show all again",
+        on_click=reset_zoom,
     )
+
+
+def _more() -> None:
+    st.query_params[_CHARTS] = str(max(AT_ONCE, _number(st.query_params.get(_CHARTS, ""))) + AT_ONCE)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0

@@ -3,18 +3,22 @@
 import streamlit as st
 
 from backend.contract.common_ground import seeded
-from backend.contract.records import TERMINAL, Metrics, Run
+from backend.contract.records import TERMINAL
 from dashboard.comparison.alone import show_alone
-from dashboard.comparison.chosen import Chosen, choose, runs_of, show_progress, show_sweep, show_sweeps
-from dashboard.comparison.controls import Controls, show_controls, show_highlights
+from dashboard.comparison.chosen import Chosen, choose, label, runs_of, show_progress, show_sweep, show_sweeps
+from dashboard.comparison.controls import show_controls
 from dashboard.comparison.differing import show_differences
-from dashboard.comparison.groups import groups_of, show_groups
-from dashboard.comparison.settings import ALONE, setting
+from dashboard.comparison.distributions import show_distributions
+from dashboard.comparison.groups import show_groups
+from dashboard.comparison.metrics import fetch
+from dashboard.comparison.parallel import show_parallel
+from dashboard.comparison.prompts import show_prompts
+from dashboard.comparison.settings import setting
+from dashboard.components.live import moment
 from dashboard.session import client, guard, link
 
-POINTS = 1000
-AT_ONCE = 20  # runs whose series one request answers
-TICK = 4.0  # seconds between two looks while a run moves
+CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS = "Curves", "Settings", "Distributions", "Prompts"
+TICK = 2.0  # seconds between two looks while a run moves
 
 
 def main() -> None:
@@ -25,10 +29,43 @@ def main() -> None:
     if not chosen.runs:
         show_empty(chosen)
         return
-    controls = show_controls(chosen.runs, sweep=chosen.sweep is not None)
-    labels = list(dict.fromkeys(setting(run, controls.by) for run in chosen.runs)) if controls.by != ALONE else []
-    highlighted = show_highlights(labels) if len(labels) > 1 else []
-    st.fragment(show_comparison, run_every=TICK if chosen.moving else None)(chosen, controls, highlighted)
+    if chosen.moving:
+        st.fragment(follow, run_every=TICK)(chosen)
+    if chosen.sweep is not None:
+        show_progress(chosen.sweep, chosen.runs)
+    names = (CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS)
+    tabs = st.tabs(names, key="view", bind="query-params")
+    for name, tab in zip(names, tabs, strict=True):
+        if tab.open:
+            with tab:
+                show_view(name, chosen)
+
+
+def show_view(name: str, chosen: Chosen) -> None:
+    """The tab that is open."""
+    if name == CURVES:
+        show_curves(chosen)
+    elif name == SETTINGS:
+        show_parallel(chosen.runs)
+        show_differences({label(run): run.config for run in chosen.runs})
+    elif name == DISTRIBUTIONS:
+        show_distributions(chosen.runs)
+    else:
+        show_prompts(chosen.runs)
+
+
+def show_curves(chosen: Chosen) -> None:
+    """The charts of the metrics, what the runs came to, and what they differ in."""
+    runs = chosen.runs
+    controls = show_controls(runs, sweep=chosen.sweep is not None)
+    with guard():
+        found = fetch(runs, controls.names, controls.view, alone=not controls.by)
+    if controls.by:
+        show_groups(runs, found, controls)
+        show_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
+    else:
+        show_alone(runs, found, controls)
+        show_differences({label(run): run.config for run in runs})
 
 
 def show_empty(chosen: Chosen) -> None:
@@ -47,43 +84,15 @@ def show_empty(chosen: Chosen) -> None:
     show_sweeps()
 
 
-def show_comparison(chosen: Chosen, controls: Controls, highlighted: list[str]) -> None:
-    """The runs as they are now: drawn again while one of them moves."""
+def follow(chosen: Chosen) -> None:
+    """Draw the page again when a run has moved."""
     with guard():
-        runs = [client().run(run.id) for run in chosen.runs] if chosen.sweep is None else runs_of(chosen.sweep.id)
-        if not runs:
-            st.rerun()
-        metrics = fetch(runs, (*controls.names, "num_tokens", "step_time"))
-    if chosen.sweep is not None:
-        show_progress(chosen.sweep, runs)
-    if controls.by == ALONE:
-        show_alone(runs, metrics, controls)
-    else:
-        steps = max(run.progress.total_steps for run in runs)
-        show_groups(groups_of(runs, metrics, controls.by), highlighted, controls, steps)
-        show_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
-    if chosen.moving and all(run.status in TERMINAL for run in runs):
-        st.rerun()  # nothing moves any more: no need to look again
-
-
-def fetch(runs: list[Run], names: tuple[str, ...]) -> dict[int, Metrics]:
-    """The series of the runs; those of an attempt that has ended are asked for once."""
-    ended = tuple((run.id, run.attempt) for run in runs if run.status in TERMINAL)
-    moving = tuple((run.id, run.attempt) for run in runs if run.status not in TERMINAL and run.attempt)
-    found = {each.run_id: each for each in (*_fetch_ended(ended, names), *_fetch(moving, names))}
-    return {run.id: found.get(run.id, Metrics(run_id=run.id, series={})) for run in runs}
-
-
-def _fetch(attempts: tuple[tuple[int, int], ...], names: tuple[str, ...]) -> list[Metrics]:
-    run_ids = [run_id for run_id, _ in attempts]
-    return [
-        metrics
-        for start in range(0, len(run_ids), AT_ONCE)
-        for metrics in client().compare_metrics(run_ids[start : start + AT_ONCE], names, max_points=POINTS)
-    ]
-
-
-_fetch_ended = st.cache_data(ttl=600, max_entries=16, show_spinner=False)(_fetch)
+        if chosen.sweep is not None:
+            now = runs_of(chosen.sweep.id)
+        else:
+            now = [run if run.status in TERMINAL else client().run(run.id) for run in chosen.runs]
+    if [(run.id, moment(run)) for run in now] != [(run.id, moment(run)) for run in chosen.runs]:
+        st.rerun()
 
 
 main()

@@ -3,13 +3,14 @@
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData
 from backend.contract.records import Metrics, Series
-from dashboard.charts.comparison import Line, Outcome, comparison_figure, outcome
+from dashboard.charts.comparison import Line, Outcome, View, comparison_figure, outcome
 from dashboard.charts.group import reward_squares, strip_figure, swatch
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
 from dashboard.charts.palette import (
@@ -111,38 +112,51 @@ def line(run_id: int, values: list[float | None]) -> Line:
 
 def test_compared_runs_lie_on_one_chart_under_their_labels() -> None:
     lines = [line(1, [0.1, 0.2]), line(2, [0.3])]
-    figure = comparison_figure("kl", lines, axis="samples", weight=0.0, log=False, steps=2)
+    figure = comparison_figure("kl", lines, View("samples", 0.0, log=False, steps=2))
     assert figure.data.groupby("label")["x"].apply(list).to_dict() == {"run #1": [8, 16], "run #2": [8]}
 
 
 def test_a_log_scale_leaves_out_what_is_not_above_zero() -> None:
-    figure = comparison_figure("kl", [line(1, [0.0, 0.2])], axis="step", weight=0.0, log=True, steps=2)
+    figure = comparison_figure("kl", [line(1, [0.0, 0.2])], View("step", 0.0, log=True, steps=2))
     assert figure.data["value"].isna().tolist() == [True, False]
     assert '"type": "log"' in json.dumps(figure.spec)
 
 
 def test_a_metric_that_no_run_logged_is_an_empty_chart() -> None:
-    figure = comparison_figure("entropy", [line(1, [0.1])], axis="step", weight=0.0, log=False, steps=2)
+    figure = comparison_figure("entropy", [line(1, [0.1])], View("step", 0.0, log=False, steps=2))
     assert figure.data.empty
+
+
+def test_a_run_that_is_not_in_front_is_grey() -> None:
+    lines = [line(1, [0.1, 0.2]), replace(line(2, [0.3]), colour="#654321", front=False)]
+    spec = json.dumps(comparison_figure("kl", lines, View("step", 0.0, log=False, steps=2)).spec)
+    assert f'"range": ["#123456", "{NEUTRAL}"]' in spec
+
+
+def test_a_zoom_shows_its_part_of_the_axis_and_nothing_else() -> None:
+    figure = comparison_figure(
+        "kl", [line(1, [0.1, 0.2, 0.3, 0.4])], View("step", 0.0, log=False, steps=4, zoom=(1, 2))
+    )
+    assert figure.data["step"].tolist() == [1, 2]
+    assert '"domain": [1, 2]' in json.dumps(figure.spec)
 
 
 def test_an_outcome_knows_which_way_is_better() -> None:
     values = Series(step=[0, 1, 2], value=[0.2, 0.9, 0.4])
-    assert outcome("reward", {"reward": values}) == Outcome(0.4, 0.9, 1, pytest.approx(0.5))
-    assert outcome("frac_unscored", {"frac_unscored": values}).best == 0.2
-    assert outcome("kl", {"kl": values}).best is None
+    assert outcome("reward", {"reward": values}, 2) == Outcome(pytest.approx(0.65), 0.9, 1)
+    assert outcome("frac_unscored", {"frac_unscored": values}, 2).best == 0.2
+    assert outcome("kl", {"kl": values}, 2).best is None
 
 
 def test_an_outcome_passes_over_what_was_not_finite() -> None:
-    assert outcome("reward", {"reward": Series(step=[0, 1], value=[0.5, None])}).last == 0.5
-    assert outcome("reward", {"reward": Series(step=[0], value=[None])}) == Outcome(None, None, None, None)
-    assert outcome("reward", {}) == Outcome(None, None, None, None)
+    assert outcome("reward", {"reward": Series(step=[0, 1], value=[0.5, None])}, 10).final == 0.5
+    assert outcome("reward", {"reward": Series(step=[0], value=[None])}, 10) == Outcome(None, None, None)
+    assert outcome("reward", {}, 10) == Outcome(None, None, None)
 
 
-def test_the_mean_of_the_last_ten_leaves_the_start_out() -> None:
-    values: list[float | None] = [100.0, *[1.0] * 10]
-    found = outcome("reward", {"reward": Series(step=list(range(11)), value=values)})
-    assert found.tail_mean == 1.0
+def test_an_evaluation_ends_with_its_last_value_alone() -> None:
+    values = Series(step=[0, 25, 50], value=[0.5, 0.7, 0.9])
+    assert outcome("eval/pass@1", {"eval/pass@1": values}, 10).final == 0.9
 
 
 def completion(index: int, reward: float | None, advantage: float | None) -> CompletionData:

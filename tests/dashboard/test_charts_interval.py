@@ -1,10 +1,10 @@
-"""Means, t intervals and paired differences, against tables and sums made by hand."""
+"""Means and t intervals, against tables and sums made by hand."""
 
 import math
 
 import pytest
 
-from dashboard.charts.interval import Estimate, estimate, paired, t_quantile, verdict
+from dashboard.charts.interval import Estimate, estimate, t_quantile
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,3 @@ def test_an_estimate_is_mean_and_t_interval() -> None:
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
     assert estimate([0.5]) == Estimate(0.5, None, None, None, 1)
     assert estimate([]) is None
-
-
-def test_a_difference_is_paired_by_seed_so_that_what_seeds_share_drops_out() -> None:
-    found = paired({0: 0.50, 1: 0.70, 2: 0.90, 9: 0.0}, {0: 0.49, 1: 0.69, 2: 0.89, 5: 1.0})
-    assert found is not None
-    assert (found.n, found.mean) == (3, pytest.approx(0.01))
-    assert found.std == pytest.approx(0.0, abs=1e-12)
-    assert paired({0: 1.0}, {1: 1.0}) is None
-
-
-@pytest.mark.parametrize(
-    ("difference", "words"),
-    [
-        (Estimate(0.04, 0.02, -0.01, 0.09, 3), "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"),
-        (Estimate(0.04, 0.02, 0.01, 0.07, 5), "+0.040, 95 % +0.010 to +0.070: higher with 5 seeds"),
-        (Estimate(-0.04, 0.02, -0.07, -0.01, 5), "−0.040, 95 % −0.070 to −0.010: lower with 5 seeds"),
-        (Estimate(0.0, 0.0, 0.0, 0.0, 2), "0.000, 95 % 0.000 to 0.000: not distinguishable with 2 seeds"),
-        (Estimate(0.04, None, None, None, 1), "+0.040 with one seed: no interval"),
-        (None, "no seed that both have finished"),
-    ],
-)
-def test_a_difference_in_words(difference: Estimate | None, words: str) -> None:
-    assert verdict(difference) == words

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from backend.contract.records import Metrics, Series
+from dashboard.charts.comparison import View
 from dashboard.charts.group_figures import band_figure, gain_figure
 from dashboard.charts.palette import NEUTRAL
-from dashboard.charts.seed_groups import COLOURS, SUCCESS, Group, Member, band, best, by_gain, gain, grouped, last
+from dashboard.charts.seed_groups import COLOURS, SUCCESS, Group, Member, band, best, by_gain, final, gain, grouped
+from dashboard.charts.series import XAxis
 
 T2 = 4.30265273  # two degrees of freedom
 Values = Sequence[float | None]
@@ -26,8 +28,14 @@ def group(*members: Member, label: str = "grpo", place: int = 0) -> Group:
     return Group(label, place, members)
 
 
-def rows(found: Group, name: str = "reward", weight: float = 0.0, steps: int = 10) -> Mapping[int, tuple[float, ...]]:
-    table = band(found, name, axis="step", weight=weight, steps=steps)
+def view(
+    *, axis: XAxis = "step", weight: float = 0.0, steps: int = 10, zoom: tuple[float, float] | None = None
+) -> View:
+    return View(axis, weight, log=False, steps=steps, zoom=zoom)
+
+
+def rows(found: Group, name: str = "reward", seen: View | None = None) -> Mapping[int, tuple[float, ...]]:
+    table = band(found, name, seen or view())
     return {int(row.step): (row.mean, row.low, row.high, row.n) for row in table.itertuples()}  # type: ignore[arg-type,misc]
 
 
@@ -55,15 +63,21 @@ def test_a_single_run_has_a_line_and_no_band() -> None:
 
 
 def test_runs_are_smoothed_one_by_one_and_then_averaged() -> None:
-    found = rows(group(member(0, reward=[0.0, 1.0]), member(1, reward=[0.0, 0.0])), weight=0.5)
+    found = rows(group(member(0, reward=[0.0, 1.0]), member(1, reward=[0.0, 0.0])), seen=view(weight=0.5))
     assert found[1][0] == pytest.approx((2 / 3) / 2)  # 0.5 · 1 / 0.75, and 0
 
 
 def test_long_runs_are_averaged_over_neighbouring_steps_so_that_thinned_series_still_meet() -> None:
     first = Member(0, True, Metrics(run_id=1, series={"reward": Series(step=[0, 4_999], value=[0.0, 1.0])}), 8)
     second = Member(1, True, Metrics(run_id=2, series={"reward": Series(step=[3, 4_996], value=[0.5, 0.0])}), 8)
-    found = rows(group(first, second), steps=5_000)
-    assert {step: (mean, n) for step, (mean, _, _, n) in found.items()} == {0: (0.25, 2), 4_995: (0.5, 2)}
+    found = rows(group(first, second), seen=view(steps=5_000))
+    assert {step: (mean, n) for step, (mean, _, _, n) in found.items()} == {0: (0.25, 2), 4_980: (0.5, 2)}
+
+
+def test_within_a_zoom_only_what_is_in_sight_is_averaged_and_the_smoothing_remembers_what_came_before() -> None:
+    pair = group(member(0, reward=[0.0, 0.0, 0.0, 1.0]), member(1, reward=[0.0, 0.0, 0.0, 1.0]))
+    found = rows(pair, seen=view(weight=0.5, zoom=(2.0, 3.0)))
+    assert {step: mean for step, (mean, _, _, _) in found.items()} == {2: 0.0, 3: pytest.approx(0.5 / 0.9375)}
 
 
 def test_a_group_without_the_metric_has_an_empty_band() -> None:
@@ -94,7 +108,8 @@ def test_what_a_group_came_to_is_by_seed_and_of_finished_runs() -> None:
         member(1, pass_at_1=[0.5, 0.9]),
         member(2, finished=False, pass_at_1=[1.0]),
     )
-    assert last(found, SUCCESS) == {0: 0.8, 1: pytest.approx(0.8)}
+    assert final(found, SUCCESS, 3) == {0: 0.8, 1: pytest.approx(0.8)}
+    assert final(group(member(0, reward=[0.0, 0.4, 0.6])), "reward", 2) == {0: 0.5}, "not of a single step"
     assert best(found, SUCCESS) == {0: 0.9, 1: pytest.approx(0.8)}
     assert best(group(member(0, entropy=[0.5])), "entropy") == {}, "neither more nor less of it is better"
 
@@ -124,7 +139,7 @@ def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
         group(member(0, reward=[0.1, 0.2]), member(1, reward=[0.2, 0.3]), label=label, place=place)
         for place, label in enumerate(("one", "two"))
     ]
-    figure = band_figure("reward", groups, front=frozenset({"two"}), axis="step", weight=0.0, log=False, steps=2)
+    figure = band_figure("reward", groups, view(steps=2), frozenset({"two"}))
     banded = figure.data.dropna(subset=["lower"])
     assert set(banded["label"]) == {"two"}
     assert NEUTRAL in str(figure.spec)
@@ -135,7 +150,7 @@ def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
 
 def test_a_wide_band_is_cut_and_told_in_full() -> None:
     pair = group(member(0, pass_at_1=[0.5, 0.6]), member(1, pass_at_1=[0.5, 0.9]))
-    figure = band_figure(SUCCESS, [pair], front=frozenset({"grpo"}), axis="step", weight=0.0, log=False, steps=2)
+    figure = band_figure(SUCCESS, [pair], view(steps=2), frozenset({"grpo"}))
     end = figure.data.iloc[-1]
     assert end["high"] == pytest.approx(0.75 + 12.7062 * 0.15, abs=1e-3)
     assert end["upper"] == pytest.approx(0.75 + 0.5 * 0.25)
@@ -143,5 +158,5 @@ def test_a_wide_band_is_cut_and_told_in_full() -> None:
 
 
 def test_along_samples_the_points_lie_at_the_completions_made() -> None:
-    table = band(group(member(0, reward=[0.1, 0.2])), "reward", axis="samples", weight=0.0, steps=2)
+    table = band(group(member(0, reward=[0.1, 0.2])), "reward", view(axis="samples"))
     assert table["x"].tolist() == [8.0, 16.0]

@@ -1,7 +1,9 @@
 """The comparison of runs against a real backend."""
 
 from collections.abc import Callable
+from statistics import fmean
 
+import pandas as pd
 import pytest
 import recorded
 from serving import Backend
@@ -55,22 +57,73 @@ def test_a_choice_goes_into_the_address(open_page: Open, runs: list[int]) -> Non
     assert "runs" not in at.query_params
 
 
+def frame(at: AppTest, column: str) -> pd.DataFrame:
+    """The table that has a column of this name."""
+    return next(one.value for one in at.dataframe if column in one.value.columns)
+
+
 def test_only_the_fields_that_differ_are_listed(open_page: Open, runs: list[int]) -> None:
     at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
-    table = at.dataframe[1].value.set_index("field")
+    table = frame(at, "field").set_index("field")
     assert sorted(table.index) == ["optimizer.learning_rate", "sampling.group_size"]
     assert table.loc["optimizer.learning_rate"].tolist() == ["0.0001", "0.0005"]
 
 
-def test_the_final_table_has_what_each_run_came_to(open_page: Open, backend: Backend, runs: list[int]) -> None:
-    at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
-    table = at.dataframe[2].value
-    rewards = table[table["metric"] == "Reward"].set_index("run")
+def test_the_table_has_what_each_run_came_to_the_best_first(open_page: Open, backend: Backend, runs: list[int]) -> None:
+    at = open_page("compare", runs=f"{runs[0]},{runs[1]}", judged="Reward", last=2)
+    table = frame(at, "final")
+    finals = [float(text) for text in table["final"]]
+    assert finals == sorted(finals, reverse=True)
+    row = table.set_index("run").loc[f"slow #{runs[0]}"]
     values = [value for value in backend.client.metrics(runs[0]).series["reward"].value if value is not None]
-    row = rewards.loc[f"slow #{runs[0]}"]
-    assert float(row["last"]) == pytest.approx(values[-1], abs=0.005)
+    assert float(row["final"]) == pytest.approx(fmean(values[-2:]), abs=0.005)
     assert float(row["best"]) == pytest.approx(max(values), abs=0.005)
     assert int(row["at step"]) == values.index(max(values))
+    assert row["open"] == f"/run?id={runs[0]}"
+
+
+def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_differ(
+    open_page: Open, runs: list[int]
+) -> None:
+    address = {"runs": f"{runs[0]},{runs[1]}"}
+    at = open_page("compare", **address)
+    together = next(box for box in at.multiselect if box.label == "Group by")
+    assert together.options[:3] == ["recipe", "sampling.group_size", "optimizer.learning_rate"]
+    together.set_value(["optimizer.learning_rate", "sampling.group_size"]).run()
+    assert set(frame(at, "gain")["group"]) == {
+        "learning_rate 0.0001 · group_size 8",
+        "learning_rate 0.0005 · group_size 4",
+    }
+    next(box for box in at.multiselect if box.label == "Group by").set_value(["model.source"]).run()
+    assert len(frame(at, "gain")) == 1
+    assert "Only one group" in sentences(at)
+
+
+def test_a_zoom_in_the_address_shows_its_part_of_the_axis_and_offers_the_way_back(
+    open_page: Open, runs: list[int]
+) -> None:
+    at = open_page("compare", runs=runs[0], range="1.0-2.0")
+    assert '"domain": [1.0, 2.0]' in at.get("vega_lite_chart")[1].proto.spec
+    next(button for button in at.button if button.label == "Step 1.00 to 2.00").click().run()
+    assert "range" not in at.query_params
+    assert '"domain": [0, 100]' in at.get("vega_lite_chart")[1].proto.spec
+
+
+@pytest.mark.parametrize("nonsense", ["x", "5-1", "-", "nan-2", "1-inf"])
+def test_a_zoom_that_is_none_is_passed_over(open_page: Open, runs: list[int], nonsense: str) -> None:
+    at = open_page("compare", runs=runs[0], range=nonsense)
+    assert '"domain": [0, 100]' in at.get("vega_lite_chart")[1].proto.spec
+
+
+def test_at_first_six_charts_are_drawn_and_more_on_demand(open_page: Open, runs: list[int]) -> None:
+    at = open_page("compare", runs=runs[0])
+    next(box for box in at.multiselect if box.label == "Charts").set_value(
+        ["reward", "kl", "entropy", "loss", "grad_norm", "step_time", "reward_std", "learning_rate"]
+    ).run()
+    assert len(at.get("vega_lite_chart")) == 6
+    next(button for button in at.button if button.label == "2 more charts").click().run()
+    assert len(at.get("vega_lite_chart")) == 8
+    assert at.query_params["charts"] == "12"
 
 
 def test_one_run_alone_has_charts_and_no_differences(open_page: Open, runs: list[int]) -> None:

@@ -6,6 +6,7 @@ import pytest
 import recorded
 from serving import Backend
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Multiselect
 
 from backend.contract import protocol as p
 from backend.contract.client import Client
@@ -127,24 +128,27 @@ def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_
 
 def finals(at: AppTest) -> Mapping[str, Mapping[str, str]]:
     table = next(frame.value for frame in at.dataframe if "gain" in frame.value.columns)
-    return table[table["metric"] == "Held-out pass@1"].set_index("group").to_dict("index")
+    return table[["group", "n", "final", "best", "gain"]].set_index("group").to_dict("index")
+
+
+def together(at: AppTest) -> Multiselect:
+    return next(box for box in at.multiselect if box.label == "Group by")
 
 
 def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(open_page: Open, sweep: Sweep) -> None:
     at = open_page("compare", sweep=sweep.id)
-    assert next(box for box in at.selectbox if box.label == "Group by").value == "recipe"
+    assert together(at).value == ["recipe"]
     table = finals(at)
     # gains 0.40, 0.42, 0.41: std 0.01, t 4.303, so ± 4.303 · 0.01 / √3 = 0.0248
     assert table["grpo"] == {
-        "metric": "Held-out pass@1",
-        "last": "0.920 ± 0.0200",
+        "n": "3",
+        "final": "0.920 ± 0.0200",
         "best": "0.920 ± 0.0200",
         "gain": "+0.410 [+0.385, +0.435]",
-        "n": "3",
     }
-    assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["last"]) == ("2", "0.615 ± 0.0212")
-    # by seed: −0.30, −0.31; std 0.00707, t 12.706: ± 0.0635
-    assert "grpo-notebook − grpo**: −0.305, 95 % −0.369 to −0.241: lower with 2 seeds" in sentences(at)
+    assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["final"]) == ("2", "0.615 ± 0.0212")
+    # by seed: −0.30, −0.31; of two, the resamples' ends are those, widened by √2 · 12.706 / 1.96: ± 0.0458
+    assert "grpo-notebook − grpo**: −0.305, 95 % −0.351 to −0.259: lower with 2 seeds" in sentences(at)
     assert len(at.get("vega_lite_chart")) == 7
 
 
@@ -167,15 +171,13 @@ def test_stopping_a_sweep_from_its_page_takes_the_rest_out_of_the_queue(
     assert backend.client.sweep(sweep.id).statuses == {"finished": 5, "stopped": 1}
 
 
-def test_runs_can_be_grouped_by_any_field_that_differs_and_by_nothing(open_page: Open, sweep: Sweep) -> None:
+def test_runs_can_be_grouped_by_any_field_and_by_nothing(open_page: Open, sweep: Sweep) -> None:
     at = open_page("compare", sweep=sweep.id)
-    together = next(box for box in at.selectbox if box.label == "Group by")
-    assert together.options[:2] == ["nothing", "recipe"]
-    assert "algorithm.ratio" in together.options
-    assert "budget.seed" not in together.options
-    together.set_value("algorithm.ratio").run()
+    assert together(at).options[0] == "recipe"
+    assert together(at).options.index("algorithm.ratio") < together(at).options.index("sampling.group_size")
+    together(at).set_value(["algorithm.ratio"]).run()
     assert set(finals(at)) == {"ratio token", "ratio sequence_product"}
-    next(box for box in at.selectbox if box.label == "Group by").set_value("nothing").run()
+    together(at).set_value([]).run()
     assert not at.exception
     assert any("state" in frame.value.columns for frame in at.dataframe)
 
@@ -184,7 +186,7 @@ def test_a_sweep_without_results_says_what_will_appear(open_page: Open, backend:
     made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
     at = open_page("compare", sweep=made.id)
     assert "A row appears for each group as soon as one of its runs has finished" in sentences(at)
-    assert "no seed that both have finished" in sentences(at)
+    assert "no finished runs to compare" in sentences(at)
 
 
 def test_a_sweep_whose_runs_were_deleted_says_so(open_page: Open, backend: Backend) -> None:

@@ -1,0 +1,76 @@
+"""How the rewards and advantages of each run were distributed over its steps, all on one scale."""
+
+from typing import Literal
+
+import streamlit as st
+
+from backend.contract.inspection import Distribution
+from backend.contract.records import TERMINAL, Run
+from dashboard.charts.distribution import common_scale, distribution_figure
+from dashboard.comparison.chosen import label
+from dashboard.components.chart import show
+from dashboard.format import counted, plain
+from dashboard.session import client, guard
+
+Of = Literal["reward", "advantage"]
+VALUES: dict[str, Of] = {"rewards": "reward", "advantages": "advantage"}
+AT_ONCE, BESIDE = 6, 3  # runs; more on demand
+STEPS, BINS = 48, 30
+_RUNS = "distributions"  # in the address: how many runs are shown
+
+
+def show_distributions(runs: list[Run]) -> None:
+    """Rewards or advantages, and a heat map for each run."""
+    with_groups = [run for run in runs if run.kind == "grpo" and run.attempt]
+    if not with_groups:
+        st.caption("None of these runs has sampled a group yet.")
+        return
+    asked = st.segmented_control(
+        "Distribution of", list(VALUES), default="rewards", required=True, key="of", bind="query-params"
+    )
+    shown = with_groups[: max(AT_ONCE, _asked())]
+    with guard():
+        found = [_fetch(run, VALUES[str(asked)]) for run in shown]
+    scale = common_scale(found)
+    for start in range(0, len(shown), BESIDE):
+        for column, run, one in zip(
+            st.columns(BESIDE), shown[start : start + BESIDE], found[start : start + BESIDE], strict=False
+        ):
+            with column.container(border=True, key=f"distribution-{run.id}"):
+                st.markdown(f"**{plain(label(run))}**")
+                if not one.steps:
+                    st.caption("It has sampled no group yet.")
+                    continue
+                show(distribution_figure(one, scale), key=f"{asked}-of-{run.id}", about=f"{asked} of {label(run)}")
+    if len(shown) < len(with_groups):
+        st.button(
+            counted(len(with_groups) - len(shown), "more run"),
+            icon=":material/expand_more:",
+            key="more-distributions",
+            on_click=_more,
+        )
+    st.caption(
+        "Upright, each slice is the histogram of one step: the fuller the colour, the more of its completions lie there. All runs "
+        "share the scale. Red, below it: completions without a value."
+    )
+
+
+def _asked() -> int:
+    text = st.query_params.get(_RUNS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+def _more() -> None:
+    st.query_params[_RUNS] = str(max(AT_ONCE, _asked()) + AT_ONCE)
+
+
+def _fetch(run: Run, value: Of) -> Distribution:
+    """What an attempt that has ended sampled is asked for once."""
+    return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, value)
+
+
+def _ask(run_id: int, _attempt: int, value: Of) -> Distribution:
+    return client().distribution(run_id, value, steps=STEPS, bins=BINS)
+
+
+_ask_once = st.cache_data(ttl=600, max_entries=64, show_spinner=False)(_ask)

@@ -1,0 +1,105 @@
+"""By which metric runs are judged, and how the tables write what they came to."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.protocol import EVALUATION
+from backend.contract.records import Run
+from dashboard.charts.interval import Estimate
+from dashboard.charts.meaning import meaning
+from dashboard.comparison.controls import metrics_of
+from dashboard.format import MISSING, number, signed
+
+T = TypeVar("T")
+_FIRST = ("eval/pass@1", "eval/accuracy", "reward", "loss")  # by these, where nobody chose
+_ROWS = 14  # a longer table scrolls
+
+
+class Judgement(NamedTuple):
+    """The metric, and of how many of its last values the final one is the mean."""
+
+    name: str
+    tail: int
+
+    @property
+    def words(self) -> str:
+        """How the numbers came about."""
+        return (
+            f"Final: the mean of the last {self.tail} values, of an evaluation the last one. Best: the highest where more is "
+            "better, the lowest where less is; elsewhere there is none."
+        )
+
+
+def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
+    """The two choices."""
+    metric, tail = st.columns([3, 5], vertical_alignment="bottom")
+    options = list(dict.fromkeys([*drawn, *metrics_of(runs)]))
+    logged = {name for run in runs for name in run.summary}
+    usual = next((name for name in _FIRST if name in logged and name in options), options[0])
+    name = metric.selectbox(
+        "Judged by",
+        options,
+        index=options.index(usual),
+        format_func=lambda name: meaning(name).title,
+        key="judged",
+        bind="query-params",
+    )
+    last = tail.number_input(
+        "Mean of the last values",
+        1,
+        200,
+        10,
+        key="last",
+        bind="query-params",
+        width=180,
+        help="Of what is logged at every step; an evaluation is already the mean of many samples\\.",
+    )
+    return Judgement(name, int(last))
+
+
+def in_rank(them: Sequence[T], final: Callable[[T], float | None], judged: Judgement) -> list[T]:
+    """The best first, those without a value last."""
+    sign = 1 if meaning(judged.name).better == "lower" else -1
+
+    def rank(one: T) -> float:
+        value = final(one)
+        return float("inf") if value is None else sign * value
+
+    return sorted(them, key=rank)
+
+
+def has_gain(name: str) -> bool:
+    """Whether a first value stands beside the last one: evaluations begin before the first step."""
+    return name.startswith(EVALUATION)
+
+
+def show_table(table: pd.DataFrame, *, key: str, words: Sequence[str]) -> None:
+    """The table, its numbers to the right."""
+    numbers = [title for title in table.columns if title not in (*words, "open")]
+    st.dataframe(
+        table,
+        hide_index=True,
+        key=key,
+        height="content" if len(table) <= _ROWS else 530,
+        column_config={title: st.column_config.TextColumn(title, alignment="right") for title in numbers}
+        | {"open": st.column_config.LinkColumn("", display_text="open", width=60)},
+    )
+
+
+def mean_and_std(found: Estimate | None) -> str:
+    """0.832 ± 0.012; a single value has no spread."""
+    if found is None:
+        return MISSING
+    return number(found.mean) if found.std is None else f"{number(found.mean)} ± {number(found.std)}"
+
+
+def gain_and_interval(found: Estimate | None) -> str:
+    """+0.412 [+0.380, +0.444]."""
+    if found is None:
+        return MISSING
+    if found.low is None:
+        return signed(found.mean)
+    return f"{signed(found.mean)} [{signed(found.low)}, {signed(found.high)}]"

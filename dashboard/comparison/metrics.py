@@ -1,0 +1,85 @@
+"""The series of the compared runs: few points of all of them, and finer ones where somebody looks closer."""
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from backend.contract.records import TERMINAL, Metrics, Run
+from dashboard.charts.comparison import View
+from dashboard.charts.seed_groups import WHOLE
+from dashboard.charts.series import TOTALS, refined, steps_within
+from dashboard.components.stored import completions_per_step
+from dashboard.session import client
+
+AT_ONCE = 20  # runs whose series one request answers
+_DRAWN = 6000  # points of one chart, over all its lines
+_LEAST = 300  # of one line: about one for two pixels
+
+Steps = tuple[int, int]
+Found = dict[int, Metrics]
+
+
+def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool) -> Found:
+    """The series as the charts need them: thinned to what can be seen, finer within the zoom."""
+    points = max(_LEAST, min(WHOLE, _DRAWN // max(1, len(runs)))) if alone else WHOLE
+    found = _series(runs, (*names, *TOTALS), points)
+    if view.zoom is None or not _thinned(runs, points):
+        return found
+    parts = [
+        part
+        for run in runs
+        if (part := steps_within(found[run.id], view.axis, view.zoom, completions_per_step(run.config))) is not None
+    ]
+    if not parts:
+        return found
+    return _refine(found, runs, names, (min(first for first, _ in parts), max(last for _, last in parts)), points)
+
+
+def with_whole_ends(found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], tail: int) -> Found:
+    """With every one of the last `tail` values of each run that has ended: the mean of a thinned series is that of extremes."""
+    whole = dict(found)
+    by_length: dict[int, list[Run]] = {}
+    for run in runs:
+        if run.status in TERMINAL and any(
+            len(found[run.id].series[name].step) < run.progress.step for name in names if name in found[run.id].series
+        ):
+            by_length.setdefault(run.progress.step, []).append(run)
+    for steps, same in by_length.items():
+        whole |= _refine(whole, same, names, (max(0, steps - tail), steps), WHOLE)
+    return whole
+
+
+def _refine(
+    found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], within: Steps, points: int
+) -> Found:
+    fine = _series(runs, tuple(names), points, within)
+    return {**found, **{run.id: refined(found[run.id], fine[run.id], within) for run in runs}}
+
+
+def _thinned(runs: Sequence[Run], points: int) -> bool:
+    return max(run.progress.total_steps for run in runs) > points
+
+
+def _series(runs: Sequence[Run], names: tuple[str, ...], points: int, within: Steps | None = None) -> Found:
+    """What each run has logged; what an attempt that has ended logged is asked for once."""
+    ended = tuple((run.id, run.attempt) for run in runs if run.status in TERMINAL)
+    moving = tuple((run.id, run.attempt) for run in runs if run.status not in TERMINAL and run.attempt)
+    found = [*_ask_once(ended, names, points, within), *_ask(moving, names, points, within)]
+    return {run.id: Metrics(run_id=run.id, series={}) for run in runs} | {each.run_id: each for each in found}
+
+
+def _ask(
+    attempts: tuple[tuple[int, int], ...], names: tuple[str, ...], points: int, within: Steps | None
+) -> list[Metrics]:
+    first, last = within or (None, None)
+    run_ids = [run_id for run_id, _ in attempts]
+    return [
+        metrics
+        for start in range(0, len(run_ids), AT_ONCE)
+        for metrics in client().compare_metrics(
+            run_ids[start : start + AT_ONCE], names, from_step=first, to_step=last, max_points=points
+        )
+    ]
+
+
+_ask_once = st.cache_data(ttl=600, max_entries=24, show_spinner=False)(_ask)

@@ -1,0 +1,146 @@
+"""The settings in which the runs differ, as parallel coordinates to what the runs came to."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.base import Json
+from backend.contract.records import Run
+from dashboard.charts.comparison import View, outcome
+from dashboard.charts.meaning import meaning
+from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within
+from dashboard.comparison.chosen import label
+from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
+from dashboard.comparison.metrics import fetch, with_whole_ends
+from dashboard.comparison.settings import cell, differing, short_names
+from dashboard.form.paths import get
+from dashboard.format import MISSING, number
+from dashboard.session import guard
+
+_MOST = 6  # axes at first
+_OUTCOME = "outcome"
+_BRUSH = "brush"  # in the address, one for each brushed axis: its field and the range, from 0 to 1
+_CHART = "parallel"
+
+
+def show_parallel(runs: list[Run]) -> None:
+    """The axes to choose, the figure, and the runs in the ranges that were brushed."""
+    fields = differing(runs)
+    if len(runs) < 2 or not fields:
+        st.caption("As soon as the runs differ in a field beside their seed, each becomes a line through the fields.")
+        return
+    judged = choose_judgement((), runs)
+    chosen = st.multiselect(
+        "Fields",
+        fields,
+        default=fields[:_MOST],
+        key="fields",
+        bind="query-params",
+        placeholder="Which fields",
+        wrap=True,
+    )
+    with guard():
+        finals = _finals(runs, judged)
+    axes = _axes(runs, chosen, finals, judged)
+    _draw(axes, [*chosen, _OUTCOME], runs, judged)
+    _show_runs(runs, axes, finals, judged)
+
+
+def _finals(runs: list[Run], judged: Judgement) -> dict[int, float | None]:
+    view = View("step", 0.0, log=False, steps=0)
+    found = with_whole_ends(fetch(runs, [judged.name], view, alone=True), runs, [judged.name], judged.tail)
+    return {run.id: outcome(judged.name, found[run.id].series, judged.tail).final for run in runs}
+
+
+def _axes(runs: Sequence[Run], fields: Sequence[str], finals: dict[int, float | None], judged: Judgement) -> list[Axis]:
+    names, ranges = short_names(fields), _brushed()
+    axes = [
+        Axis(names[field], {run.id: _value(get(run.config, field)) for run in runs}, ranges.get(field))
+        for field in fields
+    ]
+    return [*axes, Axis(meaning(judged.name).title, dict(finals), ranges.get(_OUTCOME))]
+
+
+def _value(value: Json) -> Value:
+    """Numbers by size, everything else by its text; what is absent has no place on the axis."""
+    if value is None:
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else cell(value)
+
+
+def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgement) -> None:
+    ranges = _brushed()
+    key = f"{_CHART}-{len(axes)}-{hash(tuple(ranges.items()))}"  # what was dragged over does not stay: it is drawn from the data
+
+    def brushed() -> None:
+        dragged = st.session_state[key]["selection"].get(BRUSHED) or {}
+        places, ends = dragged.get("place") or [0.0, 0.0], dragged.get("level") or [0.0, 0.0]
+        touched = [field for place, field in enumerate(fields) if min(places) <= place <= max(places)]
+        if touched and min(ends) < max(ends):
+            _put(ranges | dict.fromkeys(touched, (min(ends), max(ends))))
+
+    figure = parallel_figure(axes, {run.id: label(run) for run in runs}, better=meaning(judged.name).better)
+    with st.container(border=True, key=_CHART):
+        st.vega_lite_chart(
+            figure.data,
+            figure.spec,
+            key=key,
+            alt="The settings of each run and what it came to",
+            height="content",
+            on_select=brushed,
+            selection_mode=[BRUSHED],
+        )
+    st.caption(
+        "Each line is a run, orange where it did worse and blue where it did better; grey ones came to nothing yet. Drag along an "
+        "axis to keep the runs that lie there; several axes narrow further."
+    )
+
+
+def _show_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None], judged: Judgement) -> None:
+    kept = within(axes)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{len(kept)} of {len(runs)} runs**", width="content")
+        if _brushed():
+            st.button("All runs again", icon=":material/zoom_out:", key="all-runs", on_click=_put, args=({},))
+    rows = [
+        {
+            "run": label(run),
+            **{axis.name: _shown(axis.values[run.id]) for axis in axes[:-1]},
+            plain_title(axes[-1].name): number(finals[run.id]),
+            "open": f"/run?id={run.id}",
+        }
+        for run in in_rank([run for run in runs if run.id in kept], lambda run: finals[run.id], judged)
+    ]
+    show_table(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["run"]), key="brushed-runs", words=("run",))
+
+
+def plain_title(name: str) -> str:
+    """A metric's title, beside fields that may bear the same name."""
+    return f"→ {name}"
+
+
+def _shown(value: Value) -> str:
+    return MISSING if value is None else number(value) if isinstance(value, float) else value
+
+
+def _brushed() -> dict[str, tuple[float, float]]:
+    """Field -> the range of its axis, as the address has them."""
+    ranges = {}
+    for entry in st.query_params.get_all(_BRUSH):
+        field, _, ends = entry.rpartition(":")
+        low, _, high = ends.partition("-")
+        try:
+            ranges[field] = (float(low), float(high))
+        except ValueError:
+            continue
+    return ranges
+
+
+def _put(ranges: dict[str, tuple[float, float]]) -> None:
+    if ranges:
+        st.query_params[_BRUSH] = [
+            f"{field}:{max(0.0, low):.3f}-{max(0.0, high):.3f}" for field, (low, high) in ranges.items()
+        ]
+    else:
+        st.query_params.pop(_BRUSH, None)

@@ -1,0 +1,88 @@
+"""The prompts that several of the runs have drawn, and the way to their groups side by side."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.inspection import PromptSummary
+from backend.contract.records import TERMINAL, Run
+from dashboard.components.model_text import one_line
+from dashboard.format import MISSING, count, number
+from dashboard.session import client, guard, url
+
+LOOKED = 100  # of each run's prompts, those drawn most often
+SHOWN = 30
+
+
+def show_prompts(runs: list[Run]) -> None:
+    """A search, and the prompts with what each run got for them."""
+    asked = [run for run in runs if run.kind == "grpo" and run.attempt]
+    search = st.text_input(
+        "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420
+    )
+    with guard():
+        found = {run.id: _fetch(run, str(search or "")) for run in asked}
+    common = in_common(found)
+    if not common:
+        st.caption("No prompt that two of these runs have drawn, among those that each drew most often.")
+        return
+    run_ids = ",".join(str(run.id) for run in asked)
+    rows = [
+        {
+            "prompt": one_line(next(iter(draws.values())).prompt)[:200],
+            "probe": "probe" if any(draw.probes for draw in draws.values()) else "",
+            "runs": count(len(draws)),
+            **{f"#{run.id}": _course(draws.get(run.id)) for run in asked},
+            "open": url("prompt", prompt=prompt_id, runs=run_ids),
+        }
+        for prompt_id, draws in common[:SHOWN]
+    ]
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        key="common-prompts",
+        height="content" if len(rows) <= SHOWN else 530,
+        column_config={
+            "prompt": st.column_config.TextColumn("prompt", width="large"),
+            "open": st.column_config.LinkColumn("", display_text="side by side", width=100),
+        },
+    )
+    st.caption(
+        "Mean reward at the first draw → at the latest, and how often the run drew it. Probes, which every run asks at the same steps, "
+        f"come first, then what most runs have drawn; looked at are the {LOOKED} prompts that each run drew most often."
+    )
+
+
+def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[tuple[str, dict[int, PromptSummary]]]:
+    """Prompt -> its draws by run, for prompts of two runs or more: probes first, then the most widely drawn."""
+    by_prompt: dict[str, dict[int, PromptSummary]] = {}
+    for run_id, prompts in found.items():
+        for prompt in prompts:
+            by_prompt.setdefault(prompt.prompt_id, {})[run_id] = prompt
+    least = min(2, len(found))
+
+    def rank(entry: tuple[str, dict[int, PromptSummary]]) -> tuple[bool, int, int]:
+        draws = entry[1].values()
+        return not any(draw.probes for draw in draws), -len(draws), -sum(draw.draws for draw in draws)
+
+    return sorted(((prompt, draws) for prompt, draws in by_prompt.items() if len(draws) >= least), key=rank)
+
+
+def _course(draw: PromptSummary | None) -> str:
+    """0.25 → 0.88 (5)."""
+    if draw is None:
+        return MISSING
+    return f"{number(draw.reward_first)} → {number(draw.reward_last)} ({count(draw.draws)})"
+
+
+def _fetch(run: Run, search: str) -> list[PromptSummary]:
+    """What an attempt that has ended drew is asked for once."""
+    return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, search)
+
+
+def _ask(run_id: int, _attempt: int, search: str) -> list[PromptSummary]:
+    return client().prompts(run_id, search=search or None, sort="-draws", limit=LOOKED).items
+
+
+_ask_once = st.cache_data(ttl=600, max_entries=64, show_spinner=False)(_ask)
