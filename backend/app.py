@@ -29,6 +29,7 @@ from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.sweeps.routes import router as sweeps
 from backend.telemetry.broadcast import Broadcast
+from backend.telemetry.group_routes import router as groups
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
 from backend.uploads.routes import router as uploads
@@ -42,6 +43,7 @@ ROUTERS = (
     runs,
     sweeps,
     telemetry,
+    groups,
     health,
     events,
     people,

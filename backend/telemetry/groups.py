@@ -2,15 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import Connection, RowMapping, Select, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, or_, select, union
 
 from backend.contract import records as r
 from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
 from backend.errors import NotFound
-from backend.storage.tables import attempt, completion, prompt_group
-from backend.telemetry import history
+from backend.storage.people_tables import bookmark, thumb
+from backend.storage.tables import completion, prompt_group
+from backend.telemetry import history, paging, search
 
 ENDS = 80  # characters of the best and the worst text that a list shows
 SORTS = {
@@ -19,7 +20,8 @@ SORTS = {
     "reward_mean": prompt_group.c.reward_mean,
     "reward_std": prompt_group.c.reward_std,
 }
-SUMMARY = [column for column in prompt_group.c if column.name != "prompt_text"]
+Sort = Literal["index", "step", "reward_mean", "reward_std", "-index", "-step", "-reward_mean", "-reward_std"]
+BOOKMARKED = select(1).where(bookmark.c.group_id == prompt_group.c.id).exists()
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Filter:
     prompt_id: str | None = None
     state: str | None = None
     search: str | None = None
-    sort: str = "step"
+    bookmarked: bool | None = None
+    sort: Sort = "step"
 
 
 def store(
@@ -75,30 +78,54 @@ def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
 
 
 def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[GroupSummary]:
-    """Live groups; those without the number that sorts come last."""
+    """Live groups of a run; those without the number that sorts come last."""
+    query = select(prompt_group.c.id).where(history.uncut(tx, prompt_group, run_id), *_fits(wanted))
+    query = query.where(_said(tx, run_id, wanted.search)).order_by(*_order(wanted.sort))
+    return _summaries(tx, *paging.find(tx, query, limit, offset))
+
+
+def of_prompt(tx: Connection, prompt_id: str, run_ids: Sequence[int], limit: int, offset: int) -> r.Page[GroupSummary]:
+    """Live groups of one prompt in several runs, by run and step."""
     query = (
-        select(prompt_group)
-        .join(attempt, history.of_attempt(prompt_group))
-        .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
+        select(prompt_group.c.id)
+        .where(prompt_group.c.run_id.in_(run_ids), prompt_group.c.prompt_id == prompt_id)
+        .where(history.uncut(tx, prompt_group, *run_ids))
+        .order_by(prompt_group.c.run_id, prompt_group.c.step, prompt_group.c.id)
     )
-    query = _filtered(query, wanted).order_by(*_order(wanted.sort)).offset(offset).limit(limit + 1)
-    rows = tx.execute(query).mappings().all()
-    items = [GroupSummary.model_validate(dict(row)) for row in rows[:limit]]
-    return r.Page[GroupSummary](items=items, next_cursor=str(offset + limit) if len(rows) > limit else None)
+    return _summaries(tx, *paging.find(tx, query, limit, offset))
 
 
-def _filtered(query: Select[Any], wanted: Filter) -> Select[Any]:
-    if wanted.step is not None:
-        query = query.where(prompt_group.c.step == wanted.step)
-    if wanted.prompt_id is not None:
-        query = query.where(prompt_group.c.prompt_id == wanted.prompt_id)
-    if wanted.state is not None:
-        query = query.where(prompt_group.c.state == wanted.state)
-    if wanted.search:
-        said = completion.c.text.icontains(wanted.search, autoescape=True)
-        anywhere = select(1).where(completion.c.group_id == prompt_group.c.id, said).exists()
-        query = query.where(or_(prompt_group.c.prompt_text.icontains(wanted.search, autoescape=True), anywhere))
-    return query
+def _summaries(tx: Connection, ids: Sequence[int], cursor: str | None) -> r.Page[GroupSummary]:
+    rows = paging.fetch(tx, select(prompt_group, BOOKMARKED.label("bookmarked")), prompt_group.c.id, ids)
+    return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
+
+
+def _fits(wanted: Filter) -> list[ColumnElement[bool]]:
+    asked: list[tuple[object, ColumnElement[bool]]] = [
+        (wanted.step, prompt_group.c.step == wanted.step),
+        (wanted.prompt_id, prompt_group.c.prompt_id == wanted.prompt_id),
+        (wanted.state, prompt_group.c.state == wanted.state),
+        (wanted.bookmarked, BOOKMARKED if wanted.bookmarked else ~BOOKMARKED),
+    ]
+    return [condition for value, condition in asked if value is not None]
+
+
+def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
+    """Whether a group is of the run and its prompt, or one of its completions, has the term."""
+    if not term:
+        return prompt_group.c.run_id == run_id
+    asks = search.contains(tx, prompt_group.c.prompt_text, term)
+    answers = search.contains(tx, completion.c.text, term)
+    prompts = search.candidates(tx, prompt_group, run_id, term)
+    texts = search.candidates(tx, completion, run_id, term)
+    if prompts is None or texts is None:
+        anywhere = select(1).where(completion.c.group_id == prompt_group.c.id, answers).exists()
+        return and_(prompt_group.c.run_id == run_id, or_(asks, anywhere))
+    either = union(
+        select(prompt_group.c.id).where(search.among(prompt_group, run_id, prompts), asks),
+        select(completion.c.group_id).where(search.among(completion, run_id, texts), answers),
+    )
+    return search.among(prompt_group, run_id, list(tx.execute(either).scalars()))
 
 
 def _order(sort: str) -> list[Any]:
@@ -116,24 +143,30 @@ def get(tx: Connection, group_id: int) -> Group:
 
 
 def with_completions(tx: Connection, rows: Sequence[RowMapping]) -> list[Group]:
-    """The groups of some rows, whole."""
+    """The groups of some rows, whole, with what people said of them."""
+    ids = [row["id"] for row in rows]
     query = (
-        select(completion)
-        .where(completion.c.group_id.in_([row["id"] for row in rows]))
+        select(completion, thumb.c.thumb)
+        .outerjoin(thumb, thumb.c.completion_id == completion.c.id)
+        .where(completion.c.group_id.in_(ids))
         .order_by(completion.c.group_id, completion.c.index)
     )
-    members: dict[int, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
+    members: dict[int, list[dict[str, Any]]] = {one: [] for one in ids}
     for one in tx.execute(query).mappings():
         members[one["group_id"]].append(dict(one))
-    return [Group.model_validate({**row, "completions": members[row["id"]]}) for row in rows]
+    notes = tx.execute(select(bookmark).where(bookmark.c.group_id.in_(ids))).mappings()
+    bookmarks = {note["group_id"]: dict(note) for note in notes}
+    return [
+        Group.model_validate({**row, "completions": members[row["id"]], "bookmark": bookmarks.get(row["id"])})
+        for row in rows
+    ]
 
 
 def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.Page[StepSummary]:
     """The live steps that have groups, and how many are in which state."""
     counted = (
-        select(prompt_group.c.step, prompt_group.c.state, func.count().label("groups"))
-        .join(attempt, history.of_attempt(prompt_group))
-        .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
+        select(prompt_group.c.step, prompt_group.c.state, func.count())
+        .where(prompt_group.c.run_id == run_id, history.uncut(tx, prompt_group, run_id))
         .group_by(prompt_group.c.step, prompt_group.c.state)
         .order_by(prompt_group.c.step, prompt_group.c.state)
     )
@@ -142,10 +175,10 @@ def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.
     states: dict[int, dict[str, int]] = {}
     for step, state, count in tx.execute(counted):
         if step not in states and len(states) == limit:
-            return r.Page[StepSummary](items=_summaries(states), next_cursor=str(max(states)))
+            return r.Page[StepSummary](items=_counted(states), next_cursor=str(max(states)))
         states.setdefault(step, {})[state] = count
-    return r.Page[StepSummary](items=_summaries(states))
+    return r.Page[StepSummary](items=_counted(states))
 
 
-def _summaries(states: dict[int, dict[str, int]]) -> list[StepSummary]:
+def _counted(states: dict[int, dict[str, int]]) -> list[StepSummary]:
     return [StepSummary(step=step, states=counts) for step, counts in states.items()]

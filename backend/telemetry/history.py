@@ -4,7 +4,7 @@ A row of a step is live if its step is below the `from_step` of every later atte
 counts the steps done before it, so it is live up to that step itself: the checkpoint that an attempt began from is its own.
 """
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table, and_, not_, or_, select, true, update
 
 from backend.storage.tables import attempt
 
@@ -19,6 +19,17 @@ def begin(tx: Connection, run_id: int, number: int, from_step: int) -> None:
 def of_attempt(table: Table) -> ColumnElement[bool]:
     """Joins a table's rows to their attempt."""
     return (attempt.c.run_id == table.c.run_id) & (attempt.c.attempt == table.c.attempt)
+
+
+def uncut(tx: Connection, table: FromClause, *run_ids: int) -> ColumnElement[bool]:
+    """Whether a step's row of these runs is live, without a join: few attempts are ever cut off, and each is named."""
+    query = select(attempt.c.run_id, attempt.c.attempt, attempt.c.live_below)
+    cut = tx.execute(query.where(attempt.c.run_id.in_(run_ids), attempt.c.live_below.is_not(None)))
+    dead = (
+        and_(table.c.run_id == run_id, table.c.attempt == number, table.c.step >= below)
+        for run_id, number, below in cut
+    )
+    return and_(true(), *map(not_, dead))
 
 
 def live(step: Column[int] | ColumnElement[int]) -> ColumnElement[bool]:

@@ -1,0 +1,92 @@
+"""The numbers of a step, and how rewards and advantages were distributed over steps."""
+
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from sqlalchemy import Connection, func, select
+
+from backend.contract.inspection import Distribution, GroupScores, StepScores
+from backend.storage.tables import completion, prompt_group
+from backend.telemetry import history
+from backend.telemetry.prompts import spread
+
+BEGINNING = 200  # characters of a prompt
+TRAINED = (
+    "live",
+    "zero_variance",
+    "unscored",
+)  # the states of groups that a step is made of; the others are shown beside it
+CLOSE = 1e-9  # of their size: numbers nearer than that are one
+
+Value = Literal["reward", "advantage"]
+
+
+def of_step(tx: Connection, run_id: int, step: int) -> StepScores:
+    """Every live group of a step, in order, without texts; none where the step is not there."""
+    query = (
+        select(prompt_group)
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
+        .where(history.uncut(tx, prompt_group, run_id))
+        .order_by(prompt_group.c.index, prompt_group.c.id)
+    )
+    rows = tx.execute(query).mappings().all()
+    numbers = [column for column in completion.c if column.name != "text"]
+    one = completion.c
+    members = select(*numbers).where(one.group_id.in_([row["id"] for row in rows])).order_by(one.group_id, one.index)
+    completions: dict[int, list[Any]] = defaultdict(list)
+    for member in tx.execute(members).mappings():
+        completions[member["group_id"]].append(dict(member))
+    groups = [
+        GroupScores.model_validate({**row, "prompt": row["prompt"][:BEGINNING], "completions": completions[row["id"]]})
+        for row in rows
+    ]
+    return StepScores(run_id=run_id, step=step, groups=groups)
+
+
+def distribution(
+    tx: Connection, run_id: int, value: Value, first: int, last: int | None, steps: int, bins: int
+) -> Distribution:
+    """Histograms of what was trained on, at so many steps spread over the range that have groups, all on the same bins."""
+    chosen = spread(_steps(tx, run_id, first, last), steps)
+    column = completion.c[value]
+    query = (
+        select(completion.c.step, column, func.count())
+        .where(completion.c.run_id == run_id, completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
+        .where(history.uncut(tx, completion, run_id))
+        .group_by(completion.c.step, column)
+    )
+    rows = tx.execute(query).all()
+    edges = _edges([number for _, number, _ in rows if number is not None], bins)
+    at = {step: place for place, step in enumerate(chosen)}
+    counts, missing = [[0] * bins for _ in chosen], [0] * len(chosen)
+    for step, number, count in rows:
+        if number is None:
+            missing[at[step]] += count
+        else:
+            counts[at[step]][min(bisect_right(edges, number), bins) - 1] += count
+    return Distribution(run_id=run_id, value=value, edges=edges, steps=chosen, counts=counts, missing=missing)
+
+
+def _steps(tx: Connection, run_id: int, first: int, last: int | None) -> list[int]:
+    query = (
+        select(prompt_group.c.step)
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.step >= first, prompt_group.c.state.in_(TRAINED))
+        .where(history.uncut(tx, prompt_group, run_id))
+        .group_by(prompt_group.c.step)
+        .order_by(prompt_group.c.step)
+    )
+    if last is not None:
+        query = query.where(prompt_group.c.step <= last)
+    return list(tx.execute(query).scalars())
+
+
+def _edges(numbers: Sequence[float], bins: int) -> list[float]:
+    """Equal bins from the lowest to the highest number; where those are one, from half below it to half above."""
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+    size = max(1.0, abs(low), abs(high))
+    if high / size - low / size < CLOSE:
+        low, high = max(low - size / 2, -sys.float_info.max), min(high + size / 2, sys.float_info.max)
+    return [low * (1 - place / bins) + high * (place / bins) for place in range(bins)] + [high]

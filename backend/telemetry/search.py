@@ -1,0 +1,72 @@
+"""Literal search in texts: a substring, capital letters of ASCII aside. What SQLite alone can do is here and nowhere else.
+
+SQLite has an index of trigrams: it names the rows that have all trigrams of a term. Some have them elsewhere, so each is
+looked at. Where the index does not help (a term of one or two characters, one that very many rows have, another database),
+the run's rows are looked at in the order of the list until the page is full.
+"""
+
+import json
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, func, select, text
+
+from backend.storage.tables import completion, prompt_group
+
+MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
+ENOUGH = 32  # trigrams of a long term; the rest is seen in the row
+INDEXES = {"completion": "completion_trigrams", "prompt_group": "prompt_trigrams"}
+
+
+def narrow(
+    tx: Connection, query: Select[Any], table: Table, run_id: int, searched: Column[Any], term: str | None
+) -> Select[Any]:
+    """The query over the rows of a run, or over those of them that have the term."""
+    if not term:
+        return query.where(table.c.run_id == run_id)
+    query = query.where(contains(tx, searched, term))
+    ids = candidates(tx, table, run_id, term)
+    return query.where(table.c.run_id == run_id) if ids is None else query.where(among(table, run_id, ids))
+
+
+def contains(tx: Connection, searched: Column[Any], term: str) -> ColumnElement[bool]:
+    """Whether a text has the term in it."""
+    if tx.dialect.name == "sqlite":
+        return searched.contains(term, autoescape=True)  # LIKE knows no capitals here, and lower() would copy each text
+    return searched.icontains(term, autoescape=True)
+
+
+def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
+    """Whether a row is one of these, and of the run. A sum has no index: SQLite begins with the rows, not with the run."""
+    numbers = func.json_each(json.dumps(ids)).table_valued("value")
+    return and_(table.c.id.in_(select(numbers.c.value)), table.c.run_id + 0 == run_id)
+
+
+def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int] | None:
+    """The only rows, of this run and of its time, that may have the term; None where the index does not help."""
+    trigrams = list(dict.fromkeys(term[start : start + 3] for start in range(len(term) - 2)))
+    if tx.dialect.name != "sqlite" or not trigrams:
+        return None
+    index = INDEXES[table.name]
+    query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :all AND rowid BETWEEN :low AND :high LIMIT :most")  # noqa: S608
+    low, high = _range(tx, table, run_id)
+    values = {"all": _all_of(trigrams[:ENOUGH]), "low": low, "high": high, "most": MOST + 1}
+    found = list(tx.execute(query, values).scalars())
+    return found if len(found) <= MOST else None
+
+
+def _all_of(trigrams: list[str]) -> str:
+    """The query of the full-text index; in double quotes nothing but those means anything."""
+    return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+
+
+def _range(tx: Connection, table: Table, run_id: int) -> tuple[int, int]:
+    """The numbers between which a run's rows lie; rows are numbered as they come."""
+    groups = select(func.min(prompt_group.c.id), func.max(prompt_group.c.id)).where(prompt_group.c.run_id == run_id)
+    low, high = tx.execute(groups).one()
+    if low is None or table is prompt_group:
+        return low or 0, high or 0
+    first = select(func.min(completion.c.group_id)).where(completion.c.group_id >= low).scalar_subquery()
+    last = select(func.max(completion.c.group_id)).where(completion.c.group_id <= high).scalar_subquery()
+    ids = select(func.min(completion.c.id), func.max(completion.c.id)).where(completion.c.group_id.in_([first, last]))
+    low, high = tx.execute(ids).one()
+    return low or 0, high or 0
