@@ -1,5 +1,6 @@
 """The what-if, with a run's own settings, gives the advantages that trained it: bit for bit, by every recipe and estimator."""
 
+import base64
 import json
 import math
 from collections.abc import Mapping
@@ -7,20 +8,24 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import BufferReader
 from witness import Witness, train
 from worker_models import items
 
 from backend.contract.advantage import Advantage
 from backend.contract.base import Json
-from backend.contract.groups import GroupReport
+from backend.contract.groups import GroupReport, TokenTrace
 from backend.contract.grpo import GrpoConfig
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.recipes import RECIPES
+from dashboard.what_if.kl_part import kl_in_loss
 from dashboard.what_if.recomputation import Recomputed, difference, recompute, total
 from dashboard.what_if.settings import Own, read_own
 from dashboard.what_if.step_arrays import StepArrays, arrays_of
+from dashboard.what_if.traced import traced
 from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit
 from worker.group_records import filtered_reports, group_reports
@@ -33,6 +38,7 @@ from worker.token_record import TokenRecord
 ON_GROUPS = [card for card in RECIPES if card.config["kind"] == "grpo"]
 ESTIMATORS = [member.model_fields["kind"].default for member in get_args(get_args(Advantage)[0])]
 P, G, T = 7, 6, 5
+TRACED = ("token_ids", "ratio", "logprob", "old_logprob", "clipped")
 GATED: dict[str, Json] = {
     "functions": [
         {"kind": "correctness", "name": "right", "weight": 0.7},
@@ -52,11 +58,10 @@ def as_stored(groups: list[GroupReport]) -> StepArrays:
             GroupScores(
                 id=place,
                 completions=[
-                    CompletionScores(id=one.index, **one.model_dump(include=CompletionScores.model_fields.keys()))
+                    CompletionScores(id=one.index, **one.model_dump(include=set(CompletionScores.model_fields)))
                     for one in group.completions
                 ],
-                **group.model_dump(include=GroupScores.model_fields.keys() - {"completions", "prompt"}),
-                prompt=group.prompt,
+                **group.model_dump(include=set(GroupScores.model_fields) - {"completions"}),
             )
             for place, group in enumerate(records)
         ]
@@ -116,6 +121,51 @@ def shrunken(recipe: Mapping[str, Json]) -> GrpoConfig:
     if config.model.source != quickstart.model.source:
         changes |= {"task": quickstart.task, "rewards": quickstart.rewards}
     return GrpoConfig.model_validate(config.model_copy(update=changes).model_dump())
+
+
+@pytest.mark.slow
+def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tmp_path: Path) -> None:
+    config = trained_hard({"kl": {"beta": 0.5}})
+    witness = Witness()
+    train(config, tmp_path, witness)
+    kls = [kl_in_loss(as_stored(report.groups), read(config)) for report in witness.steps.values()]
+    losses = [report.metrics["loss"] for report in witness.steps.values()]
+    assert kls[-1] is not None
+    assert kls[-1] > 1e-3
+    assert [0.5 * (kl or 0.0) for kl in kls] == pytest.approx(losses, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("surrogate", [{"kind": "clip", "epsilon_high": 0.1}, {"kind": "cispo", "cap": 1.1}])
+def test_the_runs_own_range_clips_the_tokens_that_the_run_clipped(surrogate: Json, tmp_path: Path) -> None:
+    config = trained_hard({"surrogate": surrogate, "updates_per_batch": 3})
+    witness = Witness()
+    train(config, tmp_path, witness)
+    own, clipped = read(config), 0
+    for report in witness.steps.values():
+        assert report.trace is not None
+        for row in pq.read_table(BufferReader(base64.b64decode(report.trace.data))).to_pylist():
+            trace = TokenTrace(completion_id=0, texts=[], **{name: row[name] for name in TRACED})
+            advantage = report.groups[row["group"]].completions[row["completion"]].advantage
+            tokens = traced(trace, own.settings.surrogate, advantage)
+            if tokens is None:  # of a dead group, which passed through no model
+                assert trace.ratio is None
+                continue
+            assert (tokens.low | tokens.high).tolist() == trace.clipped
+            clipped += sum(trace.clipped or [])
+    assert clipped
+
+
+def trained_hard(algorithm: Mapping[str, Json]) -> GrpoConfig:
+    """A run that moves far in three steps."""
+    return GrpoConfig.model_validate(
+        {
+            "sampling": {"prompts_per_step": 4, "group_size": 6, "max_new_tokens": 48, "temperature": 1.2},
+            "optimizer": {"learning_rate": 2e-3},
+            "budget": {"steps": 3, "eval_every": 0, "checkpoint_every": 0},
+            "algorithm": {"kl": {"beta": 0}, **algorithm},
+        }
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
