@@ -39,6 +39,7 @@ GROUP: dict[GroupState, Look] = {
     "zero_variance": Look("dead", "gray", ":material/remove:"),
     "unscored": Look("unscored", "red", ":material/help:"),
     "filtered": Look("filtered", "violet", ":material/filter_alt:"),
+    "probe": Look("probe", "green", ":material/visibility:"),
 }
 
 

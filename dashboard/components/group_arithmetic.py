@@ -154,6 +154,8 @@ def formula(group: Group, how: Estimator) -> str:
     """The estimator with this group's numbers in it."""
     if group.state == "filtered":
         return "no advantage: replaced before anything was trained on it"
+    if group.state == "probe":
+        return "no advantage: a probe is scored and never trained on"
     if group.reward_mean is None or (how.centred and group.state == "unscored"):
         return "no advantage: fewer than two completions were scored"
     mean, eps = exact(group.reward_mean), f"{how.eps:g}"

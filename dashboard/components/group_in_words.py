@@ -1,5 +1,8 @@
 """What a group's state means for the policy, in words that hold for the estimator of its run."""
 
+import math
+from statistics import fmean
+
 from backend.contract.groups import Group
 from dashboard.components.group_arithmetic import Estimator, all_equal, exact
 from dashboard.format import number
@@ -21,12 +24,17 @@ _EQUAL = {
 }
 
 
-def state_in_words(group: Group, how: Estimator) -> str:
-    """One sentence or two, in Markdown."""
+def state_in_words(group: Group, how: Estimator, *, highest: float | None = None) -> str:
+    """One sentence or two, in Markdown. `highest` is the most that a completion of this run can get, where that is known."""
     if group.state == "filtered":
         return (
-            "**Filtered:** sampled, then replaced by a group of another prompt (dynamic sampling), because no two of its rewards "
-            "differed. Nothing here was trained on."
+            f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
+            "another prompt. Nothing here was trained on."
+        )
+    if group.state == "probe":
+        return (
+            f"**Probe:** a fixed prompt, sampled again every so many steps to see how the policy changes and never trained on. "
+            f"Here {_scored(group)}."
         )
     if group.state == "unscored":
         return (
@@ -38,23 +46,44 @@ def state_in_words(group: Group, how: Estimator) -> str:
             how.kind,
             "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged.",
         )
+    return _equal_in_words(group, how, highest)
+
+
+def _equal_in_words(group: Group, how: Estimator, highest: float | None) -> str:
     if not all_equal(group):
         return (
             "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
             "is all that this group teaches: to stay near the reference."
         )
-    reward = next((completion.reward for completion in group.completions if completion.reward is not None), None)
+    same = _same(group, "all rewards are equal", highest)
     if not how.centred:
-        rest = _EQUAL[how.kind].format(mean=exact(group.reward_mean))
-        return f"**All alike, yet trained on:** all {group.scored} scored completions got {number(reward)}; {rest}."
+        return f"**All alike, yet trained on:** {same}; {_EQUAL[how.kind].format(mean=exact(group.reward_mean))}."
     if how.kind == "normalize_then_sum":
         return (
             "**Dead:** no reward function tells two of its completions apart, so every advantage is 0 and the policy is not moved "
             "by this group."
         )
+    return f"**Dead:** {same}, so nobody is better than the mean, every advantage is 0 and the policy is not moved by this group."
+
+
+def _same(group: Group, otherwise: str, highest: float | None) -> str:
+    """all 8 scored completions got 1.00, the most there is (all right)."""
+    rewards = {completion.reward for completion in group.completions if completion.reward is not None}
+    if len(rewards) != 1:
+        return otherwise
+    reward = rewards.pop()
+    right = highest is not None and highest > 0 and math.isclose(reward, highest, abs_tol=1e-6)
+    meant = ", the most there is (all right)" if right else " (all wrong)" if reward == 0 else ""
+    return f"all {group.scored} scored completions got {number(reward)}{meant}"
+
+
+def _scored(group: Group) -> str:
+    rewards = [completion.reward for completion in group.completions if completion.reward is not None]
+    whole = len(group.completions)
     return (
-        f"**Dead:** all {group.scored} scored completions got {number(reward)}, so nobody is better than the mean, "
-        "every advantage is 0 and the policy is not moved by this group."
+        f"{len(rewards)} of {whole} completions were scored, {number(fmean(rewards))} on average"
+        if rewards
+        else f"none of {whole} completions was scored"
     )
 
 

@@ -1,5 +1,6 @@
 """Text that people did not write, or not for this page: shown as it is, never as markup."""
 
+import html
 import unicodedata
 
 import streamlit as st
@@ -15,6 +16,15 @@ def show_text(text: str, *, visible: bool = False, height: int | None = None) ->
     """A prompt, a completion, an error: monospace and wrapped; `visible` gives whitespace and control characters signs."""
     shown = (marked if visible else unturned)(text)
     st.code(shown, language=None, wrap_lines=True, height=height or "content")
+
+
+def in_html(text: str, *, visible: bool = False) -> str:
+    """The text for the inside of an element of ours, which keeps white space and is isolated in its direction.
+
+    Line breaks are written as references: st.html takes the spaces off lines that hold nothing else.
+    """
+    shown = html.escape((marked if visible else unturned)(text))
+    return shown.replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 def marked(text: str) -> str:
@@ -40,6 +50,6 @@ def _sign(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "␡"
-    if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d":
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
         return f"⟦U+{code:04X}⟧"
     return character

@@ -1,33 +1,31 @@
 """One group: why the policy moved."""
 
-import pandas as pd
+from functools import partial
+
 import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from backend.contract.reward import KL_PENALTY
-from dashboard.charts.group import strip_figure
-from dashboard.components.address import GROUPS, OVERVIEW, group_in_address
-from dashboard.components.chart import show
-from dashboard.components.completion_card import draw_cards
-from dashboard.components.group_arithmetic import (
-    Estimator,
-    estimator,
-    exact,
-    extremes,
-    formula,
-    spell_advantage,
-    spell_term,
-    terms,
-)
-from dashboard.components.group_in_words import state_in_words
+from dashboard.components.address import group_in_address
+from dashboard.components.completion_card import STYLE, draw_cards
+from dashboard.components.completion_html import look_at, order_of
+from dashboard.components.group_numbers import draw_numbers, draw_strip, draw_table
+from dashboard.components.group_path import draw_path, follow_to_step, opened_completion
 from dashboard.components.model_text import show_text
-from dashboard.components.style import FIGURES, apply_style
-from dashboard.format import MISSING, number
+from dashboard.components.opened_completion import DIFFERENCE, PANEL, draw_foot, draw_opened
+from dashboard.difference.panel import PARAMETER, draw_difference
+from dashboard.format import MISSING
+from dashboard.judging.bookmark import draw_bookmark
+from dashboard.judging.choices import draw_choices
 from dashboard.session import client, guard, link
-from dashboard.status import GROUP
+from dashboard.what_if.panel import draw_what_if
 
-ORDERS = ("as sampled", "by advantage")
+CARDS, STACKED, TABLE = "side by side", "stacked", "table"
+BY_ADVANTAGE = "by advantage"
+ORDERS = ("as sampled", BY_ADVANTAGE)
+WHICH = "which is better?"
+PANELS = (DIFFERENCE, WHICH)
+LONG_PROMPT = 900  # characters, from which a prompt scrolls in a frame of its own
 
 
 def main() -> None:
@@ -39,139 +37,111 @@ def main() -> None:
         return
     with guard():
         group = client().group(group_id)
+        if (other := follow_to_step(group)) != group.id:
+            group = client().group(other)
         run = client().run(group.run_id)
-    apply_style()
-    _draw_path(run, group)
-    _draw_prompt(group)
-    _draw_arithmetic(run, group)
-    order, visible = _draw_view()
-    draw_cards(group, run.config, by_advantage=order == ORDERS[1], visible=visible)
-
-
-def _draw_path(run: Run, group: Group) -> None:
-    """Where this group is, and the way to its neighbours."""
-    siblings = _siblings(run.id, group.step)
-    place = siblings.index(group.id) if group.id in siblings else 0
-    with st.container(horizontal=True, vertical_alignment="center", key="path"):
-        link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
-        st.text(run.name)
-        link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
-        st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
-        equal = group.state == "zero_variance" and not estimator(run.config).centred
-        st.markdown(
-            ":gray[:material/drag_handle: equal rewards]" if equal else GROUP[group.state].markdown, width="stretch"
-        )
-        for label, icon, shortcut, other in (
-            ("Previous", ":material/chevron_left:", "left", place - 1),
-            ("Next", ":material/chevron_right:", "right", place + 1),
-        ):
-            inside = 0 <= other < len(siblings)
-            st.button(
-                label,
-                icon=icon,
-                shortcut=shortcut,
-                key=label.lower(),
-                disabled=not inside,
-                on_click=_open,
-                args=(siblings[other] if inside else group.id,),
-            )
-
-
-def _open(group_id: int) -> None:
-    st.query_params["id"] = str(group_id)
-
-
-@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def _siblings(run_id: int, step: int) -> list[int]:
-    """The ids of the step's groups, in their order."""
-    ids: list[int] = []
-    cursor: str | None = None
-    while True:
-        with guard():
-            page = client().groups(run_id, step=step, sort="index", limit=200, cursor=cursor)
-        ids += [group.id for group in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            return ids
+    st.html(STYLE)
+    by_advantage = st.session_state.get("order", st.query_params.get("order")) == BY_ADVANTAGE
+    draw_path(run, group, [one.index for one in order_of(group.completions, by_advantage=by_advantage)])
+    asked, compared = st.columns([6, 5], gap="medium")
+    with asked:
+        _draw_prompt(group)
+        draw_numbers(run, group)
+    with compared:
+        draw_strip(group)
+    _draw_ways_on(run, group)
+    draw_what_if(run, group)
+    _draw_completions(run, group)
 
 
 def _draw_prompt(group: Group) -> None:
-    prompt, answer = st.columns([3, 1])
-    with prompt:
-        st.caption("Prompt")
-        show_text(group.prompt or group.prompt_text)
-    with answer:
-        st.caption("Reference answer")
-        show_text(MISSING if group.answer is None else group.answer)
-    if group.prompt and group.prompt_text != group.prompt:
-        with st.expander("What the model read"):
-            show_text(group.prompt_text, visible=True)
+    prompt, answer = st.columns([3, 1], gap="small")
+    for place, title, text in (
+        (prompt, "Prompt", group.prompt or group.prompt_text),
+        (answer, "Reference answer", MISSING if group.answer is None else group.answer),
+    ):
+        with place.container(gap="xsmall"):
+            st.caption(title)
+            show_text(text, height=180 if len(text) > LONG_PROMPT else None)
 
 
-def _draw_arithmetic(run: Run, group: Group) -> None:
-    """From rewards to advantages, with every number in sight."""
-    how = estimator(run.config)
-    st.markdown(state_in_words(group, how))
-    numbers, strip = st.columns([2, 3], vertical_alignment="center")
-    with numbers, st.container(key=FIGURES):
-        cells = st.columns(3)
-        cells[0].metric(f"Mean ({how.mean_of})", number(group.reward_mean))
-        cells[1].metric(f"Std ({how.std_of})", number(group.reward_std))
-        cells[2].metric("Scored", f"{group.scored} of {len(group.completions)}")
-        st.code(formula(group, how), language=None, wrap_lines=True)
-        link("playground", "What if? Open it in the Playground", icon=":material/science:", group=group.id)
-    with strip:
-        show(
-            strip_figure(group.completions, group.reward_mean, group.reward_std),
-            key=f"strip-{group.id}",
-            about="Rewards of the group's completions around their mean",
-        )
-    st.dataframe(
-        _arithmetic_table(run, group, how),
-        hide_index=True,
-        key=f"arithmetic-{group.id}",
-        width="content",
-        height="content" if len(group.completions) <= 16 else 600,
-        column_config={
-            "#": st.column_config.NumberColumn("#", width=45),
-            "best, worst": st.column_config.TextColumn("", width=60),
-            "how": st.column_config.TextColumn("how the advantage came about", width="large"),
-        },
+def _draw_ways_on(run: Run, group: Group) -> None:
+    """What more there is to know of this group, and the bookmark."""
+    with st.container(horizontal=True, vertical_alignment="center", key="ways-on"):
+        _draw_draws(run, group)
+        link("playground", "Open in the Playground", icon=":material/science:", group=group.id)
+        if group.prompt and group.prompt_text != group.prompt:
+            with st.popover("What the model read", icon=":material/article:", type="tertiary"):
+                show_text(group.prompt_text, visible=True)
+        draw_bookmark(group)
+
+
+def _draw_draws(run: Run, group: Group) -> None:
+    """How often this run drew the prompt besides, and the way to all of its groups."""
+    others = _others(run.id, group.prompt_id)
+    words = "no other draw in this run" if others == "0" else f"{others} other draw{'' if others == '1' else 's'}"
+    link("prompt", f"This prompt: {words}", icon=":material/history:", prompt=group.prompt_id, runs=run.id)
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def _others(run_id: int, prompt_id: str) -> str:
+    with guard():
+        page = client().groups(run_id, prompt_id=prompt_id, limit=200)
+    return f"{len(page.items) - 1}{'+' if page.next_cursor else ''}"
+
+
+def _draw_completions(run: Run, group: Group) -> None:
+    """How to see them, what is opened above them, and they themselves."""
+    view, by_advantage, visible, full, panel = _draw_controls()
+    look = look_at(group, run.config)
+    opened = next((one for one in group.completions if one.index == opened_completion()), None)
+    if opened is not None:
+        draw_opened(run, group, opened, look, visible=visible)
+    if panel is not None:
+        with st.container(border=True, key="panel-body"):
+            if panel == DIFFERENCE:
+                draw_difference(group, look, visible=visible, full=full)
+            else:
+                draw_choices(group)
+    if view == TABLE:
+        draw_table(run, group, by_advantage=by_advantage)
+        return
+    draw_cards(
+        group,
+        run.config,
+        by_advantage=by_advantage,
+        visible=visible,
+        full=full,
+        stacked=view == STACKED,
+        draw_foot=partial(draw_foot, group),
     )
 
 
-def _arithmetic_table(run: Run, group: Group, how: Estimator) -> pd.DataFrame:
-    marks = extremes(group)
-    rows = []
-    for completion in group.completions:
-        row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
-        row |= {_column(term.score.name): spell_term(term) for term in terms(completion, run.config)}
-        row |= {
-            "reward": exact(completion.reward),
-            "advantage": exact(completion.advantage, sign=True),
-            "how": spell_advantage(completion, group, how),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
+def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
+    """View, order, signs, full texts and the open panel; all of it is in the address."""
+    if PARAMETER in st.query_params and PANEL not in st.session_state and PANEL not in st.query_params:
+        st.session_state[PANEL] = DIFFERENCE
+    with st.container(horizontal=True, vertical_alignment="center", key="controls"):
+        view = _choice("View", (CARDS, STACKED, TABLE), "view")
+        order = _choice("Order", ORDERS, "order")
+        full = st.toggle("Full texts", key="full", bind="query-params")
+        visible = st.toggle("Signs for spaces", key="visible", bind="query-params", help="And for control characters.")
+        st.space("stretch")
+        panel = st.pills("Open", PANELS, key=PANEL, bind="query-params", label_visibility="collapsed")
+    return view, order == BY_ADVANTAGE, visible, full, panel
 
 
-def _column(reward: str) -> str:
-    return "KL penalty" if reward == KL_PENALTY else reward
-
-
-def _draw_view() -> tuple[str, bool]:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        order = st.segmented_control(
-            "Order",
-            ORDERS,
-            default=ORDERS[0],
-            required=True,
-            key="order",
-            bind="query-params",
-            label_visibility="collapsed",
-        )
-        visible = st.toggle("Show whitespace and control characters", key="visible", bind="query-params")
-    return str(order), visible
+def _choice(label: str, options: tuple[str, ...], key: str) -> str:
+    chosen = st.segmented_control(
+        label,
+        options,
+        default=options[0],
+        required=True,
+        key=key,
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    return str(chosen)
 
 
 main()

@@ -1,0 +1,201 @@
+"""One completion as HTML: what it got and why, then what it says. Pure text; every letter from elsewhere is escaped."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil
+
+from backend.contract.base import Json
+from backend.contract.groups import CompletionRecord, Group
+from backend.contract.reward import KL_PENALTY
+from dashboard.charts.group import advantage_scale
+from dashboard.charts.palette import advantage_colour, reward_colours
+from dashboard.components.group_arithmetic import (
+    Estimator,
+    Term,
+    estimator,
+    exact,
+    extremes,
+    spell_advantage,
+    spell_term,
+    terms,
+)
+from dashboard.components.model_text import in_html
+from dashboard.format import count, counted, number, percent, signed
+
+FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
+FINISHED = {"stop": "ended by itself", "length": "cut at the token limit"}
+
+
+@dataclass(frozen=True)
+class GroupLook:
+    """What the cards of a group share: one scale for the bars, one for the colours, one way to compute."""
+
+    group: Group
+    config: Mapping[str, Json]
+    how: Estimator
+    marks: Mapping[int, str]  # index -> best or worst
+    rewards: Mapping[str, str]  # component -> its colour
+    lowest: float  # the ends of the bars; 0 lies within
+    highest: float
+    strongest: float  # the largest advantage, which has the full colour
+
+    def colour(self, completion: CompletionRecord) -> str:
+        """Of its advantage; a sample that nothing was asked to score is grey, not in the colour of an error."""
+        unscored = completion.reward is None and bool(completion.rewards)
+        return advantage_colour(None if unscored else completion.advantage or 0.0, self.strongest)
+
+
+@dataclass(frozen=True)
+class TextLook:
+    """How texts are shown: with signs for white space, in full, and how many letters fit into a line."""
+
+    visible: bool = False
+    full: bool = False
+    columns: int = 44
+
+
+def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
+    """The group's scales. A component's bar is full at its weight, or at the most that any completion got."""
+    every = [term for completion in group.completions for term in terms(completion, config)]
+    values = [value for term in every for value in (term.value, term.score.weight) if value is not None]
+    return GroupLook(
+        group,
+        config,
+        estimator(config),
+        extremes(group),
+        reward_colours(list(dict.fromkeys(term.score.name for term in every))),
+        min([0.0, *(term.value for term in every if term.value is not None)]),
+        max([0.0, *values]) or 1.0,
+        advantage_scale([completion.advantage for completion in group.completions]),
+    )
+
+
+def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook) -> str:
+    """The inside of a card: the account, the text, and what was measured."""
+    return (
+        f'<div class="completion"><div class="account">{_head(completion, look)}{_account(completion, look)}</div>'
+        f"{text_html(completion, shown)}{_measures(completion)}</div>"
+    )
+
+
+def account_html(completion: CompletionRecord, look: GroupLook) -> str:
+    """A card without its text."""
+    return f'<div class="completion">{_head(completion, look)}{_account(completion, look)}{_measures(completion)}</div>'
+
+
+def text_html(completion: CompletionRecord, shown: TextLook) -> str:
+    """A completion's text in its frame."""
+    return f'<div class="model-text">{folded_text(completion.text, shown)}</div>'
+
+
+def _head(completion: CompletionRecord, look: GroupLook) -> str:
+    mark = look.marks.get(completion.index)
+    parts = [f'<span class="place"><b>{completion.index + 1}</b>{f" · {mark}" if mark else ""}</span>']
+    if completion.reward is not None:
+        parts.append(f"<span>reward <b>{number(completion.reward)}</b></span>")
+        if completion.advantage is not None:
+            parts.append(_chip(completion.advantage, look.colour(completion)))
+    elif completion.rewards:
+        parts.append('<span class="unscored" title="It moves neither the mean nor the policy.">unscored</span>')
+    return f'<div class="head">{" ".join(parts)}</div>'
+
+
+def _chip(advantage: float, colour: str) -> str:
+    return f'<span class="chip" title="advantage" style="background:{colour}">A {signed(advantage)}</span>'
+
+
+def _account(completion: CompletionRecord, look: GroupLook) -> str:
+    """A bar for each reward component, their sum, and the advantage that came of it."""
+    if not completion.rewards:
+        return ""
+    bars = "".join(_bar(term, look) for term in terms(completion, look.config))
+    advantage = ""
+    if completion.advantage is not None or completion.reward is None:
+        spelled = escape(spell_advantage(completion, look.group, look.how))
+        advantage = f'<div class="sum"><span>advantage</span><span>{spelled}</span></div>'
+    total = f'<span>total</span><span></span><span></span><b class="value">{exact(completion.reward)}</b>'
+    return f'<div class="bars">{bars}{total}</div>{advantage}'
+
+
+def _bar(term: Term, look: GroupLook) -> str:
+    name = "KL penalty" if term.score.name == KL_PENALTY else term.score.name
+    value = term.value
+    span = look.highest - look.lowest
+    low, high = sorted((0.0, value or 0.0))
+    left, width = (low - look.lowest) / span, (high - low) / span
+    fill = f"left:{left:.2%};width:{width:.2%};background:{look.rewards[term.score.name]}"
+    zero = f'<i class="zero" style="left:{-look.lowest / span:.2%}"></i>' if look.lowest < 0 else ""
+    shown = f'<b class="value">{"–" if value is None else exact(value)}</b>'
+    bar = (
+        f'<span class="name" title="{escape(name)}">{in_html(name)}</span>'
+        f'<span class="track"><i style="{fill}"></i>{zero}</span>'
+        f'<span class="product">{escape(spell_term(term))}</span>{shown}'
+    )
+    if term.score.error:
+        bar += (
+            f'<details class="error"><summary>{in_html(name)} could not score this</summary>'
+            f'<div class="traceback">{in_html(term.score.error)}</div></details>'
+        )
+    return bar
+
+
+def _measures(completion: CompletionRecord) -> str:
+    """Length, how it ended, and per-sequence numbers where they were computed."""
+    ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
+    lines = [f"{counted(completion.token_count, 'token')} · {ended}"]
+    means = [
+        f"{name} {text}"
+        for name, value, text in (
+            ("KL", completion.kl_mean, number(completion.kl_mean)),
+            ("entropy", completion.entropy_mean, number(completion.entropy_mean)),
+            ("ratio", completion.ratio_mean, exact(completion.ratio_mean)),
+            ("clipped", completion.clipped_share, percent(completion.clipped_share)),
+        )
+        if value is not None
+    ]
+    lines += [" · ".join(means)] if means else []
+    before, after = completion.logprob_sum, completion.logprob_sum_after
+    if before is not None and after is not None:
+        lines.append(f"after this update: log-prob {number(before)} → {number(after)} ({signed(after - before)})")
+    elif before is not None:
+        lines.append(f"log-prob {number(before)}")
+    about = "Log-prob is the sum, KL, entropy and ratio are the means over the completion's tokens, in nats."
+    return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
+
+
+def folded_text(text: str, shown: TextLook) -> str:
+    """The text; a long one with its middle folded away, to be opened by a click."""
+    if shown.full or _lines(text, shown.columns) <= FOLDED_LINES:
+        return in_html(text, visible=shown.visible)
+    size = shown.columns * FOLDED_LINES // 2
+    start, end = _cut(text, size, shown.columns), len(text) - _cut(text[::-1], size, shown.columns)
+    begins, middle, ends = (
+        in_html(part, visible=shown.visible) for part in (text[:start], text[start:end], text[end:])
+    )
+    summary = f'<summary><span class="more">⋯ {count(end - start)} more characters ⋯</span><span class="less">fold</span></summary>'
+    return f"{begins}<details>{summary}{middle}</details>{ends}"
+
+
+def _lines(text: str, columns: int) -> int:
+    return sum(max(1, ceil(len(line) / columns)) for line in text.split("\n"))
+
+
+def _cut(text: str, size: int, columns: int) -> int:
+    """Where to cut so that what stands before fills half the lines: at a space if one is near."""
+    lines, place = 0, 0
+    for line in text[:size].split("\n"):
+        lines += max(1, ceil(len(line) / columns))
+        if lines > FOLDED_LINES // 2:
+            break
+        place += len(line) + 1
+    place = min(place or size, size)
+    space = text.rfind(" ", max(0, place - 20), place)
+    return space if space > 0 else place
+
+
+def order_of(completions: Sequence[CompletionRecord], *, by_advantage: bool) -> list[CompletionRecord]:
+    """As sampled, or the most reinforced first; those without an advantage last."""
+    if not by_advantage:
+        return list(completions)
+    return sorted(completions, key=lambda one: (one.advantage is None, -(one.advantage or 0.0)))

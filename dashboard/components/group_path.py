@@ -1,0 +1,163 @@
+"""Where a group stands, and the way to its neighbours: in its step, and in the steps before and after."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import streamlit as st
+
+from backend.contract.groups import Group
+from backend.contract.records import Run
+from dashboard.components.address import GROUPS, OVERVIEW
+from dashboard.components.group_arithmetic import estimator
+from dashboard.components.keys import listen
+from dashboard.components.known_steps import known_steps
+from dashboard.session import client, guard, link
+from dashboard.status import GROUP
+
+OPENED = "tokens"  # in the address: the number of the completion that is opened
+_ASKED = "step-asked-for"
+KEYS = {
+    "ArrowLeft": "completion-back",
+    "ArrowRight": "completion-forth",
+    "ArrowUp": "group-back",
+    "ArrowDown": "group-forth",
+    "[": "step-back",
+    "]": "step-forth",
+}
+
+
+def draw_path(run: Run, group: Group, order: list[int]) -> None:
+    """The run, the step, the place in it, and a pair of buttons for each way to move; `order` is the cards', by index."""
+    siblings = step_groups(run.id, group.step)
+    place = siblings.index(group.id) if group.id in siblings else 0
+    with st.container(horizontal=True, vertical_alignment="center", key="path"):
+        link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
+        st.text(run.name, width="content")
+        link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
+        st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
+        st.markdown(_state(run, group), width="stretch")
+        _draw_completion_keys(order)
+        _draw_group_keys(siblings, place)
+        _draw_step_keys(run, group)
+    listen(KEYS)
+
+
+def _state(run: Run, group: Group) -> str:
+    if group.state == "zero_variance" and not estimator(run.config).centred:
+        return ":gray[:material/drag_handle: equal rewards]"
+    return GROUP[group.state].markdown
+
+
+def _draw_completion_keys(order: list[int]) -> None:
+    opened = opened_completion()
+    place = order.index(opened) if opened in order else None
+    before, after = (len(order) - 1, 0) if place is None else (place - 1, place + 1)
+    _draw_pair(
+        "completion",
+        _Way("Previous completion", ":material/chevron_left:", "←", _at(order, before)),
+        _Way("Next completion", ":material/chevron_right:", "→", _at(order, after)),
+        open_completion,
+    )
+
+
+def _draw_group_keys(siblings: list[int], place: int) -> None:
+    _draw_pair(
+        "group",
+        _Way("Previous group", ":material/keyboard_arrow_up:", "↑", _at(siblings, place - 1)),
+        _Way("Next group", ":material/keyboard_arrow_down:", "↓", _at(siblings, place + 1)),
+        _open_group,
+    )
+
+
+def _draw_step_keys(run: Run, group: Group) -> None:
+    steps = [summary.step for summary in known_steps(run)]
+    place = bisect_left(steps, group.step)
+    after = place + 1 if _at(steps, place) == group.step else place
+    _draw_pair(
+        "step",
+        _Way("The same place a step before", ":material/keyboard_double_arrow_left:", "[", _at(steps, place - 1)),
+        _Way("The same place a step later", ":material/keyboard_double_arrow_right:", "]", _at(steps, after)),
+        _ask_for_step,
+    )
+
+
+class _Way(NamedTuple):
+    """A button that leads to a neighbour, or to none."""
+
+    label: str
+    icon: str
+    key: str  # of the keyboard
+    to: int | None
+
+
+def _draw_pair(name: str, back: _Way, forth: _Way, move: Callable[[int], None]) -> None:
+    """What the two move, and the two buttons."""
+    with st.container(
+        horizontal=True, vertical_alignment="center", gap="xsmall", width="content", key=f"actions-{name}"
+    ):
+        st.caption(name, width="content")
+        for way, direction in ((back, "back"), (forth, "forth")):
+            st.button(
+                way.label,
+                icon=way.icon,
+                key=f"{name}-{direction}",
+                help=f"{way.label} ({way.key})",
+                disabled=way.to is None,
+                on_click=move,
+                args=(way.to,),
+            )
+
+
+def _at(places: Sequence[int], place: int) -> int | None:
+    return places[place] if 0 <= place < len(places) else None
+
+
+def opened_completion() -> int | None:
+    """The index of the completion that the address opens; people count from 1."""
+    written = st.query_params.get(OPENED, "")
+    return int(written) - 1 if written.isascii() and written.isdigit() and len(written) < 6 else None
+
+
+def open_completion(index: int | None) -> None:
+    """Open the completion; None closes the one that is open."""
+    if index is None:
+        st.query_params.pop(OPENED, None)
+    else:
+        st.query_params[OPENED] = str(index + 1)
+
+
+def _open_group(group_id: int) -> None:
+    st.query_params["id"] = str(group_id)
+
+
+def _ask_for_step(step: int) -> None:
+    st.session_state[_ASKED] = step
+
+
+def follow_to_step(group: Group) -> int:
+    """The id of the group to show: this one, or the one at its place in the step that somebody just asked for."""
+    step = st.session_state.pop(_ASKED, None)
+    if step is None:
+        return group.id
+    here, there = step_groups(group.run_id, group.step), step_groups(group.run_id, step)
+    place = here.index(group.id) if group.id in here else 0
+    found = there[min(place, len(there) - 1)] if there else group.id
+    _open_group(found)
+    if "step" in st.query_params:
+        st.query_params["step"] = str(step)  # where the way back to the run leads
+    return found
+
+
+@st.cache_data(ttl=60, max_entries=32, show_spinner=False)
+def step_groups(run_id: int, step: int) -> list[int]:
+    """The ids of the step's groups, in their order."""
+    ids: list[int] = []
+    cursor: str | None = None
+    while True:
+        with guard():
+            page = client().groups(run_id, step=step, sort="index", limit=200, cursor=cursor)
+        ids += [group.id for group in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return ids

@@ -1,0 +1,1 @@
+"""Two texts side by side: what they share, and where they differ."""

@@ -1,0 +1,102 @@
+"""Two completions of a group side by side, with what differs marked."""
+
+from typing import Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from backend.contract.groups import CompletionRecord, Group
+from dashboard.components.completion_html import GroupLook
+from dashboard.difference.drawing import in_words, side_html
+from dashboard.difference.pair import DEFAULT, pair_in, written_as
+from dashboard.difference.words import difference, words
+from dashboard.format import signed
+from dashboard.session import client, guard
+
+PARAMETER = "diff"
+Unit = Literal["word", "token"]
+
+
+def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool) -> None:
+    """Two selectors, by default the best and the worst; below them both texts."""
+    left, right = pair_in(st.query_params.get(PARAMETER, DEFAULT), group)
+    by_index = {completion.index: completion for completion in group.completions}
+    st.session_state["diff-left"], st.session_state["diff-right"] = left, right
+    one, swap, other, unit_at = st.columns([5, 1, 5, 4], vertical_alignment="bottom")
+    for column, side, label in ((one, "left", "Compare"), (other, "right", "with")):
+        column.selectbox(
+            label,
+            list(by_index),
+            format_func=lambda index: _label(by_index[index], look),
+            key=f"diff-{side}",
+            on_change=_choose,
+        )
+    swap.button("", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=_put, args=(right, left))
+    unit = _unit(unit_at, by_index[left], by_index[right])
+    sides = _sides(
+        by_index[left],
+        by_index[right],
+        unit,
+        (look.colour(by_index[left]), look.colour(by_index[right])),
+        visible=visible,
+        full=full,
+    )
+    st.html(f'<div class="two-sides">{sides[0]}{sides[1]}</div>')
+    st.caption(sides[2])
+
+
+def _label(completion: CompletionRecord, look: GroupLook) -> str:
+    mark = look.marks.get(completion.index)
+    advantage = "" if completion.advantage is None else f" · A {signed(completion.advantage)}"
+    return f"{completion.index + 1}{f' · {mark}' if mark else ''}{advantage}"
+
+
+def _choose() -> None:
+    _put(st.session_state["diff-left"], st.session_state["diff-right"])
+
+
+def _put(left: int, right: int) -> None:
+    st.query_params[PARAMETER] = written_as(left, right)
+
+
+def _unit(place: DeltaGenerator, left: CompletionRecord, right: CompletionRecord) -> Unit:
+    """Words; tokens where both have theirs and somebody asks."""
+    if not (left.has_trace and right.has_trace):
+        return "word"
+    chosen = place.segmented_control(
+        "by",
+        ("word", "token"),
+        default="word",
+        required=True,
+        key="diff-by",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    return "token" if chosen == "token" else "word"
+
+
+def _sides(
+    left: CompletionRecord, right: CompletionRecord, unit: Unit, colours: tuple[str, str], *, visible: bool, full: bool
+) -> tuple[str, str, str]:
+    """Both sides as HTML, and the sentence below them."""
+    if unit == "token":
+        return _drawn(_tokens(left.id), _tokens(right.id), unit, colours, visible, full)
+    return _drawn(words(left.text), words(right.text), unit, colours, visible, full)
+
+
+@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
+def _drawn(
+    left: list[str], right: list[str], unit: Unit, colours: tuple[str, str], visible: bool, full: bool
+) -> tuple[str, str, str]:
+    found = difference(left, right)
+    return (
+        side_html(found.left, colour=colours[0], visible=visible, full=full),
+        side_html(found.right, colour=colours[1], visible=visible, full=full),
+        in_words(found, unit),
+    )
+
+
+@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
+def _tokens(completion_id: int) -> list[str]:
+    with guard():
+        return client().tokens(completion_id).texts
