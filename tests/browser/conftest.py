@@ -9,10 +9,11 @@ import pytest
 import recorded
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from processes import Site
-from stack import HOSTILE, IMAGE, SCRIPT, Stack
+from stack import HOSTILE, IMAGE, LONG, ODD, SCRIPT, SHORT, Stack
+from token_traces import trace_of_tokens
 
 from backend.contract.client import Client
-from backend.contract.protocol import Report
+from backend.contract.protocol import Claim, Report
 from backend.contract.records import RunError
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")  # else Playwright's own
@@ -42,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         }
         live = recorded.queue(site.client, "under way", budget={"steps": 40})
         claim = recorded.train(site.client, live, steps=5, total=40, prompts=60, group_size=4)
-        yield Stack(site, site.dashboard(), (live, claim), **records)
+        yield Stack(site, site.dashboard(), (live, claim), _traced(site.client), **records)
     finally:
         site.close()
 
@@ -96,6 +97,16 @@ def _hostile(client: Client) -> int:
     client.report(run_id, Report(attempt=claim.attempt, seq=0, step=0, groups=[group], metrics={"reward": 0.5}))
     recorded.finish(client, run_id, claim)
     return run_id
+
+
+def _traced(client: Client) -> tuple[int, Claim]:
+    run_id = recorded.queue(client, "token by token", telemetry={"token_traces": "extremes"})
+    claim = recorded.claim(client, run_id)
+    tokens = (SHORT, LONG, ODD)
+    group = recorded.group_of(0, [1.0, 0.1, 0.0, 0.9], texts=[*map("".join, tokens), "no trace"])
+    report = Report(attempt=claim.attempt, seq=0, step=0, groups=[group], trace=trace_of_tokens(tokens), metrics={})
+    client.report(run_id, report)
+    return run_id, claim
 
 
 def _failed(client: Client) -> int:

@@ -13,6 +13,11 @@ MARKDOWN = "![a beacon](http://evil.example/beacon.png) [a link](javascript:aler
 ESCAPES = "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07"
 HOSTILE = (SCRIPT, IMAGE, MARKDOWN, ESCAPES)
 
+# Completions as tokens: one to read, a long one, and one whose tokens want to be something else.
+SHORT = ("<think>", "2", " x", " 4", " =", " 8", ";", " 9", " -", " 8", " =", " 1", "</think>", "\n", "1", "<|im_end|>")
+LONG = (*("\n" if place % 37 == 36 else " step" for place in range(3999)), "x" * 2000)
+ODD = (*HOSTILE, "\u202eabc", "\u05e9\u05dc\u05d5\u05dd", "\r", "\t", "", "\u0301e", "\u200b", "\n\n", "$x^2$")
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -21,6 +26,7 @@ class Stack:
     site: Site
     url: str  # the dashboard's
     live: tuple[int, Claim]
+    traced: tuple[int, Claim]  # under way too; one group, with the tokens of its first three completions
     first: int
     second: int
     hostile: int
