@@ -57,8 +57,7 @@ class Facts:
         """A metric over the first RECENT steps, as long as none of them is recent."""
         return self.start.get(name, NOTHING) if self.step >= 2 * RECENT else NOTHING
 
-    @property
-    def solved(self) -> bool:
-        """Whether the recent reward is so near its highest that little is left to learn. False where none is known."""
+    def solved(self, share: float = SOLVED) -> bool:
+        """Whether the recent reward is at least this share of the highest there is. False where none is known."""
         highest, reward = highest_reward(self.config), self.recent("reward").mean
-        return highest is not None and reward is not None and reward >= SOLVED * highest
+        return highest is not None and reward is not None and reward >= share * highest

@@ -2,43 +2,53 @@
 
 import streamlit as st
 
-from backend.contract.health import Evidence
+from backend.contract.health import Evidence, Hint
 from backend.contract.records import Run
-from dashboard.components.address import GROUPS, SEARCH
+from dashboard.components.address import GROUPS, SEARCH, open_tab
 from dashboard.components.group_rows import WORDS
 from dashboard.format import count
-from dashboard.session import link
+from dashboard.search.asked import fields
+
+_FILTERS = ("show", "bookmarked", "order", "search", "step")  # of the groups, in the address
+_LEAVE = "leave-health"
 
 
-def draw_links(run: Run, evidence: Evidence) -> None:
-    """A link to the groups of the step that shows it best, and one to the completions of all its steps."""
-    if run.kind != "grpo":
+def draw_ways(run: Run, hint: Hint) -> None:
+    """The groups of the step that shows it best, and the completions of all its steps where they share an ending."""
+    seen = hint.evidence
+    if seen is None or run.kind != "grpo":
         return
     with st.container(horizontal=True):
-        if evidence.finish_reason is not None:
-            link(
-                "run",
-                _completions(evidence),
-                icon=":material/manage_search:",
-                id=run.id,
-                tab=SEARCH.lower(),
-                finish=evidence.finish_reason,
-                steps_from=evidence.from_step,
-                steps_to=evidence.to_step,
-            )
-        if evidence.step is not None:
-            state = WORDS[evidence.state] if evidence.state else None
-            link(
-                "run",
-                f"Open the {f'{state} ' if state else ''}groups of step {count(evidence.step)}",
-                icon=":material/grid_view:",
-                id=run.id,
-                tab=GROUPS.lower(),
-                step=evidence.step,
-                show=state,
-            )
+        if seen.finish_reason is not None:
+            asked = {"finish": seen.finish_reason, "steps_from": str(seen.from_step), "steps_to": str(seen.to_step)}
+            _draw_way(hint, SEARCH, _completions(seen), ":material/manage_search:", asked)
+        if seen.step is not None:
+            state = WORDS[seen.state] if seen.state else None
+            label = f"Open the {f'{state} ' if state else ''}groups of step {count(seen.step)}"
+            asked = {"step": str(seen.step)} | ({"show": state} if state else {})
+            _draw_way(hint, GROUPS, label, ":material/grid_view:", asked)
 
 
-def _completions(evidence: Evidence) -> str:
-    ended = "cut at the limit" if evidence.finish_reason == "length" else "that ended by themselves"
-    return f"Find the completions {ended} (steps {count(evidence.from_step)} to {count(evidence.to_step)})"
+def go_to(tab: str, **asked: str) -> None:
+    """Open a tab with these filters and no others. To be called back: the page is drawn anew by `leave_if_asked`."""
+    for name in (*fields(), *_FILTERS):
+        st.query_params.pop(name, None)
+        st.session_state.pop(name, None)
+    st.query_params.update(asked)
+    open_tab(tab)
+    st.session_state[_LEAVE] = True
+
+
+def leave_if_asked() -> None:
+    """Draw the whole page again if a click inside a part of it asked for another tab."""
+    if st.session_state.pop(_LEAVE, False):
+        st.rerun()
+
+
+def _draw_way(hint: Hint, tab: str, label: str, icon: str, asked: dict[str, str]) -> None:
+    st.button(label, icon=icon, key=f"way-{hint.code}-{tab}", on_click=go_to, args=(tab,), kwargs=asked)
+
+
+def _completions(seen: Evidence) -> str:
+    ended = "cut at the limit" if seen.finish_reason == "length" else "that ended by themselves"
+    return f"Find the completions {ended} (steps {count(seen.from_step)} to {count(seen.to_step)})"

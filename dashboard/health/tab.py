@@ -10,10 +10,10 @@ from dashboard.charts.meaning import meaning
 from dashboard.components.chart import heading, show
 from dashboard.components.model_text import one_line
 from dashboard.format import counted, plain
-from dashboard.health.behind import draw_links
+from dashboard.health.behind import draw_ways, go_to, leave_if_asked
 from dashboard.health.figure import evidence_figure, shown_steps
 from dashboard.health.looked_at import health_of, looks_every
-from dashboard.session import client, guard, link
+from dashboard.session import client, guard
 
 HEALTH = "Health"
 CHARTS, POINTS = 2, 200
@@ -37,15 +37,24 @@ def draw_health(run: Run) -> None:
 
 
 def _draw_line(run: Run) -> None:
+    leave_if_asked()
     warnings = health_of(run).warnings
     if not warnings:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="health-line"):
         st.markdown(f"{ICONS['warning']} {' · '.join(_said(hint.title) for hint in warnings)}", width="content")
-        link("run", "See why", icon=":material/arrow_forward:", id=run.id, tab=HEALTH.lower())
+        st.button(
+            "See why",
+            icon=":material/arrow_forward:",
+            key="see-health",
+            on_click=go_to,
+            args=(HEALTH,),
+            type="tertiary",
+        )
 
 
 def _draw(run: Run) -> None:
+    leave_if_asked()
     health = health_of(run)
     if not run.progress.step and not health.items:
         st.info(
@@ -91,8 +100,7 @@ def _draw_hint(run: Run, hint: Hint, series: Mapping[tuple[int, int], Mapping[st
             st.markdown(_said(hint.measured))
             st.markdown(f"**What to do.** {_said(hint.advice)}")
             st.caption(f"Rule: {_said(hint.rule)}.")
-            if hint.evidence is not None:
-                draw_links(run, hint.evidence)
+            draw_ways(run, hint)
         if hint.evidence is not None:
             known = series[shown_steps(hint.evidence)]
             drawn = [name for name in hint.evidence.metrics[:CHARTS] if name in known]

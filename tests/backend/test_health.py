@@ -110,7 +110,7 @@ SICKNESSES = [
     ),
     Sickness(
         "dead_groups",
-        lambda step: {"frac_reward_zero_std": 0.8},
+        lambda step: {"frac_reward_zero_std": 0.8, "reward": 0.95},
         (20, 29),
         29,
         "in all 20 of them every completion was right",
@@ -289,7 +289,7 @@ def test_a_silent_worker_is_told_and_a_lost_one_remembered(backend: Backend) -> 
 
 def test_a_run_that_goes_well_has_no_warning_and_every_rule_was_looked_at(backend: Backend) -> None:
     run_id = recorded.queue(backend.client, "well")
-    claim = recorded.train(backend.client, run_id, steps=30, total=40, prompts=4, group_size=4)
+    claim = recorded.train(backend.client, run_id, steps=30, total=400, prompts=4)
     health = backend.client.health(run_id)
     assert health.warnings == []
     assert [rule.code for rule in health.checked if rule.missing is None] == [rule.code for rule in RULES]

@@ -110,12 +110,14 @@ def test_dead_groups_are_no_matter_to_an_estimator_that_compares_no_siblings() -
     assert fired(facts(config, frac_reward_zero_std=1.0)) == []
 
 
-def test_dead_groups_of_a_learned_reward_are_never_taken_for_solved() -> None:
+def test_dead_groups_are_solved_only_where_the_highest_reward_is_known_and_near() -> None:
     learned: Json = [{"name": "model", "kind": "reward_model", "weight": 1.0, "source": "run:1@2"}]
     groups = [GroupFact(29, "zero_variance", 7.0)]
-    of_correctness = replace(facts(frac_reward_zero_std=1.0), groups=groups)
-    of_a_model = replace(facts(with_("rewards.functions", learned), frac_reward_zero_std=1.0), groups=groups)
-    assert [check(run).items[0].level for run in (of_correctness, of_a_model)] == ["note", "warning"]
+    of_correctness = facts(frac_reward_zero_std=1.0, reward=0.81)
+    half_right = facts(frac_reward_zero_std=1.0, reward=0.79)
+    of_a_model = facts(with_("rewards.functions", learned), frac_reward_zero_std=1.0, reward=7.0)
+    levels = [check(replace(run, groups=groups)).items[0].level for run in (of_correctness, half_right, of_a_model)]
+    assert levels == ["note", "warning", "warning"]
 
 
 def test_a_penalty_that_is_never_due_does_not_make_the_other_reward_dominate() -> None:

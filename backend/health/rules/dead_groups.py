@@ -10,12 +10,12 @@ from backend.health.stored import highest_reward, number, text
 from backend.health.words import figure, percent, span
 
 MOST = 0.5
+WELL = 0.8  # of the highest reward: then groups die of being all right, and that is no fault
 RIGHT = 0.95  # of the highest reward: a KL penalty in the reward takes a little off
-NEARLY_ALL = 0.75  # of the dead groups, at the highest reward: the task is solved, and that is no fault
 
 
 def check(facts: Facts) -> Finding | None:
-    """A warning where the dead groups got too little; a note where they are dead because they are all right."""
+    """A warning while there is something left to learn; a note where the groups are dead because the task is solved."""
     share = facts.recent("frac_reward_zero_std")
     mean, peak = share.mean, share.peak
     if text(facts.config, "algorithm.advantage.kind") not in GROUP_RELATIVE or nothing_is_rewarded(facts):
@@ -24,7 +24,7 @@ def check(facts: Facts) -> Finding | None:
         return None
     dead = [group for group in facts.groups if group.state == "zero_variance" and group.reward_mean is not None]
     right = _right(facts, dead)
-    solved = bool(dead) and len(right) >= NEARLY_ALL * len(dead)
+    solved = facts.solved(WELL)
     measured = f"{percent(mean)} of the groups of {span(min(share.values), max(share.values))} were dead"
     size = int(number(facts.config, "sampling.group_size", 0))
     return Finding(
@@ -69,8 +69,8 @@ def _advice(*, solved: bool, size: int) -> str:
 RULE = Rule(
     code="dead_groups",
     title="Most groups are dead",
-    words=f"on average over the last {RECENT} steps at least {percent(MOST)} of the groups have equal rewards; only a note where "
-    f"at least {percent(NEARLY_ALL)} of those are at the highest reward",
+    words=f"on average over the last {RECENT} steps at least {percent(MOST)} of the groups have equal rewards; only a note where the "
+    f"mean reward of these steps is at least {percent(WELL)} of the highest there is",
     check=check,
     metrics=("frac_reward_zero_std",),
 )

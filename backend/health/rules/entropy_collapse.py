@@ -11,7 +11,7 @@ def check(facts: Facts) -> Finding | None:
     """A solved task needs no entropy; an unsolved one cannot be learned without."""
     recent, began = facts.recent("entropy"), facts.began("entropy").mean
     now = recent.mean
-    if now is None or not began or now > LEFT * began or facts.solved:
+    if now is None or not began or now > LEFT * began or facts.solved():
         return None
     reward = facts.recent("reward").mean
     still = f", at a reward of {figure(reward)}" if reward is not None else ""

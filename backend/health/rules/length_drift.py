@@ -12,7 +12,7 @@ def check(facts: Facts) -> Finding | None:
     """Where the reward rises with the length, the length may well be what it takes."""
     length = facts.recent("completions/mean_length")
     before, now = facts.began("completions/mean_length").mean, length.mean
-    if not before or not now or 1 / FACTOR < now / before < FACTOR or facts.solved or _risen(facts):
+    if not before or not now or 1 / FACTOR < now / before < FACTOR or facts.solved() or _risen(facts):
         return None
     reward, earlier = facts.recent("reward").mean, facts.began("reward").mean
     gained = (

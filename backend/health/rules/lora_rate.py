@@ -16,7 +16,7 @@ def check(facts: Facts) -> Finding | None:
         return None
     recent, earlier, std = facts.recent("reward"), facts.began("reward").mean, facts.began("reward_std").mean
     now = recent.mean
-    if now is not None and earlier is not None and std is not None and (facts.solved or now - earlier >= RISEN * std):
+    if now is not None and earlier is not None and std is not None and (facts.solved() or now - earlier >= RISEN * std):
         return None
     measured = f"LoRA of rank {number(facts.config, 'model.lora.rank', 0):g} is trained at {rate(learning_rate)}"
     if now is not None and earlier is not None:
