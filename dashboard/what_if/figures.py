@@ -26,10 +26,15 @@ def change_figure(before: Sequence[float | None], after: Sequence[float]) -> Fig
     """Each completion's stored advantage as a ring, the recomputed one as a dot, and a line from the one to the other."""
     scale = advantage_scale([*before, *after])
     rows = [
-        (place + 1, old, new, advantage_colour(new, scale), new >= (old or 0.0), _label(new, len(after)))
+        (place + 1, old, new, advantage_colour(new, scale), _is_above(old, new), _label(new, len(after)))
         for place, (old, new) in enumerate(zip(before, after, strict=True))
     ]
     return Figure(_change_spec(len(after)), pd.DataFrame(rows, columns=_CHANGE))
+
+
+def _is_above(before: float | None, after: float) -> bool:
+    """Where its number lies: away from where the dot came from, or away from 0."""
+    return after > before if before is not None and after != before else after >= 0
 
 
 def _label(value: float, count: int) -> str:
@@ -89,7 +94,7 @@ def _distribution_spec() -> Spec:
         alt.Tooltip("before:Q", title="stored"),
         alt.Tooltip("after:Q", title="what if"),
     ]
-    base = canvas().encode(x=x, x2="high:Q", tooltip=tooltip)
+    base = canvas().encode(x=x, x2="high:Q", y2=alt.datum(0), tooltip=tooltip)
     after = base.mark_bar(binSpacing=1).encode(
         y=alt.Y("after:Q", title="completions", axis=count), color=alt.Color("colour:N", scale=None)
     )

@@ -17,6 +17,11 @@ from dashboard.what_if.recomputation import Recomputed
 from dashboard.what_if.step_arrays import StepArrays
 from dashboard.what_if.words import dead_in_words
 
+DEAD = (
+    "Groups in which all rewards are equal, of those with two scored completions or more. An estimator that does not compare a "
+    "group with its own mean (softmax, batch baseline, none) pushes them all the same."
+)
+_STYLE = f'<style>.st-key-what-if-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}</style>'
 _ROWS = 8  # of the list that are in sight
 
 
@@ -27,7 +32,7 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
         heading(f"The whole step {number_of_step}", f"{counted(len(step.groups), 'group')} that were trained on")
     )
     _draw_counts(step, after, len(flips))
-    picture, listed = st.columns([1, 1.15], gap="medium")
+    picture, listed = st.columns([1, 1.3], gap="medium")
     with picture:
         show(
             distribution_figure(step.advantages_P_G, after.advantages_P_G),
@@ -46,16 +51,19 @@ def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:
     before = tally(step, step.advantages_P_G, [group.state for group in step.groups])
     now = tally(step, after.advantages_P_G, after.states)
     with st.container(key=f"what-if-{FIGURES}"):
+        st.html(_STYLE)
         cells = st.columns(5)
-        for cell, label, new, old in zip(
+        for cell, label, new, old, about in zip(
             cells,
             ("Dead groups", "Reinforced", "Discouraged", "Advantage 0"),
             (dead_in_words(now), *map(str, now[:3])),
             (dead_in_words(before), *map(str, before[:3])),
+            (DEAD, None, None, None),
             strict=False,
         ):
-            cell.metric(label, new, f"was {old}", delta_color="off", delta_arrow="off")
-        cells[4].metric("Sign changes", str(flips), "of the completions", delta_color="off", delta_arrow="off")
+            cell.metric(label, new, f"was {old}", delta_color="off", delta_arrow="off", help=about)
+        of_all = f"of {counted(sum(now[:3]), 'completion')}"
+        cells[4].metric("Sign changes", str(flips), of_all, delta_color="off", delta_arrow="off")
 
 
 def _draw_flips(flips: Sequence[Flip]) -> None:
@@ -79,11 +87,11 @@ def _draw_flips(flips: Sequence[Flip]) -> None:
         column_config={
             "group": st.column_config.NumberColumn("group", width=55),
             "#": st.column_config.NumberColumn("#", width=40, help="The completion's number in its group."),
-            "prompt": st.column_config.TextColumn("prompt", width=150),
-            "reward": st.column_config.TextColumn("reward", width=65, alignment="right"),
-            "stored": st.column_config.TextColumn("stored", width=65, alignment="right"),
-            "what if": st.column_config.TextColumn("what if", width=65, alignment="right"),
-            "change": st.column_config.TextColumn("change", width=175),
-            "open": st.column_config.LinkColumn("", display_text="open", width=60),
+            "prompt": st.column_config.TextColumn("prompt", width=130),
+            "reward": st.column_config.TextColumn("reward", width=60, alignment="right"),
+            "stored": st.column_config.TextColumn("stored", width=60, alignment="right"),
+            "what if": st.column_config.TextColumn("what if", width=60, alignment="right"),
+            "change": st.column_config.TextColumn("change", width=165),
+            "open": st.column_config.LinkColumn("", display_text="open", width=55),
         },
     )

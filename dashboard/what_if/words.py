@@ -27,7 +27,9 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
     if (chosen.advantage, chosen.rewards) != (own.settings.advantage, own.settings.rewards) or (
         own.penalised and chosen.beta != own.settings.beta
     ):
-        return "**What if:** not the run's own settings. Rings are what trained, dots what these settings would have given."
+        return (
+            "**What if:** these are not the run's own settings. Nothing is trained, and nothing that is stored changes."
+        )
     if difference == 0:
         return "**The run's own settings.** Computed again, every advantage of the step is the stored one, digit for digit."
     if difference <= ROUNDING:
