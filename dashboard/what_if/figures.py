@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isclose
 
 import altair as alt
 import numpy as np
@@ -34,7 +35,7 @@ def change_figure(before: Sequence[float | None], after: Sequence[float]) -> Fig
 
 def _is_above(before: float | None, after: float) -> bool:
     """Where its number lies: away from where the dot came from, or away from 0."""
-    return after > before if before is not None and after != before else after >= 0
+    return after >= 0 if before is None or isclose(before, after, abs_tol=1e-9) else after > before
 
 
 def _label(value: float, count: int) -> str:

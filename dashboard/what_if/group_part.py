@@ -1,5 +1,7 @@
 """One group before and after: a picture, and every digit."""
 
+from math import isclose
+
 import pandas as pd
 import streamlit as st
 
@@ -66,4 +68,6 @@ def _change(before: float | None, after: float) -> str:
         return "not trained on"
     if sign(before) != sign(after):
         return f"{SIGNS[sign(before)]} → {SIGNS[sign(after)]}"
-    return "" if before == after else "more" if abs(after) > abs(before) else "less"
+    if isclose(before, after, rel_tol=1e-9):
+        return ""
+    return "more" if abs(after) > abs(before) else "less"

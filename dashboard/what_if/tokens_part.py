@@ -87,9 +87,8 @@ def _draw_table(kept: list[_Kept]) -> None:
         sum(int((each.low | each.high).sum()) for each in side)
         for side in ([one.before for one in kept], [one.after for one in kept])
     ]
-    st.caption(
-        f"Of {counted(tokens, 'token')} that were kept, {cut[0]} were clipped; with the chosen range {cut[1]} would be."
-    )
+    kept_tokens = counted(tokens, "token")
+    st.caption(f"Clipped: {cut[0]} of {kept_tokens} that were kept; with the chosen range {cut[1]}.")
 
 
 def _draw_one(kept: list[_Kept]) -> None:
