@@ -11,7 +11,7 @@ from backend.contract.records import Progress
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.storage.tables import attempt, run, worker
-from backend.telemetry import events, history, summary
+from backend.telemetry import events, history, stretches, summary
 
 IDLE: dict[str, Any] = {
     "lease_until": None,
@@ -39,6 +39,7 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> boo
         .values(from_step=sent.from_step, device=sent.device, versions=sent.versions)
     )
     history.begin(tx, run_id, sent.attempt, sent.from_step)
+    stretches.cut(tx, run_id, sent.from_step)
     values = {"step": sent.from_step, "device": sent.device, "eta_seconds": None, **summary.recomputed(tx, run_id)}
     tx.execute(update(run).where(run.c.id == run_id).values(values))
     return False

@@ -1,0 +1,120 @@
+"""Roll-ups of metrics: for stretches of 4 to 1,024 steps, the ends, the extremes and the first gap of the live values.
+
+A report updates five of them for each of its metrics, so that 10,000 steps are drawn from some hundred rows. Evaluations
+are few and have none.
+"""
+
+from collections.abc import Collection, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, case, delete, func, literal, or_, select
+
+from backend.contract.protocol import EVALUATION
+from backend.storage.tables import attempt, metric, metric_stretch
+from backend.storage.upsert import insert_into
+from backend.telemetry import history
+from backend.telemetry.thinning import Stretch, stretch_of
+
+WIDTHS = (4, 16, 64, 256, 1024)
+
+kept = metric_stretch.c
+
+
+class Extent(NamedTuple):
+    """Where the stretches of a series lie that meet a window, and how many values they hold."""
+
+    first_step: int
+    last_step: int
+    values: int
+
+
+def extents(tx: Connection, run_id: int, names: Collection[str], low: int, high: int) -> dict[str, Extent]:
+    """The extent of each series that has stretches between two steps, both included."""
+    query = (
+        select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.count))
+        .where(kept.run_id == run_id, kept.width == WIDTHS[-1], kept.name.in_(names))
+        .where(kept.last_step >= low, kept.first_step <= high)
+        .group_by(kept.name)
+    )
+    return {name: Extent(*rest) for name, *rest in tx.execute(query)}
+
+
+def read(
+    tx: Connection, run_id: int, names: Collection[str], width: int, start: int, stop: int
+) -> dict[str, list[Stretch]]:
+    """The stretches of one width, of those within the steps from `start` up to `stop`, by series."""
+    query = (
+        select(kept.name, *(kept[field] for field in Stretch._fields))
+        .where(kept.run_id == run_id, kept.width == width, kept.name.in_(names))
+        .where(kept.start >= start, kept.start <= stop - width)
+        .order_by(kept.name, kept.start)
+    )
+    rows = groupby(tx.execute(query), key=itemgetter(0))
+    return {name: [Stretch(*row[1:]) for row in of_name] for name, of_name in rows}
+
+
+def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | None]) -> None:
+    """Count the values of one step; evaluations aside."""
+    rows = [
+        {"run_id": run_id, "width": width, "name": name, "start": step - step % width, "count": 1}
+        | stretch_of(step, value)._asdict()
+        for name, value in values.items()
+        if not name.startswith(EVALUATION)
+        for width in WIDTHS
+    ]
+    if rows:
+        tx.execute(_merged(tx), rows)
+
+
+def cut(tx: Connection, run_id: int, from_step: int) -> None:
+    """Forget what begins or ends beyond `from_step`, where a new attempt goes on, and count what lies across it anew."""
+    tx.execute(delete(metric_stretch).where(kept.run_id == run_id, kept.start + kept.width > from_step))
+    for width in WIDTHS:
+        start = from_step - from_step % width
+        if start < from_step:
+            tx.execute(_merged(tx, _counted(run_id, width, start, from_step)))
+
+
+def _counted(run_id: int, width: int, start: int, stop: int) -> Any:
+    """The live values of the steps from `start` up to `stop`, each as a stretch of its own."""
+    step, value = metric.c.step, metric.c.value
+    known = case((value.is_not(None), step))
+    columns = {
+        "run_id": literal(run_id),
+        "width": literal(width),
+        "name": metric.c.name,
+        "start": literal(start),
+        "count": literal(1),
+        **dict(zip(Stretch._fields, (step, value, known, value, known, value, step, value), strict=False)),
+        "missing_step": case((value.is_(None), step)),
+    }
+    return (
+        select(*(column.label(name) for name, column in columns.items()))
+        .join(attempt, history.of_attempt(metric))
+        .where(metric.c.run_id == run_id, step >= start, step < stop, history.live(step))
+        .where(metric.c.name.not_like(f"{EVALUATION}%"))
+        .order_by(step, metric.c.attempt)
+    )
+
+
+def _merged(tx: Connection, rows: Any = None) -> Any:
+    """Insert stretches, each into the one that is there already."""
+    statement = insert_into(tx, metric_stretch)
+    if rows is not None:
+        statement = statement.from_select([column.name for column in rows.selected_columns], rows)
+    new = statement.excluded
+    better = {
+        "first": new.first_step < kept.first_step,
+        "low": or_(kept.low.is_(None), new.low < kept.low),
+        "high": or_(kept.high.is_(None), new.high > kept.high),
+        "last": new.last_step >= kept.last_step,
+    }
+    values: dict[str, Any] = {"count": kept.count + new.count}
+    for name, condition in better.items():
+        for column in (name, f"{name}_step"):
+            values[column] = case((condition, new[column]), else_=kept[column])
+    earlier = or_(kept.missing_step.is_(None), new.missing_step < kept.missing_step)
+    values["missing_step"] = case((earlier, new.missing_step), else_=kept.missing_step)
+    return statement.on_conflict_do_update(index_elements=list(metric_stretch.primary_key), set_=values)
