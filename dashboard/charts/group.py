@@ -12,29 +12,35 @@ from backend.contract.groups import CompletionData
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 
+_PLACES = 36  # dots beside each other along the line
+_NUMBERED = 8  # dots above each other that are large enough for a number
 _CELL, _GAP, _TALL, _MARGIN = 11, 3, 16, 6  # the margin fills the height of a row, to which pictures are scaled
 
 
 def strip_figure(completions: Sequence[CompletionData], mean: float | None, std: float | None) -> Figure:
-    """Each completion as a dot at its reward, equal ones above each other; the group's mean as a line, ±1 std as a band."""
+    """Each completion as a dot at its reward, those that would overlap above each other; the mean as a line, ±1 std as a band."""
     scale = advantage_scale([completion.advantage for completion in completions])
-    height: Counter[float] = Counter()
+    rewards = [completion.reward for completion in completions if completion.reward is not None]
+    lowest, highest = min([*rewards, 0.0]), max([*rewards, 0.0])
+    if lowest == highest:
+        highest = 1.0
+    height: Counter[int] = Counter()
     rows = []
     for completion in completions:
         if completion.reward is None:
             continue
-        height[completion.reward] += 1
+        place = round((completion.reward - lowest) / (highest - lowest) * _PLACES)
+        height[place] += 1
         rows.append(
             {
                 "completion": completion.index + 1,
                 "reward": completion.reward,
                 "advantage": completion.advantage,
-                "level": height[completion.reward],
+                "level": height[place],
                 "colour": advantage_colour(completion.advantage or 0.0, scale),
             }
         )
     columns = ["completion", "reward", "advantage", "level", "colour"]
-    highest = max([*height, 0.0]) or 1.0
     return Figure(_strip_spec(mean, std, highest, max(height.values(), default=1)), pd.DataFrame(rows, columns=columns))
 
 
@@ -51,7 +57,7 @@ def _strip_spec(mean: float | None, std: float | None, highest: float, levels: i
         layers.append(once.mark_rule(color=NEUTRAL, strokeWidth=2).encode(x=alt.datum(mean)))
     dots = canvas().encode(x=x, y=y)
     layers.append(
-        dots.mark_circle(size=260, opacity=1).encode(
+        dots.mark_circle(size=260 if levels <= _NUMBERED else 60, opacity=1).encode(
             color=alt.Color("colour:N", scale=None),
             tooltip=[
                 alt.Tooltip("completion:Q", title="completion"),
@@ -60,8 +66,9 @@ def _strip_spec(mean: float | None, std: float | None, highest: float, levels: i
             ],
         )
     )
-    layers.append(dots.mark_text(color="white", fontSize=10).encode(text="completion:Q"))
-    return specification(alt.layer(*layers).properties(height=64 + 22 * min(levels, 8)))
+    if levels <= _NUMBERED:
+        layers.append(dots.mark_text(color="white", fontSize=10).encode(text="completion:Q"))
+    return specification(alt.layer(*layers).properties(height=64 + 22 * min(levels, _NUMBERED)))
 
 
 def advantage_scale(advantages: Sequence[float | None]) -> float:

@@ -24,6 +24,7 @@ from dashboard.components.model_text import in_html
 from dashboard.format import count, counted, number, percent, signed
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
+BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six
 FINISHED = {"stop": "ended by itself", "length": "cut at the token limit"}
 
 
@@ -126,11 +127,11 @@ def _bar(term: Term, look: GroupLook) -> str:
     left, width = (low - look.lowest) / span, (high - low) / span
     fill = f"left:{left:.2%};width:{width:.2%};background:{look.rewards[term.score.name]}"
     zero = f'<i class="zero" style="left:{-look.lowest / span:.2%}"></i>' if look.lowest < 0 else ""
-    shown = f'<b class="value">{"–" if value is None else exact(value)}</b>'
+    shown = f'<b class="value" title="{exact(value)}">{exact(value, digits=BAR_DIGITS)}</b>'
     bar = (
-        f'<span class="name" title="{escape(name)}">{in_html(name)}</span>'
+        f'<span class="name" title="{in_html(name)}">{in_html(name)}</span>'
         f'<span class="track"><i style="{fill}"></i>{zero}</span>'
-        f'<span class="product">{escape(spell_term(term))}</span>{shown}'
+        f'<span class="product" title="{in_html(spell_term(term))}">{in_html(spell_term(term, digits=BAR_DIGITS))}</span>{shown}'
     )
     if term.score.error:
         bar += (
@@ -168,8 +169,8 @@ def folded_text(text: str, shown: TextLook) -> str:
     """The text; a long one with its middle folded away, to be opened by a click."""
     if shown.full or _lines(text, shown.columns) <= FOLDED_LINES:
         return in_html(text, visible=shown.visible)
-    size = shown.columns * FOLDED_LINES // 2
-    start, end = _cut(text, size, shown.columns), len(text) - _cut(text[::-1], size, shown.columns)
+    half = FOLDED_LINES // 2
+    start, end = _cut(text, half, shown.columns), len(text) - _cut(text[::-1], half, shown.columns)
     begins, middle, ends = (
         in_html(part, visible=shown.visible) for part in (text[:start], text[start:end], text[end:])
     )
@@ -181,17 +182,19 @@ def _lines(text: str, columns: int) -> int:
     return sum(max(1, ceil(len(line) / columns)) for line in text.split("\n"))
 
 
-def _cut(text: str, size: int, columns: int) -> int:
-    """Where to cut so that what stands before fills half the lines: at a space if one is near."""
-    lines, place = 0, 0
-    for line in text[:size].split("\n"):
-        lines += max(1, ceil(len(line) / columns))
-        if lines > FOLDED_LINES // 2:
+def _cut(text: str, lines: int, columns: int) -> int:
+    """How many letters fill so many lines, up to a space or a line's end if one is near."""
+    place = 0
+    for line in text.split("\n"):
+        taken = max(1, ceil(len(line) / columns))
+        if taken > lines:
+            place += lines * columns
             break
+        lines -= taken
         place += len(line) + 1
-    place = min(place or size, size)
-    space = text.rfind(" ", max(0, place - 20), place)
-    return space if space > 0 else place
+    place = min(place, len(text))
+    near = max(text.rfind(" ", max(0, place - 20), place), text.rfind("\n", max(0, place - 20), place))
+    return near + 1 if near >= 0 else place
 
 
 def order_of(completions: Sequence[CompletionRecord], *, by_advantage: bool) -> list[CompletionRecord]:

@@ -10,6 +10,8 @@ from backend.contract.reward import KL_PENALTY
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get
 
+DIGITS = 6  # significant ones
+
 
 @dataclass(frozen=True)
 class Estimator:
@@ -78,12 +80,12 @@ def terms(completion: CompletionRecord, config: Mapping[str, Json]) -> list[Term
     return [Term(score, shut.get(score.name)) for score in completion.rewards]
 
 
-def spell_term(term: Term) -> str:
+def spell_term(term: Term, *, digits: int = DIGITS) -> str:
     """1 × 0.9, or why it counts for nothing."""
     if term.score.raw is None and term.shut_by is None:
         return "not scored"
-    raw = "not scored" if term.score.raw is None else exact(term.score.raw)
-    product = f"{raw} × {exact(term.score.weight)}"
+    raw = "not scored" if term.score.raw is None else exact(term.score.raw, digits=digits)
+    product = f"{raw} × {exact(term.score.weight, digits=digits)}"
     return f"{product} → 0 ({term.shut_by} too low)" if term.shut_by else product
 
 
@@ -218,9 +220,9 @@ def extremes(group: Group) -> dict[int, str]:
     }
 
 
-def exact(value: float | None, *, sign: bool = False) -> str:
+def exact(value: float | None, *, sign: bool = False, digits: int = DIGITS) -> str:
     """Six significant digits: enough to follow the arithmetic by hand."""
     if value is None:
         return "–"
-    text = f"{value:.6g}".replace("-", "−")
+    text = f"{value:.{digits}g}".replace("-", "−")
     return f"+{text}" if sign and value > 0 else text

@@ -1,6 +1,6 @@
 """Two completions of a group side by side, with what differs marked."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -22,7 +22,7 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     left, right = pair_in(st.query_params.get(PARAMETER, DEFAULT), group)
     by_index = {completion.index: completion for completion in group.completions}
     st.session_state["diff-left"], st.session_state["diff-right"] = left, right
-    one, swap, other, unit_at = st.columns([5, 1, 5, 4], vertical_alignment="bottom")
+    one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
     for column, side, label in ((one, "left", "Compare"), (other, "right", "with")):
         column.selectbox(
             label,
@@ -33,16 +33,12 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
         )
     swap.button("", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=_put, args=(right, left))
     unit = _unit(unit_at, by_index[left], by_index[right])
-    sides = _sides(
-        by_index[left],
-        by_index[right],
-        unit,
-        (look.colour(by_index[left]), look.colour(by_index[right])),
-        visible=visible,
-        full=full,
+    colours = look.colour(by_index[left]), look.colour(by_index[right])
+    drawn = _drawn(
+        _pieces(by_index[left], unit), _pieces(by_index[right], unit), unit, colours, visible=visible, full=full
     )
-    st.html(f'<div class="two-sides">{sides[0]}{sides[1]}</div>')
-    st.caption(sides[2])
+    st.caption(drawn.sentence)
+    st.html(f'<div class="two-sides">{drawn.left}{drawn.right}</div>')
 
 
 def _label(completion: CompletionRecord, look: GroupLook) -> str:
@@ -75,25 +71,28 @@ def _unit(place: DeltaGenerator, left: CompletionRecord, right: CompletionRecord
     return "token" if chosen == "token" else "word"
 
 
-def _sides(
-    left: CompletionRecord, right: CompletionRecord, unit: Unit, colours: tuple[str, str], *, visible: bool, full: bool
-) -> tuple[str, str, str]:
-    """Both sides as HTML, and the sentence below them."""
-    if unit == "token":
-        return _drawn(_tokens(left.id), _tokens(right.id), unit, colours, visible, full)
-    return _drawn(words(left.text), words(right.text), unit, colours, visible, full)
+class _Drawn(NamedTuple):
+    """Both sides as HTML, and the sentence above them."""
+
+    left: str
+    right: str
+    sentence: str
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)
 def _drawn(
-    left: list[str], right: list[str], unit: Unit, colours: tuple[str, str], visible: bool, full: bool
-) -> tuple[str, str, str]:
+    left: list[str], right: list[str], unit: Unit, colours: tuple[str, str], *, visible: bool, full: bool
+) -> _Drawn:
     found = difference(left, right)
-    return (
+    return _Drawn(
         side_html(found.left, colour=colours[0], visible=visible, full=full),
         side_html(found.right, colour=colours[1], visible=visible, full=full),
         in_words(found, unit),
     )
+
+
+def _pieces(completion: CompletionRecord, unit: Unit) -> list[str]:
+    return _tokens(completion.id) if unit == "token" else words(completion.text)
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)

@@ -43,7 +43,7 @@ def main() -> None:
     st.html(STYLE)
     by_advantage = st.session_state.get("order", st.query_params.get("order")) == BY_ADVANTAGE
     draw_path(run, group, [one.index for one in order_of(group.completions, by_advantage=by_advantage)])
-    asked, compared = st.columns([6, 5], gap="medium")
+    asked, compared = st.columns([6, 5], gap="medium", vertical_alignment="center")
     with asked:
         _draw_prompt(group)
         draw_numbers(run, group)

@@ -205,8 +205,26 @@ def test_equal_rewards_are_trained_on_where_they_are_not_compared(
 
 def test_a_filtered_group_says_that_it_was_replaced() -> None:
     replaced = group(completion(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
-    assert "replaced by a group of another prompt" in state_in_words(replaced, estimator(CONFIG))
+    assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, estimator(CONFIG))
     assert spell_advantage(replaced.completions[0], replaced, estimator(CONFIG)) == "not trained on"
+
+
+def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
+    how = estimator(CONFIG)
+    right = group(completion(0, 1.0, 0.0), completion(1, 1.0, 0.0), state="zero_variance", mean=1.0, std=0.0)
+    wrong = group(completion(0, 0.0, 0.0), completion(1, 0.0, 0.0), state="zero_variance", mean=0.0, std=0.0)
+    assert "all 2 scored completions got 1.00, the most there is (all right)" in state_in_words(right, how, highest=1.0)
+    assert "(all right)" not in state_in_words(right, how, highest=2.0)
+    assert "got 0 (all wrong)" in state_in_words(wrong, how, highest=1.0)
+
+
+def test_a_probe_says_that_it_is_scored_and_never_trained_on() -> None:
+    probe = group(completion(0, 1.0, None), completion(1, 0.0, None), state="probe", mean=None, std=None)
+    words = state_in_words(probe, estimator(CONFIG))
+    assert words.startswith("**Probe:**")
+    assert "2 of 2 completions were scored, 0.500 on average" in words
+    assert "never trained on" in formula(probe, estimator(CONFIG))
+    assert spell_advantage(probe.completions[0], probe, estimator(CONFIG)) == "not trained on"
 
 
 def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:

@@ -1,0 +1,156 @@
+"""A completion's card as HTML: its numbers are the stored ones, and its text is text."""
+
+import re
+from html import unescape
+
+import pytest
+import recorded
+
+from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
+from backend.contract.grpo import GrpoConfig
+from dashboard.components.completion_html import FOLDED_LINES, TextLook, card_html, look_at, order_of, text_html
+
+CONFIG = GrpoConfig().model_dump(mode="json")
+
+
+def stored(report: GroupReport) -> Group:
+    """The group as the backend would answer with it."""
+    known = report.model_dump()
+    for one in known["completions"]:
+        one["id"] = one["index"] + 100
+    return Group.model_validate(known | {"id": 1, "run_id": 1, "attempt": 1, "step": 0})
+
+
+def shown(html: str) -> str:
+    """What a person reads: without the elements, and with references resolved."""
+    return unescape(re.sub("<[^>]*>", "", html))
+
+
+def first_card(group: Group, look: TextLook | None = None) -> str:
+    return card_html(group.completions[0], look_at(group, CONFIG), look or TextLook())
+
+
+def with_text(text: str) -> Group:
+    return stored(recorded.group_of(0, [1.0, 0.1], texts=[text, "other"]))
+
+
+def bars(html: str) -> list[tuple[float, float]]:
+    """Left end and width of each bar, in per cent."""
+    return [(float(left), float(width)) for left, width in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", html)]
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</div></details><style>*{display:none}</style>",
+    "**bold** $x^2$ :red[red] ![b](http://evil.example/b.png)",
+    "&lt;already&gt; &#10; &amp;",
+    "end of line spaces  \n   \n\ttab",
+    "\u05e9\u05dc\u05d5\u05dd and \u0645\u0631\u062d\u0628\u0627",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_is_shown_letter_by_letter(text: str) -> None:
+    html = text_html(with_text(text).completions[0], TextLook())
+    assert shown(html) == text
+    assert re.findall("<[^>]*>", html) == ['<div class="model-text">', "</div>"]
+    assert "\n" not in html  # a line of spaces alone would lose them on its way to the browser
+
+
+@pytest.mark.parametrize("control", ["\x1b[31m", "\x07", "\u202e", "\u2066", "\u200b", "\u2028", "\x7f", "\ud800"])
+def test_what_cannot_be_seen_has_a_sign(control: str) -> None:
+    completion = with_text("text").completions[0].model_copy(update={"text": f"a{control}b"})
+    html = text_html(completion, TextLook())
+    assert control[0] not in html
+    assert len(shown(html)) > 2
+    html.encode()
+
+
+def test_a_hostile_name_or_error_is_text_too() -> None:
+    score = RewardScore(name="<b>name</b>", raw=None, weight=1.0, error="<i>boom</i>\u202e")
+    lost = with_text("text").completions[0].model_copy(update={"rewards": [score], "reward": None})
+    group = with_text("text").model_copy(update={"completions": [lost]})
+    html = card_html(lost, look_at(group, CONFIG), TextLook())
+    assert "<b>name" not in html
+    assert "<i>boom" not in html
+    assert "\u202e" not in html
+    assert "<b>name</b> could not score this" in shown(html)
+    assert "<i>boom</i>⟦RLO⟧" in shown(html)
+
+
+def test_a_card_spells_out_reward_and_advantage() -> None:
+    text = shown(first_card(stored(recorded.group_of(0, [1.0, 0.1]))))
+    assert text.startswith("1 · best reward 1.00 A +1.00")
+    assert "correctness1 × 0.90.9format1 × 0.10.1total1" in text
+    assert "(1 − 0.55) / (0.45 + 1e-08) = +1" in text
+    assert "ended by itself" in text
+
+
+def test_a_bar_is_as_long_as_its_part_of_the_weight() -> None:
+    group = stored(recorded.group_of(0, [1.0, 0.1]))
+    look = look_at(group, CONFIG)
+    assert bars(card_html(group.completions[0], look, TextLook())) == [(0, 100), (0, 11.11)]
+    assert bars(card_html(group.completions[1], look, TextLook())) == [(0, 0), (0, 11.11)]
+
+
+def test_a_penalty_goes_to_the_left_of_zero() -> None:
+    scores = [RewardScore(name="exact", raw=1, weight=1), RewardScore(name="kl_penalty", raw=-5, weight=0.05)]
+    group = with_text("text")
+    paid = group.completions[0].model_copy(update={"rewards": scores, "reward": 0.75})
+    html = card_html(paid, look_at(group.model_copy(update={"completions": [paid]}), CONFIG), TextLook())
+    assert bars(html) == [(20, 80), (0, 20)]
+    assert "KL penalty" in shown(html)
+    assert "−5 × 0.05" in shown(html)
+    assert 'class="zero" style="left:20.00%"' in html
+
+
+def test_unscored_has_no_number_and_cut_is_said_in_words() -> None:
+    group = stored(recorded.group_of(0, [None, 1.0, 0.0]))
+    text = shown(first_card(group))
+    assert text.startswith("1 unscored")
+    assert "reward" not in text.partition("correctness")[0]
+    assert "not scored" in text
+    assert "Traceback: the verifier gave up" in text
+    assert "cut at the token limit" in text
+
+
+def test_log_prob_before_and_after_the_update_stand_side_by_side() -> None:
+    group = stored(recorded.group_of(0, [1.0, 0.1]))
+    moved = group.completions[0].model_copy(update={"logprob_sum": -3.1, "logprob_sum_after": -2.8})
+    still = moved.model_copy(update={"logprob_sum_after": None})
+    assert "after this update: log-prob −3.10 → −2.80 (+0.300)" in shown(
+        card_html(moved, look_at(group, CONFIG), TextLook())
+    )
+    assert "after this update" not in shown(card_html(still, look_at(group, CONFIG), TextLook()))
+
+
+def test_a_long_text_is_folded_in_its_middle_and_keeps_every_letter() -> None:
+    text = "\n".join(f"line {place} of a long text that goes on and on" for place in range(60)) + "\n<answer>1</answer>"
+    html = text_html(with_text(text).completions[0], TextLook())
+    begins, _, rest = html.partition("<details>")
+    summary, _, rest = rest.partition("</summary>")
+    middle, _, ends = rest.partition("</details>")
+    assert shown(begins) + shown(middle) + shown(ends) == text
+    assert "more characters" in summary
+    assert shown(ends).endswith("<answer>1</answer>")
+    assert shown(begins).count("\n") <= FOLDED_LINES // 2
+    assert "<details>" not in text_html(with_text(text).completions[0], TextLook(full=True))
+
+
+@pytest.mark.parametrize("text", ["x" * 3000, "a\n" * 300, "short\n" + "y" * 3000, " " * 2000, "word " * 600])
+def test_folding_loses_nothing_whatever_the_lines_are_like(text: str) -> None:
+    html = re.sub("<summary>.*?</summary>", "", text_html(with_text(text).completions[0], TextLook()))
+    assert shown(html) == text
+    assert "<details>" in html
+
+
+def test_the_most_reinforced_come_first_and_those_without_advantage_last() -> None:
+    def place(index: int, advantage: float | None) -> CompletionRecord:
+        return CompletionRecord(
+            id=index, index=index, text="", token_count=1, finish_reason="stop", advantage=advantage
+        )
+
+    given = [place(0, None), place(1, -1.0), place(2, 0.5), place(3, 0.0)]
+    assert [one.index for one in order_of(given, by_advantage=True)] == [2, 3, 1, 0]
+    assert order_of(given, by_advantage=False) == given
