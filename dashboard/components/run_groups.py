@@ -11,6 +11,7 @@ from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
 from dashboard.session import client, go, guard
+from dashboard.what_if.panel import draw_what_if_step
 
 PAGE = 200
 STATES: dict[str, GroupState | None] = {"all groups": None, **{word: state for state, word in WORDS.items()}}
@@ -47,6 +48,7 @@ def draw_groups(run: Run) -> None:
     if reason:
         st.info(reason, icon=":material/lightbulb:")
     _draw_table(run, summary.step)
+    draw_what_if_step(run, summary.step)
 
 
 def _draw_filters() -> None:

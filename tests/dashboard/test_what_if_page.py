@@ -1,0 +1,153 @@
+"""The what-if on a group's page and on a run's groups, against a real backend."""
+
+from collections.abc import Callable
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+REWARDS = ([1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0], [1.0, None, None, None])
+
+
+@pytest.fixture
+def run_id(backend: Backend) -> int:
+    """A step with a mixed group, one that only differs in its format, a solved and an unscored one, a replaced one and a probe."""
+    run_id = recorded.queue(backend.client, sampling={"group_size": 4}, algorithm={"kl": {"beta": 0.1}})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, rewards) for index, rewards in enumerate(REWARDS)]
+    for state in ("filtered", "probe"):
+        aside = recorded.group_of(len(groups), [1.0, 0.0, 0.0, 0.0])
+        groups.append(aside.model_copy(update={"state": state}))
+    report = p.Report(attempt=claimed.attempt, seq=0, step=3, groups=groups, trace=recorded.trace_of(groups))
+    backend.client.report(run_id, report)
+    return run_id
+
+
+@pytest.fixture
+def group_ids(backend: Backend, run_id: int) -> list[int]:
+    return [group.id for group in backend.client.step_scores(run_id, 3).groups]
+
+
+def open_what_if(open_page: Open, group_id: int, **settings: object) -> AppTest:
+    return open_page("group", id=group_id, wi_open="true", **settings)
+
+
+def shown(at: AppTest) -> str:
+    kinds = (at.markdown, at.caption, at.info, at.error)
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def metrics(at: AppTest) -> dict[str, tuple[str, str]]:
+    return {metric.label: (metric.value, metric.delta) for metric in at.metric}
+
+
+def table(at: AppTest, column: str) -> list[list[str]]:
+    """The rows of the table that has the column."""
+    return next(frame.value for frame in at.dataframe if column in frame.value.columns).astype(str).values.tolist()
+
+
+def test_it_is_folded_until_somebody_asks(open_page: Open, group_ids: list[int]) -> None:
+    at = open_page("group", id=group_ids[0])
+    assert "Computed again" not in shown(at)
+    assert not at.number_input
+
+
+def test_the_runs_own_settings_give_what_is_stored(open_page: Open, group_ids: list[int]) -> None:
+    at = open_what_if(open_page, group_ids[0])
+    assert "**The run's own settings.**" in shown(at)
+    assert metrics(at)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
+    assert metrics(at)["Sign changes"] == ("0", "of 16 completions")
+    assert next(button for button in at.button if button.label == "The run's own").disabled
+
+
+def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
+    open_page: Open, group_ids: list[int]
+) -> None:
+    at = open_what_if(open_page, group_ids[1])
+    at.number_input(key="set-wi_w_format").set_value(0.0).run()
+    assert "**What if:**" in shown(at)
+    assert metrics(at)["Dead groups"] == ("2 of 3, 67 %", "was 1 of 3, 33 %")
+    assert [row[-1] for row in table(at, "advantage, what if")] == [
+        *["reinforced → 0"] * 2,
+        "discouraged → 0",
+        "reinforced → 0",
+    ]
+    assert at.query_params["wi_w_format"] == "0.0"
+    again = open_page("group", **at.query_params)
+    assert metrics(again) == metrics(at)
+    next(button for button in again.button if button.label == "The run's own").click().run()
+    assert not [name for name in again.query_params if name not in ("id", "wi_open")]
+    assert metrics(again)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
+
+
+def test_every_estimator_can_be_tried(open_page: Open, group_ids: list[int]) -> None:
+    at = open_what_if(open_page, group_ids[0])
+    for kind in at.selectbox(key="set-wi_estimator").options:
+        at.selectbox(key="set-wi_estimator").select(kind).run()
+        assert not at.exception
+        assert "Sign changes" in metrics(at)
+    assert ":red[" not in shown(at)
+
+
+def test_each_completion_whose_sign_changes_leads_to_its_group_with_the_same_settings(
+    open_page: Open, group_ids: list[int]
+) -> None:
+    at = open_what_if(open_page, group_ids[0], wi_estimator="batch_baseline", wi_w_format="0.3")
+    rows = table(at, "change")
+    assert rows
+    for row in rows:
+        assert row[-2] in {
+            f"{a} → {b}" for a in ("reinforced", "0", "discouraged") for b in ("reinforced", "0", "discouraged")
+        }
+        address = f"/group?id={group_ids[int(row[0]) - 1]}&wi_open=true"
+        assert row[-1].startswith(address)
+        assert "wi_estimator=batch_baseline" in row[-1]
+        assert "wi_w_format=0.3" in row[-1]
+
+
+def test_beta_says_what_the_kl_costs(open_page: Open, group_ids: list[int]) -> None:
+    at = open_what_if(open_page, group_ids[0], wi_beta="0.2")
+    assert "its part of the step's loss is 0.100 ×" in shown(at)
+    assert "with β = 0.200 it would be" in shown(at)
+
+
+@pytest.mark.parametrize("name", ["wi_beta", "wi_eps", "wi_epsilon_low"])
+def test_a_typo_is_named_and_what_is_shown_stays(open_page: Open, group_ids: list[int], name: str) -> None:
+    at = open_what_if(open_page, group_ids[0])
+    before = metrics(at)
+    at.text_input(key=f"set-{name}").set_value("x").run()
+    assert not at.exception
+    assert ":red[" in shown(at)
+    assert metrics(at) == before
+
+
+def test_with_one_update_a_batch_it_says_why_no_range_clips(open_page: Open, group_ids: list[int]) -> None:
+    assert "every ratio is exactly 1" in shown(open_what_if(open_page, group_ids[0]))
+
+
+@pytest.mark.parametrize("place", [4, 5], ids=["replaced", "probe"])
+def test_a_group_that_was_not_trained_on_says_so(open_page: Open, group_ids: list[int], place: int) -> None:
+    assert "Nothing was trained on this group" in shown(open_what_if(open_page, group_ids[place]))
+
+
+def test_a_runs_groups_have_it_for_the_step(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="groups", step=3, wi_open="true", wi_w_format="0")
+    assert metrics(at)["Dead groups"] == ("2 of 3, 67 %", "was 1 of 3, 33 %")
+
+
+def test_a_critics_run_says_what_cannot_be_computed_again(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, algorithm={"advantage": {"kind": "gae"}})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 0.1, 0.0, 0.9])]
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups))
+    at = open_what_if(open_page, backend.client.groups(run_id).items[0].id)
+    assert "come from a critic" in shown(at)
+    at.selectbox(key="set-wi_estimator").select("group_center").run()
+    assert "The run itself had a critic" in shown(at)
