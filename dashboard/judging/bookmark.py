@@ -32,17 +32,26 @@ def _draw(group_id: int, drawn: Bookmark | None) -> None:
     acted = _acted(group_id, drawn)
     bookmark = acted.now
     with st.container(horizontal=True, vertical_alignment="center", key=f"bookmark-{group_id}"):
-        st.button(
-            "Bookmarked" if bookmark else "Bookmark",
-            icon=":material/bookmark_added:" if bookmark else ":material/bookmark_add:",
-            key=f"star-{group_id}",
-            type="primary" if bookmark else "secondary",
-            help="Remove the bookmark"
-            if bookmark
-            else "Find this group again: the run's groups can show bookmarked ones",
-            on_click=_toggle,
-            args=(group_id, drawn),
-        )
+        # Two buttons with keys of their own: a press that arrives twice does the same twice.
+        if bookmark:
+            st.button(
+                "Bookmarked",
+                icon=":material/bookmark_added:",
+                key=f"unmark-{group_id}",
+                type="primary",
+                help="Remove the bookmark",
+                on_click=_remove,
+                args=(group_id, drawn),
+            )
+        else:
+            st.button(
+                "Bookmark",
+                icon=":material/bookmark_add:",
+                key=f"mark-{group_id}",
+                help="Find this group again: the run's groups can show bookmarked ones",
+                on_click=_keep,
+                args=(group_id, drawn, acted.note),
+            )
         if bookmark:
             _draw_note(group_id, drawn, bookmark)
         elif acted.note:
@@ -68,12 +77,9 @@ def _draw_note(group_id: int, drawn: Bookmark | None, bookmark: Bookmark) -> Non
         st.caption(f"kept {ago(bookmark.updated_at)}", width="content")
 
 
-def _toggle(group_id: int, drawn: Bookmark | None) -> None:
-    acted = _acted(group_id, drawn)
-    if acted.now is None:
-        _keep(group_id, drawn, acted.note)
-    elif kept(lambda: client().people.remove_bookmark(group_id)):
-        st.session_state[_key(group_id)] = _Acted(drawn, None, acted.now.note)
+def _remove(group_id: int, drawn: Bookmark | None) -> None:
+    if kept(lambda: client().people.remove_bookmark(group_id)):
+        st.session_state[_key(group_id)] = _Acted(drawn, None, _acted(group_id, drawn).note)
 
 
 def _write(group_id: int, drawn: Bookmark | None, key: str) -> None:

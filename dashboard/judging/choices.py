@@ -134,7 +134,7 @@ def _show_next(group: Group, choices: list[Choice]) -> None:
 def _choose(group: Group, better: int, worse: int) -> None:
     if kept(lambda: client().people.choose(group.id, better=better, worse=worse)):
         for side in _SIDES:
-            del st.session_state[_side(group, side)]
+            st.session_state.pop(_side(group, side), None)
 
 
 def _skip(group: Group, choices: list[Choice]) -> None:
