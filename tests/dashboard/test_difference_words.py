@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.difference.words import difference, words
+from dashboard.difference.words import Run, difference, words
 
 
 @given(st.text(max_size=60))
@@ -20,13 +20,11 @@ def test_the_runs_of_a_side_are_its_whole_text(left: str, right: str) -> None:
     assert 0 <= found.shared <= 1
 
 
-def marked(runs: list) -> str:  # type: ignore[type-arg]
+def marked(runs: list[Run]) -> str:
     return "".join(run.text if run.shared else f"[{run.text}]" for run in runs)
 
 
 def test_only_what_differs_is_marked() -> None:
-    found = difference(words("2 x 4 = 8; 9 - 8 = 1"), words("9 - 2 = 7; 7 x 4 = 28"))
-    assert "".join(run.text for run in found.left) == "2 x 4 = 8; 9 - 8 = 1"
     one = difference(words("the answer is 28."), words("the answer is 1."))
     assert marked(one.left) == "the answer is [28]."
     assert marked(one.right) == "the answer is [1]."

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from html import unescape
 from statistics import fmean, pstdev
 
 import pytest
@@ -19,6 +20,15 @@ Open = Callable[..., AppTest]
 
 def shown(at: AppTest) -> str:
     return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
+
+
+def written(at: AppTest) -> list[str]:
+    """What our own HTML says, without its elements: the group's numbers, then its cards."""
+    return [unescape(re.sub("<[^>]*>", "", html.value)) for html in at.get("html")]
+
+
+def cards(at: AppTest) -> list[str]:
+    return [unescape(re.sub("<[^>]*>", "", html.value)) for html in at.get("html") if 'class="account"' in html.value]
 
 
 @pytest.fixture
@@ -41,38 +51,42 @@ def number(text: str) -> float:
 
 
 def test_the_advantages_shown_follow_from_the_rewards_shown(open_page: Open, groups: list[int]) -> None:
-    table = open_page("group", id=groups[0]).dataframe[0].value
+    table = open_page("group", id=groups[0], view="table").dataframe[0].value
     rewards = [number(reward) for reward in table["reward"]]
     expected = [(reward - fmean(rewards)) / (pstdev(rewards) + 1e-8) for reward in rewards]
     assert [number(advantage) for advantage in table["advantage"]] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_reward_shown_is_the_weighted_sum_of_the_components_shown(open_page: Open, groups: list[int]) -> None:
-    table = open_page("group", id=groups[0]).dataframe[0].value
+    table = open_page("group", id=groups[0], view="table").dataframe[0].value
     for _, row in table.iterrows():
         products = [row[name].split(" × ") for name in ("correctness", "format")]
         assert sum(number(raw) * number(weight) for raw, weight in products) == pytest.approx(number(row["reward"]))
 
 
+def cards(at: AppTest) -> list[str]:
+    """What stands on each card, without the elements."""
+    inside = [html.value for html in at.get("html") if html.value.startswith('<div class="completion"')]
+    return [unescape(re.sub("<[^>]*>", " ", html)) for html in inside]
+
+
 def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backend: Backend, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0])
-    chips = [re.sub("<[^>]*>", "", html.value) for html in at.get("html") if 'title="advantage"' in html.value]
-    stored = [completion.advantage for completion in backend.client.group(groups[0]).completions]
-    assert [number(chip.removeprefix("A ")) for chip in chips] == pytest.approx(stored, abs=0.01)
-    assert "**2** · best" in shown(at)
-    assert "**3** · worst" in shown(at)
+    shown_cards = cards(open_page("group", id=groups[0]))
+    stored = backend.client.group(groups[0]).completions
+    chips = [number(re.search(r"A\s+([+−-]?[\d.]+)", card).group(1)) for card in shown_cards]
+    assert chips == pytest.approx([completion.advantage for completion in stored], abs=0.01)
+    assert all(completion.text in card for completion, card in zip(stored, shown_cards, strict=True))
+    assert "best" in shown_cards[1]
+    assert "worst" in shown_cards[2]
 
 
 def test_completions_are_ordered_by_advantage_when_asked(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0])
-    at.segmented_control[0].set_value("by advantage").run()
-    heads = re.findall(r"^\*\*(\d)", shown(at).partition("Each completion")[2], re.MULTILINE)
-    assert heads == ["2", "4", "1", "3"]
-    assert open_page("group", id=groups[0], order="by advantage").segmented_control[0].value == "by advantage"
+    at = open_page("group", id=groups[0], order="by advantage")
+    assert [card.split()[0] for card in cards(at)] == ["2", "4", "1", "3"]
 
 
 def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[1])
+    at = open_page("group", id=groups[1], view="table")
     assert "**Dead:** all 4 scored completions got 1.00" in shown(at)
     assert set(at.dataframe[0].value["how"]) == {"1 − 1 = 0: all rewards are equal"}
 
@@ -80,14 +94,14 @@ def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[
 def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) -> None:
     at = open_page("group", id=groups[2])
     assert "**Unscored:** only 1 of 4" in shown(at)
-    assert [code.value for code in at.code].count("Traceback: the verifier gave up") == 3
-    assert not any('title="advantage"' in html.value and "None" in html.value for html in at.get("html"))
+    assert sum("Traceback: the verifier gave up" in card for card in cards(at)) == 3
+    assert not any("None" in card for card in cards(at))
 
 
 def test_neighbours_are_one_key_away(open_page: Open, groups: list[int]) -> None:
     at = open_page("group", id=groups[0])
-    assert at.button(key="previous").disabled
-    at.button(key="next").click().run()
+    assert at.button(key="group-back").disabled
+    at.button(key="group-forth").click().run()
     assert at.query_params["id"] == str(groups[1])
     assert "**Group 2** of 3" in shown(at)
 
@@ -98,28 +112,22 @@ def test_whitespace_becomes_visible_on_demand(open_page: Open, backend: Backend)
     group = recorded.group_of(0, [1.0, 0.1], texts=["a b\n\tc", "d"])
     backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=[group]))
     at = open_page("group", id=backend.client.groups(run_id).items[0].id)
-    assert "a b\n\tc" in [code.value for code in at.code]
+    assert "a b\n\tc" in cards(at)[0]
     at.toggle(key="visible").set_value(True).run()
-    assert "a·b⏎\n⇥\tc" in [code.value for code in at.code]
+    assert "a·b⏎\n⇥\tc" in cards(at)[0]
 
 
 def test_what_the_model_read_is_there_on_demand(open_page: Open, backend: Backend, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0])
-    assert at.expander[0].label == "What the model read"
-    assert at.expander[0].code[0].value == backend.client.group(groups[0]).prompt_text.replace(" ", "·")
+    codes = [code.value for code in open_page("group", id=groups[0]).code]
+    assert backend.client.group(groups[0]).prompt_text.replace(" ", "·") in codes
 
 
-def test_tokens_are_fetched_only_where_a_person_opens_them(
-    open_page: Open, backend: Backend, groups: list[int]
-) -> None:
-    at = open_page("group", id=groups[0])
-    assert len(at.dataframe) == 1
-    traced = backend.client.group(groups[0]).completions[0]
-    at.session_state[f"tokens-{traced.id}"] = True
-    at.run()
-    tokens = at.dataframe[1].value
-    assert tokens["id"].tolist() == list(traced.text.encode())
-    assert {"new", "old", "reference", "entropy", "ratio", "KL", "clipped"} <= set(tokens.columns)
+def test_a_completion_is_opened_by_its_address(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0], tokens=2)
+    assert not at.exception
+    assert at.button(key="completion-back").disabled is False
+    at.button(key="completion-forth").click().run()
+    assert at.query_params["tokens"] == "3"
 
 
 def test_an_address_without_a_group_leads_back(open_page: Open) -> None:
