@@ -14,8 +14,10 @@ function thinned(values, width) {
     let low = start;
     let high = start;
     for (let place = start; place < end; place += 1) {
-      if (!(values[place] >= values[low])) low = Number.isNaN(values[place]) ? low : place;
-      if (!(values[place] <= values[high])) high = Number.isNaN(values[place]) ? high : place;
+      const value = values[place];
+      if (Number.isNaN(value)) continue;
+      if (!(values[low] <= value)) low = place;
+      if (!(values[high] >= value)) high = place;
     }
     kept.push(Math.min(low, high));
     if (low !== high) kept.push(Math.max(low, high));
@@ -58,34 +60,42 @@ class Chart {
   draw() {
     const width = this.box.clientWidth;
     const height = this.box.clientHeight;
-    const known = this.drawn && range(this.drawn.values);
     const sharpness = window.devicePixelRatio || 1;
     this.canvas.width = width * sharpness;
     this.canvas.height = height * sharpness;
-    if (!known || !width) return;
-    const { column, values, colour, clipped } = this.drawn;
+    if (!this.drawn || !width) return;
+    const { column, values } = this.drawn;
     const base = column.middle;
-    const low = Math.min(known[0], base);
-    const high = Math.max(known[1], base);
+    const [least, most] = range(values);
+    const low = Math.min(least, base);
+    const high = Math.max(most, base);
     const x = (place) => ((place + 0.5) / values.length) * width;
     const y = (value) => (high > low ? height - 5 - ((value - low) / (high - low)) * (height - 10) : height / 2);
     const pen = this.canvas.getContext("2d");
     pen.scale(sharpness, sharpness);
-    const ink = getComputedStyle(this.box).color;
     this.#curve(pen, { x, y, base, width, height });
-    pen.fillStyle = ink;
-    for (const place of clipped) pen.fillRect(x(place) - 0.75, 0, 1.5, 4);
-    if (values.length <= width / 8) {
-      values.forEach((value, place) => {
-        if (Number.isNaN(value)) return;
-        pen.beginPath();
-        pen.arc(x(place), y(value), 2.5, 0, 2 * Math.PI);
-        pen.fillStyle = colour(value).replace(/[\d.]+\)$/, "1)");
-        pen.fill();
-      });
-    }
-    this.box.querySelector(".top").textContent = written(high, 3, plus(column));
-    this.box.querySelector(".bottom").textContent = high > low ? written(low, 3, plus(column)) : "";
+    this.#clipped(pen, x);
+    if (values.length <= width / 8) this.#points(pen, x, y);
+    // An end that cannot be told from the base is the base: rounding alone would be written as 3e-6.
+    const end = (value) => written(Math.abs(value - base) < (high - low) / 100 ? base : value, 3, plus(column));
+    this.box.querySelector(".top").textContent = end(high);
+    this.box.querySelector(".bottom").textContent = high > low ? end(low) : "";
+  }
+
+  /** A tick at the upper edge for each clipped token. */
+  #clipped(pen, x) {
+    pen.fillStyle = getComputedStyle(this.box).color;
+    for (const place of this.drawn.clipped) pen.fillRect(x(place) - 0.75, 0, 1.5, 4);
+  }
+
+  #points(pen, x, y) {
+    this.drawn.values.forEach((value, place) => {
+      if (Number.isNaN(value)) return;
+      pen.beginPath();
+      pen.arc(x(place), y(value), 2.5, 0, 2 * Math.PI);
+      pen.fillStyle = this.drawn.colour(value).replace(/[\d.]+\)$/, "1)"); // without the alpha of a background
+      pen.fill();
+    });
   }
 
   /** The line, and the area between it and the base: one colour above the base, another below. */
