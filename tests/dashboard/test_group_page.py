@@ -27,10 +27,6 @@ def written(at: AppTest) -> list[str]:
     return [unescape(re.sub("<[^>]*>", "", html.value)) for html in at.get("html")]
 
 
-def cards(at: AppTest) -> list[str]:
-    return [unescape(re.sub("<[^>]*>", "", html.value)) for html in at.get("html") if 'class="account"' in html.value]
-
-
 @pytest.fixture
 def groups(backend: Backend) -> list[int]:
     """The ids of a live, a dead and an unscored group, in this order."""
