@@ -1,23 +1,18 @@
 """The health of a run: each hint as a card with its evidence, and which rules were looked at."""
 
-from collections.abc import Mapping
-
 import streamlit as st
 
-from backend.contract.health import CheckedRule, Health, Hint
-from backend.contract.records import Run, Series
-from dashboard.charts.meaning import meaning
-from dashboard.components.chart import heading, show
-from dashboard.components.model_text import one_line
-from dashboard.format import counted, plain
-from dashboard.health.behind import draw_ways, go_to, leave_if_asked
-from dashboard.health.figure import evidence_figure, shown_steps
+from backend.contract.health import CheckedRule, Health
+from backend.contract.records import Run
+from dashboard.format import counted
+from dashboard.health.behind import go_to, leave_if_asked
+from dashboard.health.card import CHARTS, WARNING, Curves, draw_card, said
+from dashboard.health.figure import shown_steps
 from dashboard.health.looked_at import health_of, looks_every
 from dashboard.session import client, guard
 
 HEALTH = "Health"
-CHARTS, POINTS = 2, 200
-ICONS = {"warning": ":orange[:material/warning:]", "note": ":blue[:material/info:]"}
+POINTS = 200
 
 
 def health_label(run: Run) -> str:
@@ -42,7 +37,7 @@ def _draw_line(run: Run) -> None:
     if not warnings:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="health-line"):
-        st.markdown(f"{ICONS['warning']} {' · '.join(_said(hint.title) for hint in warnings)}", width="content")
+        st.markdown(f"{WARNING} {' · '.join(said(hint.title) for hint in warnings)}", width="content")
         st.button(
             "See why",
             icon=":material/arrow_forward:",
@@ -66,7 +61,7 @@ def _draw(run: Run) -> None:
         st.markdown(f":green[:material/check_circle:] **No warnings.** {_how_many(health)}")
     series = _fetch(run, health)
     for hint in health.items:
-        _draw_hint(run, hint, series)
+        draw_card(run, hint, series)
     _draw_rules(health)
 
 
@@ -77,7 +72,7 @@ def _how_many(health: Health) -> str:
     return f"{counted(known, 'rule')} {'was' if known == 1 else 'were'} checked{waiting}."
 
 
-def _fetch(run: Run, health: Health) -> Mapping[tuple[int, int], Mapping[str, Series]]:
+def _fetch(run: Run, health: Health) -> Curves:
     """The curves behind the hints, by the steps that are shown of them."""
     wanted: dict[tuple[int, int], set[str]] = {}
     for hint in health.items:
@@ -92,27 +87,6 @@ def _fetch(run: Run, health: Health) -> Mapping[tuple[int, int], Mapping[str, Se
         }
 
 
-def _draw_hint(run: Run, hint: Hint, series: Mapping[tuple[int, int], Mapping[str, Series]]) -> None:
-    with st.container(border=True, key=f"hint-{hint.code}"):
-        words, charts = st.columns([5, 4], gap="medium")
-        with words:
-            st.markdown(f"{ICONS[hint.level]} **{_said(hint.title)}**")
-            st.markdown(_said(hint.measured))
-            st.markdown(f"**What to do.** {_said(hint.advice)}")
-            st.caption(f"Rule: {_said(hint.rule)}.")
-            draw_ways(run, hint)
-        if hint.evidence is not None:
-            known = series[shown_steps(hint.evidence)]
-            drawn = [name for name in hint.evidence.metrics[:CHARTS] if name in known]
-            for place, name in zip(charts.columns(max(len(drawn), 1)), drawn, strict=False):
-                with place:
-                    st.markdown(f":small[{heading(plain(meaning(name).title), meaning(name).unit)}]")
-                    figure = evidence_figure(name, known[name], hint.evidence)
-                    show(
-                        figure, key=f"behind-{run.id}-{hint.code}-{name}", about=f"{meaning(name).title}: {hint.title}"
-                    )
-
-
 def _draw_rules(health: Health) -> None:
     fired = {hint.code for hint in health.items}
     silent = [rule for rule in health.checked if rule.code not in fired]
@@ -122,10 +96,6 @@ def _draw_rules(health: Health) -> None:
 
 
 def _about(rule: CheckedRule) -> str:
-    unknown = f" :gray[(not checked: {_said(rule.missing)})]" if rule.missing else ""
-    return f"**{_said(rule.title)}** :gray[:small[if]] {_said(rule.rule)}.{unknown}"
-
-
-def _said(text: str) -> str:
-    """A hint's words as they are: names of rewards, engines and phases among them were written by others."""
-    return plain(one_line(text))
+    sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
+    unknown = f" Not checked: {said(rule.missing)}." if rule.missing else ""
+    return f"{sign} **{said(rule.title)}** :gray[{said(rule.rule)}.{unknown}]"

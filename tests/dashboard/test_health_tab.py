@@ -1,0 +1,120 @@
+"""The health of a run as its page shows it."""
+
+from collections.abc import Callable
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.health import Evidence
+from backend.contract.records import Series
+from dashboard.health.figure import evidence_figure, shown_steps
+
+pytestmark = pytest.mark.slow  # whole pages
+
+OpenPage = Callable[..., AppTest]
+
+
+def cut(backend: Backend, name: str, share: float, *, steps: int = 12) -> int:
+    """A run under way of whose completions so many are cut at the limit."""
+    run_id = recorded.queue(backend.client, name)
+    claim = recorded.claim(backend.client, run_id)
+    for step in range(steps):
+        metrics = {"reward": 0.5, "loss": 0.4, "completions/clipped_ratio": share, "completions/mean_length": 40.0}
+        groups = [recorded.group_of(0, [1.0, 0.0])]
+        report = p.Report(attempt=claim.attempt, seq=step, step=step, metrics=metrics, groups=groups)
+        backend.client.report(run_id, report)
+    return run_id
+
+
+def said(at: AppTest) -> str:
+    return "\n".join([*(one.value for one in at.markdown), *(one.value for one in at.caption)]).replace("\\", "")
+
+
+def address(at: AppTest) -> dict[str, str]:
+    """The query; what the page itself wrote is a text there, what the test wrote a list."""
+    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+
+
+def test_a_hint_says_what_was_measured_by_which_rule_and_what_to_do(backend: Backend, open_page: OpenPage) -> None:
+    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health")
+    assert "**Many completions are cut**" in said(at)
+    assert "40 % of the completions of steps 2 to 11 were cut at 48 tokens; their mean length was 40 tokens." in said(
+        at
+    )
+    assert "**What to do.** Raise sampling.max_new_tokens (now 48)" in said(at)
+    assert "Rule: on average over the last 10 steps at least 25 % of the completions reach max_new_tokens." in said(at)
+    assert "No warnings" not in said(at)
+    assert {tab.label for tab in at.tabs} >= {"Health · 1"}
+
+
+def test_a_hint_leads_to_the_completions_and_groups_behind_it(backend: Backend, open_page: OpenPage) -> None:
+    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", order="best first", reward_from=0.5)
+    at.button(key="way-truncation-Search").click().run()
+    query = address(at)
+    assert (query["tab"], query["finish"], query["steps_from"], query["steps_to"]) == ("search", "length", "2", "11")
+    assert not query.keys() & {"order", "reward_from"}
+
+    at = open_page("run", id=query["id"], tab="health")
+    at.button(key="way-truncation-Groups").click().run()
+    assert (address(at)["tab"], address(at)["step"]) == ("groups", "11")
+
+
+def test_the_overview_names_what_fired_in_one_line_that_leads_there(backend: Backend, open_page: OpenPage) -> None:
+    at = open_page("run", id=cut(backend, "cut", 0.4))
+    assert "Many completions are cut" in said(at)
+    at.button(key="see-health").click().run()
+    assert address(at)["tab"] == "health"
+
+
+def test_a_run_that_does_well_has_no_line_and_a_calm_tab(backend: Backend, open_page: OpenPage) -> None:
+    run_id = cut(backend, "fine", 0.1)
+    assert not [button for button in open_page("run", id=run_id).button if button.key == "see-health"]
+    at = open_page("run", id=run_id, tab="health")
+    assert "**No warnings.** 5 rules were checked; 12 could not be checked yet, or lack their metrics." in said(at)
+    assert "Not checked: kl not logged." in said(at)
+    assert "Health" in {tab.label for tab in at.tabs}
+
+
+def test_a_run_without_steps_says_what_will_appear(backend: Backend, open_page: OpenPage) -> None:
+    at = open_page("run", id=recorded.queue(backend.client), tab="health")
+    assert "Hints appear here" in at.info[0].value
+
+
+def test_words_that_others_wrote_are_shown_as_text(backend: Backend, open_page: OpenPage) -> None:
+    """A stored configuration may come from anywhere; its engine's name stands in a hint."""
+    open_page("runs")
+
+    def page() -> None:
+        from datetime import UTC, datetime
+
+        from backend.contract.health import Hint
+        from backend.contract.records import Progress, Run
+        from dashboard.health.card import draw_card
+
+        hostile = "<script>alert(1)</script> ![x](http://evil.example/x.png) $x^2$ :red[alarm] \u202etxet \x1b[31m"
+        words = dict.fromkeys(("title", "rule", "measured", "advice"), hostile)
+        about = {"id": 1, "name": "run", "kind": "grpo", "status": "finished", "config": {}, "attempt": 1}
+        run = Run.model_validate(about | {"progress": Progress(), "failures": 0, "created_at": datetime.now(UTC)})
+        draw_card(run, Hint(code="odd", level="warning", **words), {})
+
+    at = AppTest.from_function(page).run()
+    shown = [one.value for one in (*at.markdown, *at.caption)]
+    assert len(shown) == 4
+    for text in shown:
+        assert not any(raw in text for raw in ("<script>", "![x](", "$x^2$", ":red[", "\u202e", "\x1b"))
+        assert "\\<script\\>" in text
+
+
+def test_the_curve_shows_the_steps_of_the_evidence_and_some_before() -> None:
+    evidence = Evidence(from_step=90, to_step=99, metrics=["kl"])
+    assert shown_steps(evidence) == (60, 99)
+    assert shown_steps(Evidence(from_step=0, to_step=0)) == (0, 1)
+    spec = evidence_figure("kl", Series(step=[60, 99], value=[0.1, None]), evidence).spec
+    assert "90" in str(spec)
+    whole = evidence_figure("kl", Series(step=[0], value=[0.1]), Evidence(from_step=0, to_step=9)).spec
+    assert (
+        str(spec).count("'rule'") - str(whole).count("'rule'") == 1
+    )  # where evidence is all there is, nothing marks it
