@@ -1,10 +1,12 @@
 """Puts a figure on a page. New data moves its lines; selections and zoom stay."""
 
+import re
 from collections.abc import Callable
 
 import streamlit as st
 
 from dashboard.charts.figure import PICKED, ZOOMED, Figure
+from dashboard.report.pictures import svg
 
 Pick = Callable[[int], None]
 Zoom = Callable[[float, float], None]
@@ -37,6 +39,20 @@ def show(figure: Figure, *, key: str, about: str, on_pick: Pick | None = None, o
 
     st.vega_lite_chart(
         figure.data, figure.spec, key=key, alt=about, height="content", on_select=selected, selection_mode=modes
+    )
+
+
+def offer_svg(figure: Figure, *, key: str, name: str) -> None:
+    """A button that makes the chart as SVG when it is pressed. The chart's own bar has the PNG."""
+    st.download_button(
+        "SVG",
+        lambda: svg(figure),
+        file_name=f"{re.sub('[^A-Za-z0-9_-]', '-', name)}.svg",
+        mime="image/svg+xml",
+        key=key,
+        type="tertiary",
+        help="Download this chart as SVG. The bar over the chart has it as PNG.",
+        on_click="ignore",
     )
 
 

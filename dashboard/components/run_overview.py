@@ -9,10 +9,11 @@ from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
-from dashboard.components.chart import heading, show
+from dashboard.components.chart import heading, offer_svg, show
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.format import count, plain
+from dashboard.health.tab import draw_health_line
 from dashboard.session import client, guard
 
 COLUMNS = 3
@@ -22,6 +23,7 @@ POINTS = 400  # of each series: more than a chart is wide
 def draw_overview(run: Run) -> None:
     """The charts of the run, over its steps; a click on a step opens its groups, dragging over steps shows these finer."""
     leave_for_groups()
+    draw_health_line(run)
     shown = [panel for panel in _panels(run) if _has_place(panel, run)]
     drawn = {name for panel in shown for name in panel.labels}
     weight, more = _draw_controls(run, [name for name in in_order(_measured(run)) if name not in drawn])
@@ -85,9 +87,11 @@ def _has_place(panel: Panel, run: Run) -> bool:
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
     with st.container(border=True, height="stretch", key=f"panel-{re.sub('[^A-Za-z0-9_]', '-', panel.key)}"):
-        st.markdown(heading(plain(panel.title), panel.unit), help=panel.help)
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
         figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen(), zoom=zoom())
+        with st.container(horizontal=True, vertical_alignment="center", gap=None):
+            st.markdown(heading(plain(panel.title), panel.unit), help=panel.help, width="stretch")
+            offer_svg(figure, key=f"svg-{panel.key}", name=f"run-{run.id}-{panel.key}")
         show(
             figure,
             key=f"chart-{run.id}-{panel.key}-{zoom()}",  # another range is another chart: no frame of the drag stays in it

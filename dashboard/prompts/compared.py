@@ -6,8 +6,11 @@ from typing import NamedTuple
 import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group, GroupSummary
+from dashboard.charts.group import advantage_scale
+from dashboard.charts.palette import advantage_colour
 from dashboard.components.address import number_in_address
-from dashboard.components.model_text import show_text
+from dashboard.difference.drawing import in_words, side_html
+from dashboard.difference.words import difference, words
 from dashboard.format import count, number, signed
 from dashboard.prompts.draws import describe
 from dashboard.session import client, guard, link
@@ -26,13 +29,21 @@ LATER = Side("b", "b_says", "Another draw")
 
 
 def draw_compared(draws: Sequence[GroupSummary]) -> None:
-    """Two choosers, the chosen completions, and what differs between them. First the first draw and the latest."""
+    """Two choosers, the chosen completions, and what differs between them. At first, the first draw and the latest."""
     several = len({draw.run_id for draw in draws}) > 1
-    sides = st.columns(2, gap="large")
-    texts = []
-    for column, side, default in zip(sides, (EARLIER, LATER), (draws[0], draws[-1]), strict=True):
+    columns = st.columns(2, gap="large")
+    chosen = []
+    for column, side, default in zip(columns, (EARLIER, LATER), (draws[0], draws[-1]), strict=True):
         with column:
-            texts.append(_draw_side(side, draws, default, several))
+            chosen.append(_draw_side(side, draws, default, several))
+    left, right = chosen
+    found = difference(words(left.text), words(right.text))
+    strongest = advantage_scale([left.advantage, right.advantage])
+    for column, completion, runs in zip(columns, chosen, (found.left, found.right), strict=True):
+        colour = advantage_colour(completion.advantage or 0.0, strongest)
+        with column:
+            st.html(side_html(runs, colour=colour, visible=False, full=False))
+    st.caption(in_words(found, "word"))
 
 
 def choose_draw(side: Side, group_id: int) -> None:
@@ -41,8 +52,8 @@ def choose_draw(side: Side, group_id: int) -> None:
     st.query_params.pop(side.completion, None)
 
 
-def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary, several: bool) -> str:
-    """The choosers and the numbers of one side; the text of its completion."""
+def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary, several: bool) -> CompletionRecord:
+    """The choosers and the numbers of one side; its completion."""
     known = {draw.id: draw for draw in draws}
     chosen = number_in_address(side.draw)
     st.session_state[side.draw] = chosen if chosen in known else default.id
@@ -64,9 +75,8 @@ def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary,
             f"{count(completion.token_count)} tokens · {completion.finish_reason}",
             width="stretch",
         )
-        link("group", "Open the group", icon=":material/open_in_full:", id=group.id, completion=completion.index)
-    show_text(completion.text)
-    return completion.text
+        link("group", "Open the group", icon=":material/open_in_full:", id=group.id, tokens=completion.index + 1)
+    return completion
 
 
 def _pick_completion(side: Side, group: Group) -> CompletionRecord:

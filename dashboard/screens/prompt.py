@@ -9,6 +9,7 @@ from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.components.address import PROMPTS, numbers
 from dashboard.components.chart import heading, show
+from dashboard.components.completion_card import STYLE
 from dashboard.components.group_rows import pick
 from dashboard.components.live import follow
 from dashboard.components.model_text import show_text
@@ -35,6 +36,7 @@ def main() -> None:
         st.info("None of these runs has drawn this prompt, or it kept no groups.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
+    st.html(STYLE)
     follow(runs)
     _draw_prompt(draws[0], runs)
     _choose_runs(prompt_id, runs)

@@ -31,7 +31,7 @@ def draw_search(run: Run) -> None:
     hit = _pick(run, page.items)
     if hit is not None:
         kept = {name: st.query_params.get(name) for name in fields()}  # so that the browser's way back finds them again
-        go("group", id=hit.group_id, completion=hit.index, run=run.id, tab=SEARCH.lower(), **kept)
+        go("group", id=hit.group_id, run=run.id, tab=SEARCH.lower(), tokens=hit.index + 1, **kept)
     show_pager(PAGES, page.next_cursor)
 
 
