@@ -6,12 +6,11 @@ from pathlib import Path
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-import dashboard
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.components.completion_html import GroupLook, TextLook, card_html, look_at, order_of
 
-STYLE = Path(dashboard.__file__).with_name("group.css")
+STYLE = Path(__file__).parents[1] / "group.css"
 STACKED_COLUMNS = 100  # letters in a line of a card that has the page's width
 
 

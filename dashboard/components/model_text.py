@@ -1,6 +1,7 @@
 """Text that people did not write, or not for this page: shown as it is, never as markup."""
 
 import html
+import re
 import unicodedata
 
 import streamlit as st
@@ -9,6 +10,8 @@ _BIDI = {
     "\u202a": "LRE", "\u202b": "RLE", "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO",
     "\u2066": "LRI", "\u2067": "RLI", "\u2068": "FSI", "\u2069": "PDI", "\u200e": "LRM", "\u200f": "RLM",
 }  # fmt: skip
+_NOT_INK = re.compile("[^!-~]")  # most letters of most texts are ASCII, and those need no second look
+_NOT_PLAIN = re.compile("[^ -~\n\t\u00a0]")
 _SPACES = {" ": "·", "\u00a0": "⍽", "\t": "⇥\t", "\n": "⏎\n", "\r": "␍", "\u2028": "⟦LS⟧", "\u2029": "⟦PS⟧"}
 
 
@@ -29,12 +32,12 @@ def in_html(text: str, *, visible: bool = False) -> str:
 
 def marked(text: str) -> str:
     """The text with a sign for each space, line break and control character."""
-    return "".join(_SPACES.get(character) or _sign(character) for character in text)
+    return _NOT_INK.sub(lambda found: _SPACES.get(found[0]) or _sign(found[0]), text)
 
 
 def unturned(text: str) -> str:
     """The text without the power to reorder or to command: a sign for each control character that is not plain space."""
-    return "".join(character if character in " \n\t\u00a0" else _sign(character) for character in text)
+    return _NOT_PLAIN.sub(lambda found: _sign(found[0]), text)
 
 
 def one_line(text: str) -> str:

@@ -17,9 +17,12 @@ from dashboard.token_view.component import draw_tokens
 
 PANEL = "panel"
 DIFFERENCE = "difference"
+JUDGED_ON_CARDS = 16  # completions; in a larger group the thumbs stand at the one that is opened
 
 
-def draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool) -> None:
+def draw_opened(
+    run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool, thumbs: bool
+) -> None:
     """Above the cards, so that ← and → change it in its place. The tokens are its text; without them, that stands whole."""
     with st.container(border=True, key=f"opened-{completion.id}"):
         account, text = st.columns([1, 3], gap="medium")
@@ -28,6 +31,8 @@ def draw_opened(run: Run, group: Group, completion: CompletionRecord, look: Grou
             with foot(f"opened-{completion.id}"):
                 _button("close", ":material/close:", f"close-{completion.id}", partial(open_completion, None))
                 _draw_compare(group, completion, f"opened-{completion.id}")
+                if thumbs:
+                    draw_thumbs(completion)
         with text:
             if not completion.has_trace:
                 st.html(text_html(completion, TextLook(visible, full=True)))
@@ -39,7 +44,8 @@ def draw_foot(group: Group, completion: CompletionRecord) -> None:
     word, icon = ("tokens", ":material/segment:") if completion.has_trace else ("open", ":material/open_in_full:")
     _button(word, icon, f"open-{completion.id}", partial(open_completion, completion.index))
     _draw_compare(group, completion, str(completion.id))
-    draw_thumbs(completion)
+    if len(group.completions) <= JUDGED_ON_CARDS:
+        draw_thumbs(completion)
 
 
 def _draw_compare(group: Group, completion: CompletionRecord, key: str) -> None:

@@ -12,7 +12,7 @@ from dashboard.components.completion_html import look_at, order_of
 from dashboard.components.group_numbers import draw_numbers, draw_strip, draw_table
 from dashboard.components.group_path import draw_path, follow_to_step, opened_completion
 from dashboard.components.model_text import show_text
-from dashboard.components.opened_completion import DIFFERENCE, PANEL, draw_foot, draw_opened
+from dashboard.components.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
 from dashboard.difference.panel import PARAMETER, draw_difference
 from dashboard.format import MISSING
 from dashboard.judging.bookmark import draw_bookmark
@@ -96,7 +96,8 @@ def _draw_completions(run: Run, group: Group) -> None:
     look = look_at(group, run.config)
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:
-        draw_opened(run, group, opened, look, visible=visible)
+        elsewhere = view != TABLE and len(group.completions) <= JUDGED_ON_CARDS
+        draw_opened(run, group, opened, look, visible=visible, thumbs=not elsewhere)
     if panel is not None:
         with st.container(border=True, key="panel-body"):
             if panel == DIFFERENCE:

@@ -68,9 +68,10 @@ def test_a_group_page_renders_nothing_that_others_wrote(
 ) -> None:
     at = open_page("group", id=backend.client.groups(run_id).items[0].id)
     places = hostile_places(at)
-    assert "code" in places
-    assert places <= PLAIN
-    assert not any("\u202e" in code.value or "\x1b" in code.value for code in at.code)
+    assert places == {"code", "text", "html"}  # the prompt; the run's name; the cards, which escape
+    for element in (*at.code, *at.get("html")):
+        assert not {"\u202e", "\x1b"} & set(element.value)
+    assert not any(SCRIPT in element.value or "\n#" in element.value for element in at.get("html"))
 
 
 def test_a_comparison_renders_no_name(open_page: Callable[..., AppTest], run_id: int) -> None:
