@@ -89,7 +89,7 @@ def _draw_ways(group: Group, choices: list[Choice]) -> None:
             args=(group, choices[-1] if choices else None),
         )
         settled = propose(group, choices) is None
-        rest = "; what is left follows from them, and any two can be chosen again" if settled else ""
+        rest = "; nothing is left to ask, and any two can be chosen again" if settled else ""
         st.caption(f"{counted(len(choices), 'choice')} in this group{rest}")
 
 
@@ -122,13 +122,14 @@ def _show(group: Group, left: int, right: int) -> None:
 
 
 def _show_next(group: Group, choices: list[Choice]) -> None:
-    """The next proposal; those that were skipped come again when nothing else is left, and then the first two."""
+    """The next proposal; those that were skipped come again when nothing else is left, and then those that are settled."""
     skipped: set[Places] = st.session_state.setdefault(f"skipped-{group.id}", set())
     pair = propose(group, choices, skipped)
     if pair is None:
         skipped.clear()
-        pair = propose(group, choices) or (group.completions[0], group.completions[1])
-    _show(group, pair[0].index, pair[1].index)
+        pair = propose(group, choices) or propose(group, [])
+    if pair is not None:
+        _show(group, pair[0].index, pair[1].index)
 
 
 def _choose(group: Group, better: int, worse: int) -> None:

@@ -16,18 +16,22 @@ Places = frozenset[int]
 
 
 def propose(group: Group, choices: Sequence[Choice], skipped: Collection[Places] = ()) -> Pair | None:
-    """The next two, left and right; None once every two of different texts are settled or skipped.
+    """The next two, left and right; None once every two texts are settled or skipped.
 
-    A pair is settled where it was chosen from, or where choices between others imply it. Of the rest, one that the reward
-    decides comes first, since only such a pair can agree with it; then the pair whose completions were compared least. Which
-    comes first of equals, and which stands on the left, is drawn by the group's number: neither the order of sampling nor
-    the size of the difference in reward decides what is asked, so that the share of agreement is one over any such pairs.
+    Completions of one text are one here. A pair is settled where it was chosen from, or where choices between others imply
+    it. Of the rest, one that the reward decides comes first, since only such a pair can agree with it; then the pair whose
+    completions were compared least. Which comes first of equals, and which stands on the left, is drawn by the group's
+    number: neither the order of sampling nor the size of the difference in reward decides what is asked, so that the share
+    of agreement is one over any such pairs.
     """
-    settled = {frozenset(pair) for pair in implied((choice.better_index, choice.worse_index) for choice in choices)}
-    compared = Counter(index for choice in choices for index in (choice.better_index, choice.worse_index))
-    open_pairs = [pair for pair in _drawn(group) if places(pair) not in settled and places(pair) not in skipped]
+    by_text = _first_of_each_text(group)
+    first = {one.index: by_text[one.text].index for one in group.completions}
+    chosen = [(first[choice.better_index], first[choice.worse_index]) for choice in choices]
+    settled = {frozenset(pair) for pair in implied(chosen)}
+    compared = Counter(index for pair in chosen for index in pair)
+    pairs = _drawn(group.id, list(by_text.values()))
     return min(
-        open_pairs,
+        (pair for pair in pairs if places(pair) not in settled and places(pair) not in skipped),
         key=lambda pair: (not _decided(pair), sum(compared[one.index] for one in pair)),
         default=None,
     )
@@ -48,11 +52,17 @@ def implied(choices: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     return known
 
 
-def _drawn(group: Group) -> list[Pair]:
-    """The pairs of different texts, in an order and on sides that are the group's own and always the same."""
-    dice = Random(group.id)  # an order, no secret
-    some = dice.sample(group.completions, min(ASKED_OF, len(group.completions)))
-    pairs = [pair for pair in combinations(some, 2) if pair[0].text != pair[1].text]
+def _first_of_each_text(group: Group) -> dict[str, CompletionRecord]:
+    found: dict[str, CompletionRecord] = {}
+    for completion in group.completions:
+        found.setdefault(completion.text, completion)
+    return found
+
+
+def _drawn(seed: int, completions: list[CompletionRecord]) -> list[Pair]:
+    """The pairs in an order and on sides that are the group's own and always the same."""
+    dice = Random(seed)  # an order, no secret
+    pairs = list(combinations(dice.sample(completions, min(ASKED_OF, len(completions))), 2))
     dice.shuffle(pairs)
     return pairs
 

@@ -77,11 +77,13 @@ def test_pairs_that_the_reward_decides_come_first() -> None:
     assert places(third) in {frozenset((0, 1)), frozenset((0, 3)), frozenset((1, 3)), frozenset((2, 3))}
 
 
-def test_equal_texts_are_never_asked_about() -> None:
+def test_completions_of_one_text_are_asked_about_once() -> None:
     assert propose(group_of([1.0, 0.0], ["same", "same"]), []) is None
-    pair = propose(group_of([1.0, 0.5, 0.0], ["same", "same", "other"]), [])
+    group = group_of([1.0, 0.1, 0.1, 0.1], ["right", "wrong", "wrong", "wrong"])
+    pair = propose(group, [])
     assert pair is not None
-    assert 2 in places(pair)
+    assert places(pair) == frozenset((0, 1))
+    assert propose(group, [chosen(0, 3)]) is None
 
 
 def test_skipped_pairs_are_passed_over() -> None:
