@@ -22,7 +22,7 @@ X_TITLES: dict[XAxis, str] = {
     "tokens": "tokens",
     "time": "seconds of training",
 }
-FEW = 6  # more lines than this have no faint raw ones behind them
+FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
 HEIGHT = 240  # of a chart, pixels
 
 
@@ -135,7 +135,7 @@ def _spec(look: Look) -> Spec:
     raw = base.mark_line(strokeWidth=1.2, opacity=0.25 if len(labels) <= FEW and not look.dots else 0)
     smooth = base.encode(y=y("smooth"), detail="label:N")
     behind = smooth.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.5)
-    front = smooth.transform_filter("datum.front").mark_line(strokeWidth=2)
+    front = smooth.transform_filter("datum.front").mark_line(strokeWidth=2 if len(labels) <= FEW else 1.6)
     touched = smooth.transform_filter("isValid(hover.label) && datum.label === hover.label[0]").mark_line(
         strokeWidth=3.5
     )

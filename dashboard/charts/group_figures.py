@@ -152,7 +152,7 @@ def _gain_spec(drawn: tuple[Stroke, ...]) -> Spec:
         title=None,
         sort=labels,
         scale=alt.Scale(domain=labels),
-        axis=alt.Axis(labelLimit=260, labelFontSize=13),
+        axis=alt.Axis(labelLimit=260, labelFontSize=13, labelFlush=False, labelBound=False),
     )
     x = alt.X(
         "mean:Q",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
-from dashboard.format import MISSING, number
+from dashboard.format import MISSING, scientific
 
 Value = float | str | None
 BRUSHED = "brushed"  # the selection that dragging along an axis makes
@@ -129,7 +129,12 @@ def _logarithmic(numbers: Sequence[float]) -> bool:
 def _text(value: Value) -> str:
     if value is None:
         return MISSING
-    return number(value) if isinstance(value, float) else value
+    return written(value) if isinstance(value, float) else value
+
+
+def written(value: float) -> str:
+    """A setting as people write it, without zeros that say nothing: 8, 0.95, 1.81e-4."""
+    return scientific(value) if value and not 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +144,7 @@ def _spec(last: int, outcome: str) -> Spec:
     base = canvas().encode(x=x, y=y)
     shade = alt.Color(
         "shade:Q",
-        scale=alt.Scale(domain=[0, 0.5, 1], range=[DISCOURAGED, NEUTRAL, REINFORCED]),
+        scale=alt.Scale(domain=[0, 0.5, 1], range=[DISCOURAGED, NEUTRAL, REINFORCED], interpolate="rgb"),
         legend=None,
     )
     runs = base.transform_filter("datum.kind === 'run'").encode(color=shade, detail="run:N")
@@ -147,6 +152,7 @@ def _spec(last: int, outcome: str) -> Spec:
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["run"], empty=False
     )
     brush = alt.selection_interval(name=BRUSHED, encodings=["x", "y"], translate=False, zoom=False)
+    brushes, axes = _frame(base)
     faded = runs.transform_filter("!datum.chosen").mark_line(strokeWidth=1, opacity=0.13)
     lines = runs.transform_filter("datum.chosen").mark_line(strokeWidth=1.8, opacity=0.75)
     touched = runs.transform_filter("isValid(hover.run) && datum.run === hover.run[0]").mark_line(strokeWidth=4)
@@ -159,24 +165,25 @@ def _spec(last: int, outcome: str) -> Spec:
         ],
     )
     return specification(
-        alt.layer(*_frame(base, last), faded, lines, touched, points.add_params(hover, brush)).properties(
-            height=HEIGHT, padding={"left": 0, "right": 0, "top": 24, "bottom": 8}
-        )
+        alt.layer(
+            brushes, axes.add_params(brush), faded, lines, touched, points.add_params(hover), *_words(base, last)
+        ).properties(height=HEIGHT, padding={"left": 0, "right": 0, "top": 24, "bottom": 8})
     )
 
 
-def _frame(base: alt.Chart, last: int) -> list[alt.Chart]:
-    """The axes, their numbers, and the brushed ranges."""
+def _frame(base: alt.Chart) -> tuple[alt.Chart, alt.Chart]:
+    """What was brushed of the axes, and the axes."""
     axes = base.transform_filter("datum.kind === 'axis'").mark_rule(color=NEUTRAL, opacity=0.7).encode(y2="to_level:Q")
-    brushes = (
-        base.transform_filter("datum.kind === 'brush'")
-        .mark_rule(color=NEUTRAL, strokeWidth=14, opacity=0.35)
-        .encode(y2="to_level:Q")
-    )
-    ticks = base.transform_filter("datum.kind === 'tick'").encode(text="text:N")
-    left = ticks.transform_filter(f"datum.place < {last}").mark_text(align="right", dx=-8, color=NEUTRAL, fontSize=11)
-    right = ticks.transform_filter(f"datum.place === {last}").mark_text(align="left", dx=8, color=NEUTRAL, fontSize=11)
+    brushes = base.transform_filter("datum.kind === 'brush'").encode(y2="to_level:Q")
+    return brushes.mark_rule(color=NEUTRAL, strokeWidth=14, opacity=0.35), axes
+
+
+def _words(base: alt.Chart, last: int) -> list[alt.Chart]:
+    """The axes' names above, their values to the left, those of the outcome to the right."""
     titles = base.transform_filter("datum.kind === 'name'").mark_text(
         dy=-20, fontSize=13, fontWeight=600, color=NEUTRAL
     )
-    return [brushes, axes, left, right, titles.encode(text="text:N")]
+    ticks = base.transform_filter("datum.kind === 'tick'").encode(text="text:N")
+    left = ticks.transform_filter(f"datum.place < {last}").mark_text(align="right", dx=-9, color=NEUTRAL, fontSize=12)
+    right = ticks.transform_filter(f"datum.place === {last}").mark_text(align="left", dx=9, color=NEUTRAL, fontSize=12)
+    return [titles.encode(text="text:N"), left, right]

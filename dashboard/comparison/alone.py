@@ -10,7 +10,7 @@ from dashboard.charts.palette import run_colours
 from dashboard.comparison.chosen import label
 from dashboard.comparison.controls import Controls, draw_charts
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
-from dashboard.comparison.legend import Entry, choose_front
+from dashboard.comparison.legend import HINT, Entry, choose_front
 from dashboard.comparison.metrics import Found, with_whole_ends
 from dashboard.components.stored import completions_per_step
 from dashboard.format import count, number
@@ -24,6 +24,7 @@ def show_alone(runs: list[Run], found: Found, controls: Controls) -> None:
         [Entry(run.id, label(run), colours[run.id], note=_note(run)) for run in runs],
         frozenset(run.id for run in runs),
     )
+    st.caption(HINT)
     lines = [
         Line(label(run), colours[run.id], found[run.id], completions_per_step(run.config), run.id in front)
         for run in runs

@@ -62,8 +62,10 @@ def show_progress(sweep: Sweep, runs: list[Run]) -> None:
     ended = sum(run.status in TERMINAL for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", key="sweep-progress"):
         gone = f" · {counted(sweep.total - len(runs), 'run')} deleted" if sweep.total > len(runs) else ""
-        st.progress(ended / max(1, len(runs)), text=f":small[{how_far(runs)}{gone}]", width="stretch")
-        if ended < len(runs):
+        if ended == len(runs):
+            st.caption(f"{how_far(runs)}{gone}")
+        else:
+            st.progress(ended / len(runs), text=f":small[{how_far(runs)}{gone}]", width="stretch")
             st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=_stop, args=(sweep.id,))
 
 

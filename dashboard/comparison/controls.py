@@ -86,23 +86,27 @@ def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
         on_change=forget_front,
         wrap=True,
     )
-    along, smoothing, scale, zoom = st.columns([4, 3, 2, 3], vertical_alignment="bottom")
-    axis = along.segmented_control(
-        "Along",
-        list(AXES),
-        default="step",
-        required=True,
-        key="x",
-        bind="query-params",
-        on_change=reset_zoom,
-    )
-    weight = smoothing.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params")
-    log = scale.toggle(
-        "Logarithmic", key="log", bind="query-params", help="The vertical axis; values of 0 and below are left out\\."
-    )
-    view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), _zoom())
-    with zoom:
-        _show_zoom(view, str(axis))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        axis = st.segmented_control(
+            "Along",
+            list(AXES),
+            default="step",
+            required=True,
+            key="x",
+            bind="query-params",
+            on_change=reset_zoom,
+        )
+        weight = st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params", width=220)
+        log = st.toggle(
+            "Logarithmic",
+            key="log",
+            bind="query-params",
+            help="The vertical axis; values of 0 and below are left out\\.",
+        )
+        ends = _zoom()
+        if ends is not None:
+            _show_zoom(ends, str(axis))
+    view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), ends)
     return Controls(names, tuple(by), view)
 
 
@@ -125,13 +129,10 @@ def _zoom() -> tuple[float, float] | None:
     return ends if 0 <= ends[0] < ends[1] < 1e18 else None
 
 
-def _show_zoom(view: View, axis: str) -> None:
-    if view.zoom is None:
-        st.caption("Drag across a chart to zoom in.")
-        return
-    low, high = view.zoom
+def _show_zoom(ends: tuple[float, float], axis: str) -> None:
+    low, high = (number(end) for end in ends)
     st.button(
-        f"{plain(axis).capitalize()} {number(low)} to {number(high)}",
+        f"{plain(axis).capitalize()} {low} to {high}",
         icon=":material/zoom_out:",
         key="zoom-out",
         help="Show all again",

@@ -21,7 +21,7 @@ from dashboard.comparison.judgement import (
     mean_and_std,
     show_table,
 )
-from dashboard.comparison.legend import Entry, choose_front
+from dashboard.comparison.legend import HINT, Entry, choose_front
 from dashboard.comparison.metrics import Found, with_whole_ends
 from dashboard.comparison.settings import seed_of, setting
 from dashboard.components.chart import show
@@ -88,7 +88,8 @@ def _show_legend(groups: list[Group]) -> frozenset[str]:
     entries = [Entry(group.place, group.label, group.colour, group.dashed, _finished(group)) for group in groups]
     places = choose_front(entries, in_front(groups))
     st.caption(
-        "Lines are means over the n runs of a group, bands their 95 % t intervals; a band is cut where it would flatten the lines."
+        "Lines are means over the n runs of a group, bands their 95 % t intervals, cut where they would flatten the lines. "
+        f"{HINT}"
     )
     return frozenset(group.label for group in groups if group.place in places)
 

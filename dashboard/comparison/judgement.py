@@ -1,5 +1,6 @@
 """By which metric runs are judged, and how the tables write what they came to."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from dashboard.format import MISSING, number, signed
 
 T = TypeVar("T")
 _FIRST = ("eval/pass@1", "eval/accuracy", "reward", "loss")  # by these, where nobody chose
+_DECIMALS = 6  # what is smaller is written with an exponent
 _ROWS = 14  # a longer table scrolls
 
 
@@ -90,10 +92,15 @@ def show_table(table: pd.DataFrame, *, key: str, words: Sequence[str]) -> None:
 
 
 def mean_and_std(found: Estimate | None) -> str:
-    """0.832 ± 0.012; a single value has no spread."""
+    """0.832 ± 0.012: two digits of the spread, and the mean as exactly; a single value has no spread."""
     if found is None:
         return MISSING
-    return number(found.mean) if found.std is None else f"{number(found.mean)} ± {number(found.std)}"
+    if not found.std:
+        return number(found.mean) if found.std is None else f"{number(found.mean)} ± 0"
+    decimals = max(0, 1 - math.floor(math.log10(found.std)))
+    if decimals > _DECIMALS:
+        return f"{number(found.mean)} ± {number(found.std)}"
+    return f"{found.mean:,.{decimals}f} ± {found.std:,.{decimals}f}".replace("-", "−")
 
 
 def gain_and_interval(found: Estimate | None) -> str:

@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard.components.address import numbers
 from dashboard.format import plain
 
+HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
 _FRONT = "front"  # in the address: the numbers of what is in front
 
 
@@ -32,9 +33,8 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
         selection_mode="multi",
         key=_FRONT,
         format_func=lambda number: _words(by_number[number]),
-        help="Click to bring lines to the front; the others become thin and grey\\.",
+        label_visibility="collapsed",
         on_change=_keep,
-        width="stretch",
     )
     return frozenset(chosen) or usual
 

@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.records import Run
 from dashboard.charts.comparison import View, outcome
 from dashboard.charts.meaning import meaning
-from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within
+from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within, written
 from dashboard.comparison.chosen import label
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
 from dashboard.comparison.metrics import fetch, with_whole_ends
@@ -71,9 +71,11 @@ def _value(value: Json) -> Value:
 
 def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgement) -> None:
     ranges = _brushed()
-    key = f"{_CHART}-{len(axes)}-{hash(tuple(ranges.items()))}"  # what was dragged over does not stay: it is drawn from the data
+    # to the browser another chart for each choice: what was dragged over does not stay in it, it is drawn from the data
+    key = f"{_CHART}-{len(axes)}-{_written(ranges)}"
 
     def brushed() -> None:
+        print("BRUSHED", st.session_state[key], flush=True)
         dragged = st.session_state[key]["selection"].get(BRUSHED) or {}
         places, ends = dragged.get("place") or [0.0, 0.0], dragged.get("level") or [0.0, 0.0]
         touched = [field for place, field in enumerate(fields) if min(places) <= place <= max(places)]
@@ -121,7 +123,7 @@ def plain_title(name: str) -> str:
 
 
 def _shown(value: Value) -> str:
-    return MISSING if value is None else number(value) if isinstance(value, float) else value
+    return MISSING if value is None else written(value) if isinstance(value, float) else value
 
 
 def _brushed() -> dict[str, tuple[float, float]]:
@@ -139,8 +141,10 @@ def _brushed() -> dict[str, tuple[float, float]]:
 
 def _put(ranges: dict[str, tuple[float, float]]) -> None:
     if ranges:
-        st.query_params[_BRUSH] = [
-            f"{field}:{max(0.0, low):.3f}-{max(0.0, high):.3f}" for field, (low, high) in ranges.items()
-        ]
+        st.query_params[_BRUSH] = _written(ranges)
     else:
         st.query_params.pop(_BRUSH, None)
+
+
+def _written(ranges: dict[str, tuple[float, float]]) -> list[str]:
+    return [f"{field}:{max(0.0, low):.3f}-{max(0.0, high):.3f}" for field, (low, high) in ranges.items()]

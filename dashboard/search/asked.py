@@ -95,22 +95,20 @@ def ask() -> Asked:
 
 
 def fields() -> list[str]:
-    """The names of the fields in the address."""
-    return [
-        "find",
-        "group_state",
-        "finish",
-        "by",
-        PAGES,
-        *(f"{name}_{end}" for name in _RANGES for end in ("from", "to")),
-    ]
+    """The names in the address that make up a search."""
+    return ["find", "by", PAGES, *_narrowing()]
 
 
 def clear() -> None:
-    """Let every completion through again."""
-    for name in fields():
-        st.query_params.pop(name, None)
-        st.session_state.pop(name, None)
+    """Let every completion through again, in the same order."""
+    st.session_state["find"] = ""
+    for name in _narrowing():
+        st.session_state[name] = None
+    first_page(PAGES)
+
+
+def _narrowing() -> list[str]:
+    return ["group_state", "finish", *(f"{name}_{end}" for name in _RANGES for end in ("from", "to"))]
 
 
 def _draw_ranges() -> Iterator[float | None]:

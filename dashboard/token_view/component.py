@@ -61,8 +61,7 @@ def _view(completion_id: int, _completion: CompletionRecord, _config: Mapping[st
 def _into_address() -> None:
     """What the script has already written there: {colour, token}, either of them None."""
     chosen = st.session_state[KEY].chosen
-    for name in ("colour", "token"):
-        if chosen[name] is None:
-            st.query_params.pop(name, None)
-        else:
-            st.query_params[name] = str(chosen[name])
+    for name in (name for name, value in chosen.items() if value is None):
+        st.query_params.pop(name, None)
+    # Tells the browser also where nothing is left to set: an answer to an earlier choice may be on its way there.
+    st.query_params.update({name: str(value) for name, value in chosen.items() if value is not None})

@@ -20,10 +20,10 @@ def draw_group(step: StepArrays, after: Recomputed, place: int) -> None:
     completions = step.groups[place].completions
     advantages = after.advantages_P_G[place, : len(completions)].tolist()
     picture, numbers = st.columns([1, 1.15], gap="medium")
-    with picture:
+    with picture, st.container(key="what-if-change"):
         show(
             change_figure([one.advantage for one in completions], advantages),
-            key="what-if-change",
+            key="what-if-change-chart",
             about="Each completion's advantage as it was stored and as it would have been",
         )
         st.caption("Ring: stored. Dot: what if, blue reinforced, orange discouraged.")

@@ -33,14 +33,14 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
     )
     _draw_counts(step, after, len(flips))
     picture, listed = st.columns([1, 1.3], gap="medium")
-    with picture:
+    with picture, st.container(key="what-if-distribution"):
         show(
             distribution_figure(step.advantages_P_G, after.advantages_P_G),
-            key="what-if-distribution",
+            key="what-if-distribution-chart",
             about="How many completions of the step have which advantage, stored and what if",
         )
         st.caption("Outline: stored. Filled: what if. The grey bar is around 0.")
-    with listed:
+    with listed, st.container(key="what-if-flips"):
         if flips:
             _draw_flips(flips)
         else:
@@ -81,7 +81,7 @@ def _draw_flips(flips: Sequence[Flip]) -> None:
                 "open": [url("group", id=flip.group.id, **settings) for flip in flips],
             }
         ),
-        key="what-if-flips",
+        key="what-if-flips-table",
         hide_index=True,
         height=min(35 * (len(flips) + 1) + 3, 35 * (_ROWS + 1) + 3),
         column_config={

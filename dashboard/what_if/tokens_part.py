@@ -47,7 +47,7 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
     picture, numbers = st.columns([1, 1.15], gap="medium")
     with numbers:
         _draw_table(kept)
-    with picture:
+    with picture, st.container(key="what-if-tokens"):
         _draw_one(kept)
 
 
@@ -98,7 +98,7 @@ def _draw_one(kept: list[_Kept]) -> None:
     one = kept[options.index(which)]
     show(
         tokens_figure(one.before, one.after),
-        key="what-if-tokens",
+        key="what-if-tokens-chart",
         about="Each token's surrogate, stored and what if; clipped tokens are crossed",
     )
     st.caption("A red cross marks a clipped token: its weight is cut.")

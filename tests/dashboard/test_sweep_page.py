@@ -142,11 +142,11 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(o
     # gains 0.40, 0.42, 0.41: std 0.01, t 4.303, so ± 4.303 · 0.01 / √3 = 0.0248
     assert table["grpo"] == {
         "n": "3",
-        "final": "0.920 ± 0.0200",
-        "best": "0.920 ± 0.0200",
+        "final": "0.920 ± 0.020",
+        "best": "0.920 ± 0.020",
         "gain": "+0.410 [+0.385, +0.435]",
     }
-    assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["final"]) == ("2", "0.615 ± 0.0212")
+    assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["final"]) == ("2", "0.615 ± 0.021")
     # by seed: −0.30, −0.31; of two, the resamples' ends are those, widened by √2 · 12.706 / 1.96: ± 0.0458
     assert "grpo-notebook − grpo**: −0.305, 95 % −0.351 to −0.259: lower with 2 seeds" in sentences(at)
     assert len(at.get("vega_lite_chart")) == 7

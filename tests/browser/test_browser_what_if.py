@@ -1,0 +1,100 @@
+"""The what-if in a browser: numbers that change on the spot, addresses that bring them back, and a run that goes on beneath."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import recorded
+from on_page import field, rows, settled
+from playwright.sync_api import Locator, Page, expect
+from stack import IMAGE, Stack
+
+from backend.contract.protocol import Report
+
+pytestmark = pytest.mark.slow
+
+ROW = 35  # pixels of the list of sign changes
+
+
+def unfold(page: Page) -> None:
+    page.get_by_text("What if: another estimator").click()
+    expect(page.get_by_text("The run's own settings.")).to_be_visible()
+
+
+def metric(page: Page, label: str) -> Locator:
+    return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
+
+
+def numbers(page: Page) -> Locator:
+    """The numbers at the dots of the completions."""
+    return page.locator(".st-key-what-if-change svg.marks .mark-text.role-mark text").filter(
+        has_text=re.compile("[+−]|^0$")
+    )
+
+
+def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brings_them_back(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    group = stack.client.groups(stack.second, step=2, state="live").items[0]
+    page = open_page(f"/group?id={group.id}")
+    unfold(page)
+    expect(numbers(page)).to_have_count(8)
+    before = numbers(page).all_text_contents()
+    expect(metric(page, "Sign changes")).to_have_text("0")
+    page.locator(".st-key-set-wi_estimator").get_by_role("combobox").click()
+    page.get_by_role("option", name="softmax").click()
+    expect(page.get_by_text("these are not the run's own settings")).to_be_visible()
+    expect(metric(page, "Discouraged")).to_have_text("0")
+    after = numbers(page).all_text_contents()
+    assert all(number.startswith("+") for number in after)
+    assert after != before
+    settled(page)
+
+    again = open_page(page.url)
+    expect(metric(again, "Discouraged")).to_have_text("0")
+    assert numbers(again).all_text_contents() == after
+    listed = again.locator(".st-key-what-if-flips .dvn-scroller")
+    changed = rows(again, "change")
+    with again.context.expect_page() as opened:
+        listed.click(position={"x": listed.bounding_box()["width"] - 52, "y": ROW + ROW // 2})  # type: ignore[index]
+    other = opened.value
+    expect(other.get_by_text(f"Group {changed[0][0]}", exact=False).first).to_be_visible()
+    expect(metric(other, "Discouraged")).to_have_text("0")
+
+    page.get_by_role("button", name="The run's own").click()
+    expect(page.get_by_text("The run's own settings.")).to_be_visible()
+    expect(numbers(page)).to_have_text(before)
+    settled(page)
+    assert "wi_estimator" not in page.url
+
+
+def test_a_steps_what_if_stays_while_the_run_goes_on(open_page: Callable[[str], Page], stack: Stack) -> None:
+    run_id, claim = stack.live
+    reported = stack.client.steps(run_id)[-1].step
+    page = open_page(f"/run?id={run_id}&tab=groups&step={reported}")
+    unfold(page)
+    weight = field(page, "format ×")
+    weight.fill("0")
+    weight.press("Enter")
+    expect(page.get_by_text("these are not the run's own settings")).to_be_visible()
+    dead = metric(page, "Dead groups").text_content()
+    report = Report(
+        attempt=claim.attempt,
+        seq=reported + 2,
+        step=reported + 1,
+        groups=[recorded.group_of(index, [1.0, 0.1, 0.0, 1.0]) for index in range(3)],
+        metrics={"reward": 0.9},
+    )
+    stack.client.report(run_id, report)
+    expect(page.get_by_role("slider", name="Step")).to_have_attribute("max", str(reported + 1))
+    expect(metric(page, "Dead groups")).to_have_text(dead or "")
+    expect(weight).to_have_value("0")
+    assert "wi_w_format=0" in page.url
+
+
+def test_a_hostile_prompt_is_text_among_the_sign_changes(open_page: Callable[[str], Page], stack: Stack) -> None:
+    group = stack.client.groups(stack.hostile).items[0]
+    page = open_page(f"/group?id={group.id}&wi_open=true&wi_estimator=softmax")
+    expect(metric(page, "Discouraged")).to_have_text("0")
+    assert any(IMAGE in cell for row in rows(page, "change") for cell in row)
+    expect(page.locator("img[src*='evil.example']")).to_have_count(0)

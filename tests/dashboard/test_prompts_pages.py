@@ -1,0 +1,158 @@
+"""A run's prompts, and one prompt through time and across runs, against a real backend."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.groups import GroupReport, GroupState
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+ADDITION, PRODUCT, PROBE = "What is 1 + 1?", "What is 2 x 3?", "What is 5 - 5?"
+
+
+def group(
+    index: int, prompt: str, rewards: Sequence[float | None], texts: Sequence[str] = (), state: GroupState = "live"
+) -> GroupReport:
+    """A group of that prompt, whose id follows from its words."""
+    made = recorded.group_of(index, rewards, texts=texts or None, prompt=prompt)
+    return made.model_copy(update={"prompt_id": prompt.replace(" ", ""), "state": state})
+
+
+def report(backend: Backend, name: str, steps: Sequence[Sequence[GroupReport]]) -> int:
+    run_id = recorded.queue(backend.client, name)
+    claimed = recorded.claim(backend.client, run_id)
+    for step, groups in enumerate(steps):
+        sent = p.Report(attempt=claimed.attempt, seq=step, step=step, groups=list(groups))
+        backend.client.report(run_id, sent)
+    recorded.finish(backend.client, run_id, claimed)
+    return run_id
+
+
+@pytest.fixture
+def run_id(backend: Backend) -> int:
+    """A sum that is learned over three draws, a product drawn once, a probe drawn twice."""
+    return report(
+        backend,
+        "the **first**",
+        [
+            [
+                group(0, ADDITION, [0.0, 0.1], ["it is 3", "it is 11"]),
+                group(1, PROBE, [0.1, 0.0], state="probe"),
+            ],
+            [
+                group(0, ADDITION, [1.0, 0.0], ["it is 2", "it is 1"]),
+                group(1, PRODUCT, [1.0, 1.0], state="zero_variance"),
+            ],
+            [group(0, ADDITION, [1.0, 0.5], ["it is two", "2"]), group(1, PROBE, [1.0, 0.0], state="probe")],
+        ],
+    )
+
+
+def shown(at: AppTest) -> str:
+    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
+
+
+def drawn(at: AppTest) -> list[str]:
+    """Both sides of the difference, as HTML."""
+    return [html.value for html in at.get("html") if html.value.startswith('<div class="model-text difference"')]
+
+
+def sides(at: AppTest) -> list[str]:
+    return [re.sub("<[^>]*>", "", side) for side in drawn(at)]
+
+
+def history(run_ids: str) -> dict[str, str]:
+    return {"prompt": ADDITION.replace(" ", ""), "runs": run_ids}
+
+
+def test_every_prompt_has_its_draws_and_its_change_and_probes_come_first(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="prompts")
+    table = at.dataframe[0].value
+    assert table[["probe", "prompt", "draws", "steps"]].values.tolist() == [
+        ["probe", PROBE, 2, "0 … 2"],
+        ["", ADDITION, 3, "0 … 2"],
+        ["", PRODUCT, 1, "1"],
+    ]
+    assert table["first"].tolist() == ["0.0500", "0.0500", "1.00"]
+    assert table["change"].tolist() == ["+0.450", "+0.700", "–"]
+    assert "1 of them probes" in shown(at)
+
+
+def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="prompts", words="What", prompt_order="in order of appearance")
+    assert at.dataframe[0].value["prompt"].tolist()[1:] == [ADDITION, PRODUCT]
+    at.text_input(key="words").set_value("x 3").run()
+    assert at.dataframe[0].value["prompt"].tolist() == [PRODUCT]
+    at.text_input(key="words").set_value("nothing of the kind").run()
+    assert "No prompt has these words" in shown(at)
+
+
+def test_a_line_of_the_prompts_opens_its_history(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="prompts")
+    at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "prompt")]}}
+    at.run()
+    assert at.query_params["prompt"] == ADDITION.replace(" ", "")
+    assert at.query_params["runs"] == str(run_id)
+    assert at.dataframe[0].value["step"].tolist() == [0, 1, 2]
+
+
+def test_a_history_holds_the_best_of_the_first_draw_against_the_best_of_the_latest(
+    open_page: Open, run_id: int
+) -> None:
+    at = open_page("prompt", **history(str(run_id)))
+    assert sides(at) == ["it is 11", "it is two"]
+    assert [side.count("<mark>") for side in drawn(at)] == [1, 1]
+
+
+def test_two_draws_and_any_of_their_completions_stand_in_the_address(
+    open_page: Open, backend: Backend, run_id: int
+) -> None:
+    draws = backend.client.groups_of_prompt(ADDITION.replace(" ", ""), [run_id]).items
+    at = open_page("prompt", **history(str(run_id)))
+    at.selectbox(key="b").set_value(draws[1].id).run()
+    at.selectbox(key="b_says").set_value(1).run()
+    assert (at.query_params["b"], at.query_params["b_says"]) == (str(draws[1].id), "1")
+    again = open_page("prompt", **{name: at.query_params[name] for name in at.query_params})
+    assert again.selectbox(key="b").value == draws[1].id
+    assert sides(again) == ["it is 11", "it is 1"]
+
+
+def test_the_same_prompt_stands_side_by_side_across_runs(open_page: Open, backend: Backend, run_id: int) -> None:
+    other = report(backend, "second", [[group(0, ADDITION, [0.0, 0.0], ["what?", "why?"])]])
+    strange = report(backend, "third", [[group(0, "Another prompt", [0.0, 0.0])]])
+    at = open_page("prompt", **history(str(run_id)))
+    offered = at.multiselect(key="of-runs").options
+    assert f"#{other} second" in offered
+    assert f"#{strange} third" not in offered
+
+    at.multiselect(key="of-runs").set_value([run_id, other]).run()
+    assert at.query_params["runs"] == f"{run_id},{other}"
+    assert at.dataframe[0].value["run"].tolist() == [f"#{run_id}"] * 3 + [f"#{other}"]
+    assert {"it is two", "what?"} <= {code.value for code in at.code}
+
+    at.select_slider(key="at").set_value(0).run()
+    assert {"it is 11", "what?"} <= {code.value for code in at.code}
+    assert at.query_params["at"] == "0"
+
+
+def test_a_history_without_a_run_that_drew_it_says_so(open_page: Open, run_id: int) -> None:
+    assert "names no prompt" in shown(open_page("prompt"))
+    assert "has drawn this prompt" in shown(open_page("prompt", prompt="unknown", runs=run_id))
+    assert "has drawn this prompt" in shown(open_page("prompt", **history("999")))
+
+
+def test_a_deleted_run_leaves_the_others(open_page: Open, backend: Backend, run_id: int) -> None:
+    at = open_page("prompt", **history(f"999,{run_id}"))
+    assert len(at.dataframe[0].value) == 3
+
+
+def test_before_the_first_step_there_are_no_prompts(open_page: Open, backend: Backend) -> None:
+    assert "No prompts yet" in shown(open_page("run", id=recorded.queue(backend.client), tab="prompts"))
