@@ -46,8 +46,11 @@ class View:
         return 0.0 if name.startswith(EVALUATION) else self.weight
 
     def inside(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows that lie within the zoom."""
-        return table if self.zoom is None else table[table["x"].between(*self.zoom)]
+        """The rows that lie within the zoom, and the next on either side, so that lines lead out of the picture."""
+        if self.zoom is None:
+            return table
+        x, (low, high) = table["x"], self.zoom
+        return table[(x >= x[x < low].max()) & (x <= x[x > high].min()) | x.between(low, high)]
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Look(NamedTuple):
     x_domain: tuple[float, float] | None
     log: bool
     dots: bool
+    zoomed: bool
 
 
 def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
@@ -97,6 +101,7 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
         x_domain=view.domain,
         log=view.log,
         dots=name.startswith(EVALUATION),
+        zoomed=view.zoom is not None,
     )
     return Figure(_spec(look), table)
 
@@ -132,16 +137,18 @@ def _spec(look: Look) -> Spec:
     hover = alt.selection_point(
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
     )
-    raw = base.mark_line(strokeWidth=1.2, opacity=0.25 if len(labels) <= FEW and not look.dots else 0)
+    raw = base.mark_line(clip=look.zoomed, strokeWidth=1.2, opacity=0.25 if len(labels) <= FEW and not look.dots else 0)
     smooth = base.encode(y=y("smooth"), detail="label:N")
-    behind = smooth.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.5)
-    front = smooth.transform_filter("datum.front").mark_line(strokeWidth=2 if len(labels) <= FEW else 1.6)
+    behind = smooth.transform_filter("!datum.front").mark_line(clip=look.zoomed, strokeWidth=1, opacity=0.5)
+    front = smooth.transform_filter("datum.front").mark_line(
+        clip=look.zoomed, strokeWidth=2 if len(labels) <= FEW else 1.6
+    )
     touched = smooth.transform_filter("isValid(hover.label) && datum.label === hover.label[0]").mark_line(
-        strokeWidth=3.5
+        clip=look.zoomed, strokeWidth=3
     )
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
-    points = smooth.mark_point(filled=True, size=50).encode(
+    points = smooth.mark_point(clip=look.zoomed, filled=True, size=50).encode(
         opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots)
     )
     layers = [raw.encode(y=y("value")).add_params(dragged()), behind, front, touched, points.add_params(hover)]

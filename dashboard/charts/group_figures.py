@@ -15,6 +15,7 @@ from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain, gain
 
+FEW = 3  # so many seeds have an interval worth drawing
 ROW = 26  # pixels of a group in the picture of the gains
 AXIS_HEIGHT = 60  # and of what stands below them: the numbers and the title
 _NUMBER = ".3~f"
@@ -38,6 +39,7 @@ class BandLook(NamedTuple):
     x_domain: tuple[float, float] | None
     log: bool
     dots: bool
+    zoomed: bool
 
 
 def strokes(groups: Sequence[Group], front: frozenset[str]) -> tuple[Stroke, ...]:
@@ -58,6 +60,7 @@ def band_figure(name: str, groups: Sequence[Group], view: View, front: frozenset
         view.domain,
         view.log,
         name.startswith(EVALUATION),
+        view.zoom is not None,
     )
     return Figure(_band_spec(look), table)
 
@@ -82,8 +85,8 @@ def gain_figure(groups: Sequence[Group], front: frozenset[str]) -> Figure:
 
 
 def _cut(table: pd.DataFrame, axis: str, log: bool) -> pd.DataFrame:
-    """With the band as it is drawn: a wide interval of few seeds must not flatten the lines that it belongs to,
-    and no share is outside 0 to 1.
+    """With the band as it is drawn: the 95 % interval of three seeds or more, cut where it would flatten the lines that it belongs
+    to; of two seeds, whose interval is 25 standard errors wide, the values themselves. No share is outside 0 to 1.
     """
     mean = table["mean"].where(table["mean"] > 0) if log else table["mean"]
     margin = 0.5 * (mean.max() - mean.min()) if len(mean) > 1 else 0.0
@@ -91,7 +94,9 @@ def _cut(table: pd.DataFrame, axis: str, log: bool) -> pd.DataFrame:
     if axis == SHARE:
         least, most = max(0.0, least), min(1.0, most)
     front = table["front"].astype(bool)
-    lower, upper = table["low"].clip(lower=least), table["high"].clip(upper=most)
+    few = table["n"] < FEW
+    lower = table["low"].where(~few, table["least"]).clip(lower=least)
+    upper = table["high"].where(~few, table["most"]).clip(upper=most)
     return table.assign(mean=mean, lower=lower.where(front), upper=upper.where(front))
 
 
@@ -106,10 +111,10 @@ def _band_spec(look: BandLook) -> Spec:
     base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=_colour(look.strokes))
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=None, scale=scale, axis=value_axis(look.axis))
-    behind = base.transform_filter("!datum.front").mark_line(strokeWidth=1, opacity=0.45).encode(y=y)
+    behind = base.transform_filter("!datum.front").mark_line(clip=look.zoomed, strokeWidth=1, opacity=0.45).encode(y=y)
     areas = (
         base.transform_filter("datum.front")
-        .mark_area(opacity=0.16)
+        .mark_area(clip=look.zoomed, opacity=0.16)
         .encode(y=alt.Y("lower:Q", scale=scale), y2="upper:Q")
     )
     dashes = alt.StrokeDash(
@@ -119,16 +124,18 @@ def _band_spec(look: BandLook) -> Spec:
         ),
         legend=None,
     )
-    lines = base.transform_filter("datum.front").mark_line(strokeWidth=2.2).encode(y=y, strokeDash=dashes)
-    layers = [behind.add_params(dragged()), areas, lines, _points(base, y, dots=look.dots)]
+    lines = (
+        base.transform_filter("datum.front").mark_line(clip=look.zoomed, strokeWidth=2.2).encode(y=y, strokeDash=dashes)
+    )
+    layers = [behind.add_params(dragged()), areas, lines, _points(base, y, look)]
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 
-def _points(base: alt.Chart, y: alt.Y, *, dots: bool) -> alt.Chart:
+def _points(base: alt.Chart, y: alt.Y, look: BandLook) -> alt.Chart:
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step", "label"], empty=False)
     shown = alt.when(hover).then(alt.value(1))
-    shown = shown.when("datum.front").then(alt.value(1)) if dots else shown
-    points: alt.Chart = base.mark_point(filled=True, size=50).encode(
+    shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
+    points: alt.Chart = base.mark_point(clip=look.zoomed, filled=True, size=50).encode(
         y=y,
         opacity=shown.otherwise(alt.value(0)),
         tooltip=[

@@ -134,13 +134,15 @@ def _text(value: Value) -> str:
 
 def written(value: float) -> str:
     """A setting as people write it, without zeros that say nothing: 8, 0.95, 1.81e-4."""
-    return scientific(value) if value and not 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+    if value.is_integer() and abs(value) < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else scientific(value)
 
 
 @lru_cache(maxsize=64)
 def _spec(last: int, outcome: str) -> Spec:
     x = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.35, last + 0.35], nice=False, zero=False))
-    y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.04, 1.04], nice=False, zero=False))
+    y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.06, 1.16], nice=False, zero=False))
     base = canvas().encode(x=x, y=y)
     shade = alt.Color(
         "shade:Q",
@@ -167,7 +169,7 @@ def _spec(last: int, outcome: str) -> Spec:
     return specification(
         alt.layer(
             brushes, axes.add_params(brush), faded, lines, touched, points.add_params(hover), *_words(base, last)
-        ).properties(height=HEIGHT, padding={"left": 0, "right": 0, "top": 24, "bottom": 8})
+        ).properties(height=HEIGHT, padding={"left": 0, "right": 0, "top": 4, "bottom": 4})
     )
 
 

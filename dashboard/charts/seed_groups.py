@@ -14,7 +14,7 @@ from dashboard.charts.series import positions, smooth
 SUCCESS = "eval/pass@1"
 WHOLE = 1000  # a longer series comes thinned to so many points, at other steps in each run
 BUCKETS = 250  # its neighbours are therefore taken together, so that each place has points of every run
-COLUMNS = ("step", "x", "label", "metric", "mean", "low", "high", "n")
+COLUMNS = ("step", "x", "label", "metric", "mean", "low", "high", "least", "most", "n")
 # Eight colours that colour-blind people tell apart, readable on light and dark (after Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#a89f20", "#8f6fc9")
 
@@ -92,23 +92,26 @@ def known(series: Series) -> list[float]:
 def band(group: Group, name: str, view: View) -> pd.DataFrame:
     """Mean and 95 % interval over the group's runs at each step, of series smoothed one by one.
 
-    A step counts where at least two runs have a value (one, if only one has any); a single value has no interval.
+    A step counts where at least two runs have a value (one, if only one has any); a single value has no interval. `least` and
+    `most` are the ends of the values.
     """
     parts = [_points(member, name, view) for member in group.members if _has(member, name)]
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
-    each = _aligned(pd.concat(parts, keys=range(len(parts)), names=["run"])).groupby("step")
-    table = pd.DataFrame({"x": each["x"].mean(), "mean": each["value"].mean(), "n": each["value"].count()})
-    half = (
-        each["value"].std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
-    )
+    points = pd.concat(parts, keys=range(len(parts)), names=["run"])
+    in_sight = view.inside(points.groupby("step")[["x"]].mean()).index  # the place of a step is the mean of its runs'
+    each = _aligned(points[points["step"].isin(in_sight)]).groupby("step")
+    values = each["value"]
+    table = pd.DataFrame({"x": each["x"].mean(), "mean": values.mean(), "n": values.count()})
+    table = table.assign(least=values.min(), most=values.max())
+    half = values.std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
     table = table.assign(low=table["mean"] - half, high=table["mean"] + half, label=group.label, metric=name)
     return table[table["n"] >= min(2, len(parts))].reset_index()[list(COLUMNS)]
 
 
 def _points(member: Member, name: str, view: View) -> pd.DataFrame:
-    """One run: a row for each step in sight at which it has a value."""
+    """One run: a row for each step at which it has a value."""
     series = member.metrics.series[name]
     table = pd.DataFrame(
         {
@@ -117,7 +120,7 @@ def _points(member: Member, name: str, view: View) -> pd.DataFrame:
             "value": pd.Series(smooth(series.value, view.smoothing(name)), dtype="float64"),
         }
     )
-    return view.inside(table.dropna())
+    return table.dropna()
 
 
 def _aligned(points: pd.DataFrame) -> pd.DataFrame:

@@ -88,7 +88,8 @@ def _show_legend(groups: list[Group]) -> frozenset[str]:
     entries = [Entry(group.place, group.label, group.colour, group.dashed, _finished(group)) for group in groups]
     places = choose_front(entries, in_front(groups))
     st.caption(
-        "Lines are means over the n runs of a group, bands their 95 % t intervals, cut where they would flatten the lines. "
+        "Lines are means over the n runs of a group, bands their 95 % t intervals, cut where they would flatten the lines; of two runs "
+        "the band is their range. "
         f"{HINT}"
     )
     return frozenset(group.label for group in groups if group.place in places)

@@ -13,7 +13,7 @@ from dashboard.session import client
 
 AT_ONCE = 20  # runs whose series one request answers
 _DRAWN = 6000  # points of one chart, over all its lines
-_LEAST = 300  # of one line: about one for two pixels
+_LEAST, _MOST = 300, 400  # of one line: about one for two pixels
 
 Steps = tuple[int, int]
 Found = dict[int, Metrics]
@@ -21,7 +21,7 @@ Found = dict[int, Metrics]
 
 def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool) -> Found:
     """The series as the charts need them: thinned to what can be seen, finer within the zoom."""
-    points = max(_LEAST, min(WHOLE, _DRAWN // max(1, len(runs)))) if alone else WHOLE
+    points = max(_LEAST, min(_MOST, _DRAWN // len(runs))) if alone else WHOLE
     found = _series(runs, (*names, *TOTALS), points)
     if view.zoom is None or not _thinned(runs, points):
         return found

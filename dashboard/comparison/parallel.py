@@ -75,7 +75,6 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
     key = f"{_CHART}-{len(axes)}-{_written(ranges)}"
 
     def brushed() -> None:
-        print("BRUSHED", st.session_state[key], flush=True)
         dragged = st.session_state[key]["selection"].get(BRUSHED) or {}
         places, ends = dragged.get("place") or [0.0, 0.0], dragged.get("level") or [0.0, 0.0]
         touched = [field for place, field in enumerate(fields) if min(places) <= place <= max(places)]

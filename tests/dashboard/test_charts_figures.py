@@ -137,7 +137,10 @@ def test_a_zoom_shows_its_part_of_the_axis_and_nothing_else() -> None:
     figure = comparison_figure(
         "kl", [line(1, [0.1, 0.2, 0.3, 0.4])], View("step", 0.0, log=False, steps=4, zoom=(1, 2))
     )
-    assert figure.data["step"].tolist() == [1, 2]
+    assert figure.data["step"].tolist() == [0, 1, 2, 3], "lines lead out of the picture"
+    assert comparison_figure("kl", [line(1, [0.1] * 9)], View("step", 0.0, log=False, steps=9, zoom=(4.5, 6))).data[
+        "step"
+    ].tolist() == [4, 5, 6, 7]
     assert '"domain": [1, 2]' in json.dumps(figure.spec)
 
 

@@ -77,7 +77,7 @@ def test_long_runs_are_averaged_over_neighbouring_steps_so_that_thinned_series_s
 def test_within_a_zoom_only_what_is_in_sight_is_averaged_and_the_smoothing_remembers_what_came_before() -> None:
     pair = group(member(0, reward=[0.0, 0.0, 0.0, 1.0]), member(1, reward=[0.0, 0.0, 0.0, 1.0]))
     found = rows(pair, seen=view(weight=0.5, zoom=(2.0, 3.0)))
-    assert {step: mean for step, (mean, _, _, _) in found.items()} == {2: 0.0, 3: pytest.approx(0.5 / 0.9375)}
+    assert {step: mean for step, (mean, _, _, _) in found.items()} == {1: 0.0, 2: 0.0, 3: pytest.approx(0.5 / 0.9375)}
 
 
 def test_a_group_without_the_metric_has_an_empty_band() -> None:
@@ -149,12 +149,25 @@ def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
 
 
 def test_a_wide_band_is_cut_and_told_in_full() -> None:
-    pair = group(member(0, pass_at_1=[0.5, 0.6]), member(1, pass_at_1=[0.5, 0.9]))
-    figure = band_figure(SUCCESS, [pair], view(steps=2), frozenset({"grpo"}))
-    end = figure.data.iloc[-1]
-    assert end["high"] == pytest.approx(0.75 + 12.7062 * 0.15, abs=1e-3)
+    runs = group(*(member(seed, pass_at_1=[0.5, last]) for seed, last in enumerate((0.6, 0.75, 0.9))))
+    end = band_figure(SUCCESS, [runs], view(steps=2), frozenset({"grpo"})).data.iloc[-1]
+    assert end["high"] == pytest.approx(0.75 + T2 * 0.15 / math.sqrt(3))
     assert end["upper"] == pytest.approx(0.75 + 0.5 * 0.25)
     assert end["lower"] == pytest.approx(0.5 - 0.5 * 0.25)
+
+
+def test_of_two_seeds_the_band_is_their_range_and_the_interval_is_told() -> None:
+    pair = group(member(0, pass_at_1=[0.5, 0.7]), member(1, pass_at_1=[0.5, 0.8]))
+    end = band_figure(SUCCESS, [pair], view(steps=2), frozenset({"grpo"})).data.iloc[-1]
+    assert (end["lower"], end["upper"]) == pytest.approx((0.7, 0.8))
+    assert end["high"] == pytest.approx(0.75 + 12.7062 * 0.05, abs=1e-3)
+
+
+def test_runs_of_different_speed_stay_together_along_wall_time() -> None:
+    quick = member(0, reward=[0.1] * 10, step_time=[1.0] * 10)
+    slow = member(1, reward=[0.3] * 10, step_time=[2.0] * 10)
+    found = rows(group(quick, slow), seen=view(axis="time", zoom=(6.0, 9.0)))  # step s ends after 1.5 · (s + 1) seconds
+    assert {step: n for step, (_, _, _, n) in found.items()} == {2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
 
 
 def test_along_samples_the_points_lie_at_the_completions_made() -> None:
