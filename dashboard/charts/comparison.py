@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isnan
 from typing import NamedTuple
 
 import altair as alt
@@ -50,7 +51,9 @@ class View:
         if self.zoom is None:
             return table
         x, (low, high) = table["x"], self.zoom
-        return table[(x >= x[x < low].max()) & (x <= x[x > high].min()) | x.between(low, high)]
+        before, after = x[x < low].max(), x[x > high].min()
+        kept: pd.DataFrame = table[x.between(low if isnan(before) else before, high if isnan(after) else after)]
+        return kept
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import streamlit as st
 
 from backend.contract.groups import Group
-from backend.contract.records import Run
+from backend.contract.records import TERMINAL, Run
 from dashboard.components.address import GROUPS, OVERVIEW
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
+from dashboard.components.live import TICK
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
 
@@ -71,9 +72,18 @@ def _draw_group_keys(siblings: list[int], place: int) -> None:
 
 
 def _draw_step_keys(run: Run, group: Group) -> None:
+    """While the run goes on these look for its newest step, and only these are drawn again."""
+    live = run.status not in TERMINAL
+    with st.container(width="content", key="step-keys"):
+        st.fragment(_step_keys, run_every=TICK if live else None)(run, group.step)
+
+
+def _step_keys(run: Run, step: int) -> None:
+    if _ASKED in st.session_state:  # a press of a button in here draws only this; the page is what has to change
+        st.rerun()
     steps = [summary.step for summary in known_steps(run)]
-    place = bisect_left(steps, group.step)
-    after = place + 1 if _at(steps, place) == group.step else place
+    place = bisect_left(steps, step)
+    after = place + 1 if _at(steps, place) == step else place
     _draw_pair(
         "step",
         _Way("The same place a step before", ":material/keyboard_double_arrow_left:", "[", _at(steps, place - 1)),

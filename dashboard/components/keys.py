@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-# Typing belongs to the field that is typed into. AltGr, which some keyboards need for a bracket, counts as Ctrl with Alt.
+# Typing belongs to the field that is typed into, and a table has arrow keys of its own. AltGr, which some keyboards need for a bracket, counts as Ctrl with Alt.
 _SCRIPT = """
 export default function ({ data }) {
   const onKey = (event) => {
     const place = data[event.key]
-    const busy = event.target.closest("input, textarea, select, [contenteditable=true]")
+    const busy = event.target.closest("input, textarea, select, [contenteditable=true], [data-testid=stDataFrame]")
     if (!place || busy || event.metaKey || event.ctrlKey !== event.altKey || event.repeat) return
     const field = document.querySelector(`.st-key-${place} :is(input, button)`)
     if (!field || field.disabled) return

@@ -13,7 +13,7 @@ from backend.contract.protocol import Report
 
 pytestmark = pytest.mark.slow
 
-ROW = 35  # pixels of the list of sign changes
+ROW, LINK = 35, 45  # pixels of the list of sign changes: a row, and from its end to the link
 
 
 def unfold(page: Page) -> None:
@@ -53,10 +53,15 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     again = open_page(page.url)
     expect(metric(again, "Discouraged")).to_have_text("0")
     assert numbers(again).all_text_contents() == after
-    listed = again.locator(".st-key-what-if-flips .dvn-scroller")
     changed = rows(again, "change")
+    listed = again.locator(".st-key-what-if-flips .dvn-scroller")
+    box = listed.bounding_box()
+    assert box is not None
+    link = {"x": box["width"] - LINK, "y": ROW + ROW // 2}
+    listed.hover(position=link)
+    expect(again.locator(".st-key-what-if-flips canvas").first).to_have_css("cursor", "pointer")
     with again.context.expect_page() as opened:
-        listed.click(position={"x": listed.bounding_box()["width"] - 52, "y": ROW + ROW // 2})  # type: ignore[index]
+        listed.click(position=link)
     other = opened.value
     expect(other.get_by_text(f"Group {changed[0][0]}", exact=False).first).to_be_visible()
     expect(metric(other, "Discouraged")).to_have_text("0")

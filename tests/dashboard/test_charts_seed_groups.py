@@ -149,9 +149,9 @@ def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
 
 
 def test_a_wide_band_is_cut_and_told_in_full() -> None:
-    runs = group(*(member(seed, pass_at_1=[0.5, last]) for seed, last in enumerate((0.6, 0.75, 0.9))))
+    runs = group(*(member(seed, pass_at_1=[0.5, last]) for seed, last in enumerate((0.5, 0.75, 1.0))))
     end = band_figure(SUCCESS, [runs], view(steps=2), frozenset({"grpo"})).data.iloc[-1]
-    assert end["high"] == pytest.approx(0.75 + T2 * 0.15 / math.sqrt(3))
+    assert end["high"] == pytest.approx(0.75 + T2 * 0.25 / math.sqrt(3))
     assert end["upper"] == pytest.approx(0.75 + 0.5 * 0.25)
     assert end["lower"] == pytest.approx(0.5 - 0.5 * 0.25)
 

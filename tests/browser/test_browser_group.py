@@ -1,0 +1,114 @@
+"""A group in a browser: by keyboard from completion to completion, and two of them side by side, on finished and live runs."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import recorded
+from on_page import cards, settled
+from playwright.sync_api import Page, expect
+from stack import IMAGE, SCRIPT, Stack
+
+from backend.contract.protocol import Report
+
+pytestmark = pytest.mark.slow
+
+
+def press(page: Page, key: str, then: str) -> None:
+    """A key anywhere on the page; the address follows."""
+    page.keyboard.press(key)
+    page.wait_for_url(re.compile(then))
+    settled(page)
+
+
+def opened(page: Page) -> str:
+    """The head of the completion that is opened above the cards."""
+    head = page.locator("[class*='st-key-opened-'] .head")
+    expect(head).to_have_count(1)
+    return head.inner_text()
+
+
+def texts(page: Page, part: str) -> list[str]:
+    return [each.inner_text() for each in page.locator(part).all()]
+
+
+def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str], Page], stack: Stack) -> None:
+    early, late = (
+        [one.id for one in stack.client.groups(stack.first, step=step, sort="index").items] for step in (4, 5)
+    )
+    page = open_page(f"/group?id={early[0]}&order=by+advantage")
+    shown = cards(page, 4)
+    settled(page)
+    press(page, "ArrowRight", "tokens=")
+    expect(page.locator("[class*='st-key-opened-'] .chip")).to_have_text(f"A {shown[0].advantage}")
+    press(page, "ArrowRight", "tokens=")
+    expect(page.locator("[class*='st-key-opened-'] .chip")).to_have_text(f"A {shown[1].advantage}")
+    press(page, "ArrowDown", f"id={early[1]}")
+    expect(page.get_by_text("Group 2 of 3")).to_be_visible()
+    press(page, "]", f"id={late[1]}")
+    expect(page.get_by_role("link", name="Step 5")).to_be_visible()
+    press(page, "[", f"id={early[1]}")
+    press(page, "ArrowUp", f"id={early[0]}")
+    head = opened(page)
+    again = open_page(page.url)
+    assert cards(again, 4) == shown
+    assert opened(again) == head
+
+
+def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Callable[[str], Page], stack: Stack) -> None:
+    live = stack.client.groups(stack.first, state="live").items[0]
+    page = open_page(f"/group?id={live.id}")
+    cards(page, 4)
+    page.get_by_role("button", name="difference").or_(page.get_by_role("radio", name="difference")).first.click()
+    sides = page.locator(".two-sides .model-text")
+    expect(sides).to_have_count(2)
+    by_index = {one.index + 1: one.text for one in stack.client.group(live.id).completions}
+    marked = {mark: int(text) for text, mark in (head.split(" · ") for head in texts(page, ".place") if "·" in head)}
+    assert texts(page, ".two-sides .model-text") == [by_index[marked["best"]], by_index[marked["worst"]]]
+    assert page.locator(".two-sides mark").count() > 0
+    other = next(number for number in by_index if number not in marked.values())
+    page.locator("[class*='st-key-card-']").nth(other - 1).get_by_role("button", name="diff with").click()
+    page.wait_for_url(re.compile(rf"diff={other}(,|%2C){marked['best']}"))
+    expect(sides.first).to_have_text(by_index[other])
+    again = open_page(page.url)
+    expect(again.locator(".two-sides .model-text").first).to_have_text(by_index[other])
+
+
+def test_hostile_texts_side_by_side_stay_text(open_page: Callable[[str], Page], stack: Stack) -> None:
+    group = stack.client.groups(stack.hostile).items[0]
+    page = open_page(f"/group?id={group.id}&diff=1,2")
+    sides = page.locator(".two-sides .model-text")
+    expect(sides).to_have_count(2)
+    assert texts(page, ".two-sides .model-text") == [SCRIPT, IMAGE]
+    expect(page.locator("img[onerror], [src*='evil.example']")).to_have_count(0)
+
+
+def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    run_id, claim = stack.live
+    newest = stack.client.steps(run_id)[-1].step
+    groups = [one.id for one in stack.client.groups(run_id, step=newest, sort="index").items]
+    text = " ".join(f"word{place}" for place in range(400))
+    page = open_page(f"/group?id={groups[0]}&diff=1,2")
+    cards(page, 4)
+    forth = page.locator(".st-key-step-forth button")
+    expect(forth).to_be_disabled()
+    page.get_by_role("button", name="What the model read").click()
+    read = page.get_by_text("<|user|>")
+    expect(read).to_be_visible()
+    long = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0], texts=[text] * 4) for index in range(2)]
+    seq = stack.client.run(run_id).progress.step + 100
+    report = Report(attempt=claim.attempt, seq=seq, step=newest + 1, groups=long, metrics={"reward": 0.9})
+    stack.client.report(run_id, report)
+    expect(forth).to_be_enabled()
+    expect(read).to_be_visible()
+    assert f"id={groups[0]}" in page.url
+    page.keyboard.press("Escape")
+    expect(read).to_be_hidden()
+    page.keyboard.press("]")
+    expect(page.get_by_role("link", name=f"Step {newest + 1}")).to_be_visible()
+    fold = page.locator("[class*='st-key-card-'] .model-text").first
+    expect(fold).not_to_contain_text("word200 ", use_inner_text=True)
+    fold.locator("summary").click()
+    expect(fold).to_contain_text("word200 ", use_inner_text=True)

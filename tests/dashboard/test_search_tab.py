@@ -1,0 +1,110 @@
+"""The search in a run's completions against a real backend."""
+
+from collections.abc import Callable
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from dashboard.components.pager import ROWS
+
+# Whole pages: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def run_id(backend: Backend) -> int:
+    """Two steps: a live group with four texts, and a dead one with sixty."""
+    made = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, made)
+    first = recorded.group_of(
+        0, [1.0, 0.1, 0.0, None], texts=["a violet whale", "a violet cat", "a green whale", "<b>whale</b>"]
+    )
+    dead = recorded.group_of(1, [1.0] * 60, texts=[f"number {place}" for place in range(60)])
+    for step, group in enumerate((first, dead)):
+        backend.client.report(made, p.Report(attempt=claimed.attempt, seq=step, step=step, groups=[group]))
+    return made
+
+
+def found(at: AppTest) -> list[str]:
+    return [str(text) for text in at.dataframe[0].value["completion"]]
+
+
+def shown(at: AppTest) -> str:
+    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
+
+
+def test_words_find_the_completions_that_hold_them_as_text(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", find="whale")
+    assert found(at) == ["a violet whale", "a green whale", "<b>whale</b>"]
+    at.text_input(key="find").set_value("violet").run()
+    assert found(at) == ["a violet whale", "a violet cat"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "texts"),
+    [
+        ("reward_from", 0.05, ["a violet whale", "a violet cat"]),
+        ("reward_to", 0.05, ["a green whale"]),
+        ("advantage_from", 0.1, ["a violet whale"]),
+        ("tokens_to", 12, ["a violet cat", "<b>whale</b>"]),
+    ],
+)
+def test_ranges_narrow_what_is_found(open_page: Open, run_id: int, field: str, value: float, texts: list[str]) -> None:
+    at = open_page("run", id=run_id, tab="search", steps_to=0)
+    at.number_input(key=field).set_value(value).run()
+    assert found(at) == texts
+
+
+def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", group_state="live", by="lowest reward first")
+    assert found(at) == ["a green whale", "a violet cat", "a violet whale", "<b>whale</b>"]
+    at.selectbox(key="finish").set_value("length").run()
+    assert found(at) == ["a green whale", "<b>whale</b>"]
+
+
+def test_an_address_brings_back_every_field_and_the_page(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", find="number", steps_from=1, reward_from=0.5)
+    assert len(found(at)) == ROWS
+    at.button(key="found-next").click().run()
+    assert len(found(at)) == 60 - ROWS
+    assert at.button(key="found-next").disabled
+
+    again = open_page("run", **dict(at.query_params))
+    assert found(again) == found(at)
+    again.button(key="found-previous").click().run()
+    assert len(found(again)) == ROWS
+    assert "found" not in again.query_params
+
+
+def test_another_search_begins_at_its_first_page(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", find="number")
+    at.button(key="found-next").click().run()
+    at.text_input(key="find").set_value("whale").run()
+    assert len(found(at)) == 3
+
+
+def test_a_line_opens_the_group_with_that_completion(open_page: Open, backend: Backend, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", find="cat")
+    at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
+    at.run()
+    group = backend.client.groups(run_id, step=0).items[0]
+    assert (at.query_params["id"], at.query_params["tokens"]) == (str(group.id), "2")
+    assert at.query_params["find"] == "cat"  # where the browser's way back leads
+
+
+def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id: int) -> None:
+    at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
+    assert "No completion fits" in shown(at)
+    next(button for button in at.button if button.label == "Show all completions").click().run()
+    assert len(found(at)) == ROWS
+    assert at.number_input(key="reward_from").value is None
+
+
+def test_before_the_first_step_the_search_says_so(open_page: Open, backend: Backend) -> None:
+    at = open_page("run", id=recorded.queue(backend.client), tab="search")
+    assert "No completions yet" in shown(at)
