@@ -4,13 +4,13 @@ import streamlit as st
 
 from backend.contract.groups import GroupState, GroupSummary, StepSummary
 from backend.contract.records import Run
-from dashboard.components.address import GROUPS, choose, chosen
+from dashboard.components.address import GROUPS, choose, chosen, leave_run
 from dashboard.components.dead_groups import describe_states, why_dead
 from dashboard.components.group_rows import WORDS, pick
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
-from dashboard.session import client, go, guard
+from dashboard.session import client, guard
 from dashboard.what_if.panel import draw_what_if_step
 
 PAGE = 200
@@ -58,7 +58,7 @@ def _draw_filters() -> None:
     bookmarked.toggle(
         "Bookmarked", key="bookmarked", bind="query-params", help="The groups with a bookmark, of all steps."
     )
-    order.selectbox("Order", list(ORDERS), key="order", bind="query-params")
+    order.selectbox("Order", list(ORDERS), key="sort", bind="query-params")
     search.text_input(
         "Search",
         key="search",
@@ -123,9 +123,8 @@ def _draw_table(run: Run, step: int | None) -> None:
     columns = COLUMNS if step is not None else ("step", *COLUMNS)
     group = pick(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
     if group is not None:
-        # more than the group needs, so that the browser's way back finds this table again
-        kept = {name: st.query_params.get(name) for name in ("show", "bookmarked", "search")}
-        go("group", id=group.id, run=run.id, step=group.step, tab=GROUPS.lower(), **kept)
+        filters = ("show", "bookmarked", "sort", "search")
+        leave_run(run.id, GROUPS, "group", filters=filters, id=group.id, step=group.step)
     if more and st.button(f"Show {PAGE} more"):
         st.session_state[f"pages-{place}"] = pages + 1
         st.rerun(scope="fragment")
@@ -160,5 +159,5 @@ def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary
 
 
 def _sort(step: int | None) -> str:
-    order = ORDERS[st.session_state.get("order") or "in the step's order"]
+    order = ORDERS[st.session_state.get("sort") or "in the step's order"]
     return "step" if step is None and order == "index" else order

@@ -9,7 +9,7 @@ from dashboard.components.group_rows import WORDS
 from dashboard.format import count
 from dashboard.search.asked import fields
 
-_FILTERS = ("show", "bookmarked", "order", "search", "step")  # of the groups, in the address
+_FILTERS = ("show", "bookmarked", "sort", "search", "step")  # of the groups, in the address
 _LEAVE = "leave-health"
 
 

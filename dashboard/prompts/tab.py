@@ -8,14 +8,14 @@ import streamlit as st
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
-from dashboard.components.address import PROMPTS
+from dashboard.components.address import PROMPTS, leave_run
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import ROWS, cursor, first_page, show_pager
 from dashboard.format import MISSING, number, signed
 from dashboard.listing.sparkline import sparkline
-from dashboard.session import client, go, guard
+from dashboard.session import client, guard
 
 PAGES = "prompts"  # the name of the pages in the address
 ORDERS = {
@@ -40,9 +40,9 @@ def draw_prompts(run: Run) -> None:
     st.markdown(f"**{len(prompts)} prompts**{about} :gray[:small[· click a line to open its history]]")
     prompt = _pick(run, prompts)
     if prompt is not None:
-        # more than the history needs, so that the browser's way back finds this table again
-        kept = {name: st.query_params.get(name) for name in ("words", "prompt_order", PAGES)}
-        go("prompt", prompt=prompt.prompt_id, runs=run.id, run=run.id, tab=PROMPTS.lower(), **kept)
+        page_of_prompts = {PAGES: st.query_params.get(PAGES)}
+        filters = ("words", "prompt_order")
+        leave_run(run.id, PROMPTS, "prompt", filters=filters, prompt=prompt.prompt_id, runs=run.id, **page_of_prompts)
     show_pager(PAGES, page.next_cursor)
 
 

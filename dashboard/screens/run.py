@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
-from dashboard.components.address import GROUPS, OVERVIEW, PROMPTS, SEARCH, open_tab, run_in_address, tab_in_address
+from dashboard.components.address import (
+    GROUPS,
+    OVERVIEW,
+    PROMPTS,
+    SEARCH,
+    come_back,
+    open_tab,
+    run_in_address,
+    tab_in_address,
+)
 from dashboard.components.live import TICK, moment
 from dashboard.components.run_checkpoints import draw_checkpoints
 from dashboard.components.run_configuration import draw_configuration
@@ -42,6 +51,7 @@ TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 def main() -> None:
     """Header, tabs, and the tab that is open."""
     run_id = run_in_address()
+    come_back()
     if run_id is None:
         st.info("This address names no run.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")

@@ -7,14 +7,14 @@ import streamlit as st
 
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
-from dashboard.components.address import SEARCH
+from dashboard.components.address import SEARCH, leave_run
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST, WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import show_pager
 from dashboard.format import MISSING, counted, number, signed
 from dashboard.search.asked import PAGES, ask, clear, fields
-from dashboard.session import go, guard
+from dashboard.session import guard
 
 
 def draw_search(run: Run) -> None:
@@ -30,8 +30,8 @@ def draw_search(run: Run) -> None:
     st.markdown(f"**{found}** :gray[:small[· click a line to open its group with that completion]]")
     hit = _pick(run, page.items)
     if hit is not None:
-        kept = {name: st.query_params.get(name) for name in fields()}  # so that the browser's way back finds them again
-        go("group", id=hit.group_id, run=run.id, tab=SEARCH.lower(), tokens=hit.index + 1, **kept)
+        page_of_hits = {PAGES: st.query_params.get(PAGES)}
+        leave_run(run.id, SEARCH, "group", filters=fields(), id=hit.group_id, tokens=hit.index + 1, **page_of_hits)
     show_pager(PAGES, page.next_cursor)
 
 

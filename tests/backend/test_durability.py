@@ -83,7 +83,7 @@ def test_stopping_does_not_wait_for_those_who_only_listen(tmp_path: Path) -> Non
         process = serve(tmp_path, port)
         wait_until_healthy(client)
         run = client.create_run(GRPO)
-        with client._http.stream("GET", f"/api/v1/runs/{run.id}/events") as answer:
+        with client._to._http.stream("GET", f"/api/v1/runs/{run.id}/events") as answer:
             assert next(answer.iter_lines()) == ": listening"
             process.terminate()
             assert process.wait(timeout=10) == -signal.SIGTERM, "uvicorn raises the signal again once it has shut down"

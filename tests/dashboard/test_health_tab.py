@@ -51,7 +51,7 @@ def test_a_hint_says_what_was_measured_by_which_rule_and_what_to_do(backend: Bac
 
 
 def test_a_hint_leads_to_the_completions_and_groups_behind_it(backend: Backend, open_page: OpenPage) -> None:
-    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", order="best first", reward_from=0.5)
+    at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", sort="best first", reward_from=0.5)
     at.button(key="way-truncation-Search").click().run()
     query = address(at)
     assert (query["tab"], query["finish"], query["steps_from"], query["steps_to"]) == ("search", "length", "2", "11")

@@ -1,7 +1,9 @@
 """A run's page against a real backend."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from html import unescape
 
 import pytest
 import recorded
@@ -309,8 +311,8 @@ def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backen
     report(backend, sample_id, claimed.attempt, 0, [group])
     backend.client.finish(sample_id, p.Finish(attempt=claimed.attempt, outcome="finished"))
     at.run()
-    texts = [code.value for code in at.code]
-    assert all(completion.text in texts for completion in group.completions)
+    cards = unescape(re.sub("<[^>]*>", "", "".join(html.value for html in at.get("html"))))
+    assert all(completion.text in cards for completion in group.completions)
 
 
 def test_a_sample_without_an_answer_is_not_scored(open_page: Open, backend: Backend, saved: int) -> None:
@@ -339,6 +341,15 @@ def test_a_row_that_is_clicked_opens_its_group(open_page: Open, backend: Backend
     at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
     at.run()
     assert at.query_params["id"] == str(backend.client.groups(trained, step=1).items[2].id)
+
+
+def test_a_row_of_a_filtered_table_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1, show="live")
+    [first, *_] = backend.client.groups(trained, step=1, state="live").items
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
+    at.run()
+    assert not at.exception
+    assert at.query_params["id"] == str(first.id)
 
 
 def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend: Backend) -> None:

@@ -1,0 +1,68 @@
+"""From a prompt to its draws, and from a word to the completions that hold it, on finished and live runs; and back again."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import recorded
+from on_page import click_row, field, rows, settled
+from playwright.sync_api import Page, expect
+from stack import Stack
+
+from backend.contract.protocol import Report
+
+pytestmark = pytest.mark.slow
+
+
+def search(page: Page, words: str) -> None:
+    box = field(page, "Search in completions")
+    box.fill(words)
+    box.press("Enter")
+    page.wait_for_url(re.compile("find="))
+    settled(page)
+
+
+def test_a_word_leads_to_its_group_and_back_to_the_search(open_page: Callable[[str], Page], stack: Stack) -> None:
+    page = open_page(f"/run?id={stack.first}&tab=search")
+    wanted = stack.client.completions(stack.first, search="answer", sort="-reward", limit=1).items[0]
+    search(page, "answer")
+    click_row(page, f"found-{stack.first}", 0)
+    page.wait_for_url(re.compile(r"/group\?.*tokens=\d+"))
+    expect(page.locator("[class*='st-key-opened-']").first).to_be_visible()
+    assert wanted.group_id
+    page.go_back()
+    expect(field(page, "Search in completions")).to_have_value("answer")
+    assert len(rows(page, "completion")) > 1
+
+
+def test_a_filtered_table_leads_to_a_group_and_is_filtered_still(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    live = stack.client.groups(stack.second, step=5, state="live").items
+    page = open_page(f"/run?id={stack.second}&tab=groups&step=5&show=live")
+    assert len(rows(page, "state")) == len(live)
+    click_row(page, f"groups-{stack.second}", 0)
+    page.wait_for_url(re.compile(rf"/group\?.*\bid={live[0].id}\b"))
+    expect(page.get_by_text(re.compile("Group 1")).first).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("button", name="live", exact=True)).to_have_attribute("aria-checked", "true")
+    assert len(rows(page, "state")) == len(live)
+
+
+def test_a_prompts_draws_grow_while_the_run_goes_on(open_page: Callable[[str], Page], stack: Stack) -> None:
+    run_id, claim = stack.live
+    step = stack.client.run(run_id).progress.step
+    prompt = stack.client.prompts(run_id, limit=1).items[0]
+    page = open_page(f"/prompt?prompt={prompt.prompt_id}&runs={run_id}")
+    known = len(stack.client.groups_of_prompt(prompt.prompt_id, [run_id], limit=200).items)
+    expect(page.get_by_text(f"{known} draws")).to_be_visible()
+    page.get_by_label("One draw").click()
+    expect(page.get_by_text("Two draws compared")).to_be_visible()
+    page.keyboard.press("Escape")
+    index = next(group.index for group in stack.client.groups_of_prompt(prompt.prompt_id, [run_id], limit=1).items)
+    group = recorded.group_of(index, [1.0, 0.0, 0.0, 0.1])
+    assert group.prompt_id == prompt.prompt_id
+    stack.client.report(
+        run_id, Report(attempt=claim.attempt, seq=500 + step, step=step, groups=[group], metrics={"reward": 0.5})
+    )
+    expect(page.get_by_text(f"{known + 1} draws")).to_be_visible()
