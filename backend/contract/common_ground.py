@@ -64,11 +64,13 @@ def seeded(config: Mapping[str, Json], seed: int) -> dict[str, Json]:
 
 def sweep_of(recipes: Sequence[RecipeCard], base: Mapping[str, Json], seeds: Sequence[int]) -> list[dict[str, Json]]:
     """A run's body for each seed and recipe, all recipes of a seed before the next: what is done so far is comparable."""
-    placed = {card.id: on_common_ground(card.config, base) for card in recipes}
+    return over_seeds([(card.id, on_common_ground(card.config, base)) for card in recipes], seeds)
+
+
+def over_seeds(named: Sequence[tuple[str, Mapping[str, Json]]], seeds: Sequence[int]) -> list[dict[str, Json]]:
+    """A run's body for each seed and named configuration, all of a seed before the next."""
     return [
-        {"name": f"{recipe}, seed {seed}", "config": seeded(config, seed)}
-        for seed in seeds
-        for recipe, config in placed.items()
+        {"name": f"{name}, seed {seed}", "config": seeded(config, seed)} for seed in seeds for name, config in named
     ]
 
 

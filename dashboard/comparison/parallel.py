@@ -13,7 +13,7 @@ from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, wit
 from dashboard.comparison.chosen import label
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
 from dashboard.comparison.metrics import fetch, with_whole_ends
-from dashboard.comparison.settings import cell, differing, short_names
+from dashboard.comparison.settings import cell, differing, short_names, swept
 from dashboard.form.paths import get
 from dashboard.format import MISSING, number
 from dashboard.session import guard
@@ -34,7 +34,7 @@ def show_parallel(runs: list[Run]) -> None:
     chosen = st.multiselect(
         "Fields",
         fields,
-        default=fields[:_MOST],
+        default=swept(runs)[:_MOST],
         key="fields",
         bind="query-params",
         placeholder="Which fields",

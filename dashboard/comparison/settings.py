@@ -7,14 +7,13 @@ import yaml
 from backend.contract.base import Json
 from backend.contract.records import Run
 from dashboard.components.config_difference import differences, flatten
-from dashboard.components.group_arithmetic import exact
 from dashboard.components.model_text import one_line
 from dashboard.form.paths import get
+from dashboard.form.written import show_number
 from dashboard.format import MISSING
 
 RECIPE = "recipe"
 SEED = "budget.seed"
-_TOGETHER = 3  # of more fields that differ, the recipe says enough
 
 
 def choices(runs: Sequence[Run]) -> list[str]:
@@ -28,10 +27,33 @@ def differing(runs: Sequence[Run]) -> list[str]:
     return [path for path in differences({run.id: run.config for run in runs}) if path != SEED]
 
 
-def settings_of_sweep(runs: Sequence[Run]) -> list[str]:
-    """What a sweep varies: the recipe, or the few fields that differ."""
+def swept(runs: Sequence[Run]) -> list[str]:
+    """The fields in which the runs differ by choice: without those that came along with a kind, or with a part that only some have."""
+    kept: list[str] = []
     fields = differing(runs)
-    return [RECIPE] if RECIPE in fields or not 0 < len(fields) <= _TOGETHER else fields
+    for path in sorted(fields, key=lambda path: not path.endswith(".kind")):
+        if not any(_follows(path, other, runs) for other in kept):
+            kept.append(path)
+    return [path for path in fields if path in kept]
+
+
+def _follows(path: str, other: str, runs: Sequence[Run]) -> bool:
+    """Whether a field has its value because another one, of the same part or the kind of it, has its own."""
+    values = [(repr(get(run.config, other)), get(run.config, path)) for run in runs]
+    part, _, name = other.rpartition(".")
+    if not path.startswith(f"{part}."):
+        return False
+    of_kind = name == "kind"
+    of_part = any(value is None for _, value in values) and any(get(run.config, part) is None for run in runs)
+    return (of_kind or of_part) and len({key for key, _ in values}) == len(
+        {(key, repr(value)) for key, value in values}
+    )
+
+
+def settings_of_sweep(runs: Sequence[Run]) -> list[str]:
+    """By what a sweep's runs are taken together: the recipe where it differs, else the fields that were swept."""
+    fields = swept(runs)
+    return [RECIPE] if RECIPE in fields or not fields else fields
 
 
 def setting(run: Run, fields: Sequence[str]) -> str:
@@ -46,11 +68,12 @@ def setting(run: Run, fields: Sequence[str]) -> str:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Each dotted path by as many of its last parts as tell it from the others."""
+    """Each dotted path by as many of its last parts as tell it from the others; a kind by what it is the kind of."""
     names = {}
     for path in paths:
         parts = path.split(".")
-        ends = (".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1))
+        last = len(parts) - (2 if parts[-1] == "kind" and len(parts) > 1 else 1)
+        ends = (".".join(parts[start:]) for start in range(last, -1, -1))
         names[path] = next(
             end
             for end in ends
@@ -70,7 +93,7 @@ def cell(value: Json) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):
-        return exact(value)
+        return show_number(value)
     return one_line(
         value
         if isinstance(value, str)

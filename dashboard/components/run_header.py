@@ -88,6 +88,8 @@ def _actions(run: Run) -> None:
         link(
             "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id
         )
+        sweep, about = ":material/stacked_line_chart:", "Several runs that begin with this one's configuration."
+        link("sweep", "Sweep", icon=sweep, help=about, base=f"run:{run.id}", vary="Settings")
 
 
 def _do(action: Callable[[], object]) -> None:

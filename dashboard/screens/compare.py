@@ -80,7 +80,7 @@ def show_empty(chosen: Chosen) -> None:
     )
     with st.container(horizontal=True):
         link("runs", "All runs", icon=":material/list:")
-        link("sweep", "Compare algorithms: a new sweep", icon=":material/add:")
+        link("sweep", "New sweep", icon=":material/add:")
     show_sweeps()
 
 

@@ -66,7 +66,7 @@ def test_only_the_fields_that_differ_are_listed(open_page: Open, runs: list[int]
     at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
     table = frame(at, "field").set_index("field")
     assert sorted(table.index) == ["optimizer.learning_rate", "sampling.group_size"]
-    assert table.loc["optimizer.learning_rate"].tolist() == ["0.0001", "0.0005"]
+    assert table.loc["optimizer.learning_rate"].tolist() == ["1e-4", "5e-4"]
 
 
 def test_the_table_has_what_each_run_came_to_the_best_first(open_page: Open, backend: Backend, runs: list[int]) -> None:
@@ -91,8 +91,8 @@ def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_
     assert together.options[:3] == ["recipe", "sampling.group_size", "optimizer.learning_rate"]
     together.set_value(["optimizer.learning_rate", "sampling.group_size"]).run()
     assert set(frame(at, "gain")["group"]) == {
-        "learning_rate 0.0001 · group_size 8",
-        "learning_rate 0.0005 · group_size 4",
+        "learning_rate 1e-4 · group_size 8",
+        "learning_rate 5e-4 · group_size 4",
     }
     next(box for box in at.multiselect if box.label == "Group by").set_value(["model.source"]).run()
     assert len(frame(at, "gain")) == 1

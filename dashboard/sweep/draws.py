@@ -1,0 +1,76 @@
+"""Random points: each field drawn by itself, from a range or a list. The same seed gives the same points."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from backend.contract.base import Json
+
+TRIES = 50  # for each point, to find one that was not drawn yet
+DIGITS = 3  # a draw is no finer than this share of its range, and reads as people write numbers
+
+
+class EmptyRange(ValueError):
+    """Nothing can be drawn from the range; the message says why."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included, uniform, or uniform in their logarithm. Raises EmptyRange."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise EmptyRange(f"a range goes up, and {self.low:g} is not below {self.high:g}")
+        if self.log and self.low <= 0:
+            raise EmptyRange(f"a logarithmic scale needs numbers above 0, and the range begins at {self.low:g}")
+
+    def draw(self, numbers: Random) -> float:
+        """One of its numbers; an int where the range is of whole numbers."""
+        share = numbers.random()
+        if self.whole:  # each whole number has the width of 1, the ends too
+            value: float = round(self._at(share, self.low - 0.5, self.high + 0.5))
+            return int(min(max(value, self.low), self.high))
+        value = self._at(share, self.low, self.high)
+        return float(min(max(round(value, self._decimals(value)), self.low), self.high))
+
+    def _at(self, share: float, low: float, high: float) -> float:
+        if self.log:
+            return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        return low + share * (high - low)
+
+    def _decimals(self, value: float) -> int:
+        """As fine as the range asks for, on a log scale at least as fine as the value does."""
+        finest = min(value, self.high - self.low) if self.log else self.high - self.low
+        return DIGITS - 1 - math.floor(math.log10(finest)) + (0 if self.log and finest == value else 1)
+
+
+Source: TypeAlias = Range | Sequence[Json]
+"""What a field is drawn from: a range of numbers, or values of which each is as likely as the others."""
+
+
+def draw(sources: Mapping[str, Source], count: int, seed: int) -> list[dict[str, Json]]:
+    """So many different points; fewer where no more could be found.
+
+    More points begin with the same ones. Each field has its own stream of the seed, so that another field beside it leaves its
+    draws as they are.
+    """
+    streams = {path: Random(f"{seed}/{path}") for path in sources}
+    points: dict[str, dict[str, Json]] = {}
+    for _ in range(count * TRIES if sources else 0):
+        point = {path: _drawn(source, streams[path]) for path, source in sources.items()}
+        points.setdefault(json.dumps(point, sort_keys=True), point)
+        if len(points) == count:
+            break
+    return list(points.values())
+
+
+def _drawn(source: Source, numbers: Random) -> Json:
+    return source.draw(numbers) if isinstance(source, Range) else source[numbers.randrange(len(source))]

@@ -1,0 +1,124 @@
+"""Which fields of a configuration may be swept, and how a value gets into them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from backend.contract.base import Json
+from dashboard.form.defaults import changed_kind, present
+from dashboard.form.layout import layout_of
+from dashboard.form.paths import get, put
+from dashboard.form.schema import Choice, Constant, Field, Flag, Many, Real, Record, Union, Whole, title
+
+# The recipe is a label; seeds are no setting, and every sweep has its own control for them.
+NOT_SWEPT = frozenset({"recipe", "budget.seed"})
+Config = Mapping[str, Json]
+Point = Mapping[str, Json]
+"""Dotted path -> value: what one run of a sweep has that the base has not."""
+
+
+@dataclass(frozen=True)
+class Sweepable:
+    """A field that may vary. `path` is where its value stands in a configuration: of a choice of kinds, its `.kind`."""
+
+    path: str
+    label: str
+    field: Field
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values are numbers, which can be drawn from a range."""
+        return isinstance(self.field, Whole | Real)
+
+    @property
+    def words(self) -> tuple[Json, ...] | None:
+        """All the values there are; None where they cannot be listed."""
+        none: tuple[Json, ...] = (None,) if self.field.optional else ()
+        match self.field:
+            case Flag() | Record():
+                return (False, True)
+            case Choice():
+                return (*none, *self.field.options)
+            case Union():
+                return tuple(self.field.kinds)
+        return None
+
+
+def sweepable(schema: Record, config: Config) -> dict[str, Sweepable]:
+    """The fields that this configuration has, by path: what most runs differ in first, then in the schema's order."""
+    found = {one.path: one for one in _walk(schema, "", (), dict(config)) if one.path not in NOT_SWEPT}
+    first = ("optimizer.learning_rate", *layout_of(config).numbers)
+    return {path: found[path] for path in (*(path for path in first if path in found), *found)}
+
+
+def value_at(one: Sweepable, config: Config) -> Json:
+    """The field's value as a sweep would write it."""
+    value = get(dict(config), one.path)
+    return value is not None if isinstance(one.field, Record) else value
+
+
+def place(schema: Record, base: Config, point: Point) -> tuple[dict[str, Json], dict[str, Json]]:
+    """The base with the point's values, and those of them that it could take.
+
+    Kinds come before the fields of kinds. A field that the chosen kind does not have is left out.
+    """
+    config, taken = dict(base), {}
+    fields = sweepable(schema, config)
+    for path in sorted(point, key=lambda path: (path.count("."), not path.endswith(".kind"))):
+        if path not in fields:
+            continue
+        one, value = fields[path], point[path]
+        where, new = _written(one, config, value)
+        config = cast("dict[str, Json]", put(config, where, new))
+        taken[path] = value
+        if isinstance(one.field, Union | Record):
+            fields = sweepable(schema, config)
+    return config, {path: taken[path] for path in point if path in taken}
+
+
+def _written(one: Sweepable, config: Config, value: Json) -> tuple[str, Json]:
+    """Where the value goes and as what: another kind brings its own fields, a part is there or not."""
+    if isinstance(one.field, Union):
+        where = one.path.removesuffix(".kind")
+        old = get(dict(config), where)
+        same = get(old, "kind") == value
+        return where, old if same else changed_kind(one.field, old, str(value))
+    if isinstance(one.field, Record):
+        old = get(dict(config), one.path)
+        return one.path, (old if old is not None else present(one.field)) if value else None
+    return one.path, value
+
+
+def _walk(field: Field, path: str, names: tuple[str, ...], value: Json) -> Iterator[Sweepable]:
+    """The field and what is in it, as far as this value has it; `names` lead to it in words."""
+    label = " › ".join(names)
+    match field:
+        case Constant():
+            return
+        case Union():
+            yield Sweepable(f"{path}.kind", label, field)
+            kind = field.kinds.get(str(get(value, "kind")))
+            if kind is not None:
+                yield from _inside(kind, path, names, value)
+        case Record():
+            if field.optional:
+                yield Sweepable(path, label, field)
+            if value is not None:
+                yield from _inside(field, path, names, value)
+        case Many():
+            for place, item in enumerate(value if isinstance(value, list) else []):
+                name = str(get(item, "name") or place + 1)
+                if isinstance(field.item, Record):
+                    yield from _walk(field.item, f"{path}.{place}", (*names, name), item)
+                else:  # which kind stands at a place of a list is no setting: its fields are
+                    kind = field.item.kinds.get(str(get(item, "kind")), Record(""))
+                    yield from _inside(kind, f"{path}.{place}", (*names, name), item)
+        case _:
+            yield Sweepable(path, label, field)
+
+
+def _inside(record: Record, path: str, names: tuple[str, ...], value: Json) -> Iterator[Sweepable]:
+    for inner in record.fields:
+        named = isinstance(inner, Many)  # Rewards › correctness, not Rewards › Functions › correctness
+        below = names if named and names else (*names, title(inner.name))
+        yield from _walk(inner, f"{path}.{inner.name}" if path else inner.name, below, get(value, inner.name))

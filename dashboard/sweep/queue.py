@@ -1,0 +1,85 @@
+"""Beside what varies: seeds, how many runs, how long, what is wrong, and the button that queues all of it."""
+
+import json
+from collections.abc import Sequence
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+import streamlit as st
+
+from backend.contract.base import Json
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.common_ground import over_seeds
+from dashboard.comparison.progress import runs_and_time
+from dashboard.format import count, counted, plain
+from dashboard.session import client, explain, go
+from dashboard.sweep.cost import Checked, check, seconds_of, wrong_of
+from dashboard.sweep.seeds import MOST_SEEDS, show_seeds
+from dashboard.sweep.variant import Plan, Variant
+
+MOST_RUNS = 200
+SHOWN = 5  # of what is wrong
+_FORM_ID = "sweep-form"
+
+
+def show_queue(plan: Plan) -> tuple[Sequence[Variant], Sequence[int]]:
+    """Name, seeds, what it comes to, and the button; when it cannot be pressed, the reason. Returns what would be queued."""
+    name = st.text_input("Name", max_chars=200, key="sweep-name", placeholder="made up if empty")
+    seeds = show_seeds() or []
+    problems = list(plan.problems) or _miscounted(plan, seeds)
+    kept: Sequence[Checked] = ()
+    if not problems:
+        kept, problems = _show_checked(plan, len(seeds))
+    variants = [one.variant for one in kept]
+    ready = bool(variants) and not problems
+    label = f"Queue {counted(len(variants) * len(seeds), 'run')}" if variants else "Queue runs"
+    if st.button(label, type="primary", icon=":material/play_arrow:", width="stretch", disabled=not ready):
+        queue(
+            name.strip() or plan.title[:200], over_seeds([(one.name, one.config) for one in variants], seeds), plan.view
+        )
+    for problem in problems[:SHOWN]:
+        st.caption(f":red[{plain(problem)}]")
+    if len(problems) > SHOWN:
+        st.caption(f":red[and {counted(len(problems) - SHOWN, 'more thing')} to mend]")
+    return variants, seeds
+
+
+def queue(name: str, runs: list[dict[str, Json]], view: str | None) -> None:
+    """Queue all of it and go to the comparison; a refusal leaves the form as it is."""
+    form: str = st.session_state.setdefault(_FORM_ID, uuid4().hex)
+    key = str(uuid5(NAMESPACE_URL, json.dumps([form, name, runs], sort_keys=True)))
+    try:
+        sweep = client().create_sweep(name, runs, idempotency_key=key)
+    except ApiError as refusal:
+        st.error(explain(refusal), icon=":material/error:")
+        return
+    except Unreachable:
+        st.error("The backend does not answer. Press again once it is up: it makes one sweep, not two.")
+        return
+    del st.session_state[_FORM_ID]
+    go("compare", sweep=sweep.id, view=view)
+
+
+def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]:
+    """What the runs come to. Those that can run, where the others may be left out; what else is to be mended."""
+    try:
+        found = check(plan.variants)
+    except ApiError as refusal:
+        return (), [refusal.message]
+    except Unreachable:
+        return (), ["The backend does not answer; what you chose stays."]
+    good = [one for one in found if not one.wrong]
+    bad = len(found) - len(good)
+    left_out = bool(bad and good) and st.toggle(
+        f"Leave out the {counted(bad, plan.noun)} that cannot run", key="leave-out", bind="query-params"
+    )
+    kept = good if left_out else found
+    st.markdown(f"{counted(len(kept), plan.noun)} × {counted(seeds, 'seed')}")
+    st.caption(runs_and_time(len(kept) * seeds, seconds_of(kept, seeds)))
+    return kept, [] if left_out else wrong_of(found)
+
+
+def _miscounted(plan: Plan, seeds: Sequence[int]) -> list[str]:
+    if not seeds:
+        return [f"The seeds are 1 to {MOST_SEEDS} whole numbers from 0 on, such as 0, 1, 2"]
+    runs = len(plan.variants) * len(seeds)
+    return [f"{count(runs)} runs are too many for one sweep; at most {MOST_RUNS}"] if runs > MOST_RUNS else []

@@ -1,0 +1,101 @@
+"""Values of a sweep as people type them, and those that it begins with."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.contract.base import Json
+from backend.contract.config import MODELS, RUN_CONFIG
+from backend.contract.recipes import RECIPES
+from dashboard.form.paths import put
+from dashboard.form.schema import Field, Lines, Real, Text, Whole, read_schema
+from dashboard.sweep.draws import Range
+from dashboard.sweep.fields import sweepable
+from dashboard.sweep.values import Unreadable, bounds, read_bound, read_values, suggested, write_values
+
+REAL, WHOLE = Real("rate"), Whole("size", minimum=1, maximum=64)
+QUICKSTART = RECIPES[0].config
+FIELDS = sweepable(read_schema(MODELS["grpo"].model_json_schema(mode="validation")), QUICKSTART)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "values"),
+    [
+        (REAL, "1e-5, 3e-5 1e-4", [1e-5, 3e-5, 1e-4]),
+        (REAL, "1; 1.0\n−0.5", [1.0, -0.5]),
+        (REAL, "", []),
+        (WHOLE, "8 16, 8", [8, 16]),
+        (WHOLE, "1e1", [10]),
+        (Real("delta", optional=True), "none, 2", [None, 2.0]),
+        (Text("prompt"), "one, two\nthree\\nlines", ["one, two", "three\nlines"]),
+        (Lines("stop"), "[a, b]\n[]", [["a", "b"], []]),
+    ],
+)
+def test_lists_are_read_as_people_type_them(field: Field, text: str, values: list[Json]) -> None:
+    assert read_values(field, text) == values
+    assert [type(value) for value in read_values(field, text)] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "reason"),
+    [
+        (REAL, "1e-5, fast", "“fast” is no number"),
+        (REAL, "inf", "“inf” is no number"),
+        (REAL, "none", "“none” is no number"),
+        (WHOLE, "8, 2.5", "2.5 is no whole number"),
+        (WHOLE, "0", "below the least, 1"),
+        (WHOLE, "65", "above the most, 64"),
+        (Lines("stop"), "[a", "as in YAML"),
+    ],
+)
+def test_what_is_no_value_is_named(field: Field, text: str, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        read_values(field, text)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), unique_by=repr))
+def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
+    numbers: list[Json] = [value + 0.0 for value in values]
+    read = read_values(REAL, write_values(REAL, numbers))
+    assert read == list(dict.fromkeys(numbers))  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(
+        st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.just("\n"), max_size=5)),
+        unique_by=repr,
+    )
+)
+def test_lists_of_texts_are_read_as_they_were_written(values: list[Json]) -> None:
+    field = Lines("stop")
+    assert read_values(field, write_values(field, values)) == values
+
+
+def test_a_bound_is_a_number() -> None:
+    assert read_bound(WHOLE, "8") == 8
+    with pytest.raises(Unreadable, match="needs a number"):
+        read_bound(WHOLE, " ")
+    with pytest.raises(Unreadable, match="at both ends"):
+        read_bound(Real("delta", optional=True), "none")
+
+
+@pytest.mark.parametrize("path", [path for path, one in FIELDS.items() if one.numeric])
+def test_every_number_begins_with_values_and_a_range_that_the_base_would_take(path: str) -> None:
+    one = FIELDS[path]
+    values = read_values(one.field, write_values(one.field, suggested(one, QUICKSTART)))
+    assert values == suggested(one, QUICKSTART)
+    for value in values:
+        RUN_CONFIG.validate_python(put(QUICKSTART, path, value))
+    ends = bounds(one, QUICKSTART)
+    if all(ends):
+        Range(*(read_bound(one.field, end) for end in ends))
+        for end in ends:
+            RUN_CONFIG.validate_python(put(QUICKSTART, path, read_bound(one.field, end)))
+
+
+def test_the_learning_rate_begins_around_its_own() -> None:
+    one = FIELDS["optimizer.learning_rate"]
+    base = put(QUICKSTART, one.path, 1e-4)
+    assert isinstance(base, dict)
+    assert suggested(one, base) == [5e-5, 1e-4, 2e-4]
+    assert bounds(one, base) == ("1e-5", "0.001")
