@@ -56,7 +56,7 @@ def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Cr
         advantages_R_T, returns_R_T = _from_critic(chosen, config, scores, tokens)
         statistics = group_statistics(rewards_P_G)._replace(live_P=live_P)
         return Credit(torch.from_numpy(rewards_P_G), _tensors(statistics), advantages_R_T, returns_R_T, penalty)
-    components_P_G_K, weights_K = _components(scores, size)
+    components_P_G_K, weights_K = components_of(scores, size)
     estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
     statistics = estimated.statistics._replace(live_P=live_P)
     advantages_R_1 = torch.from_numpy(estimated.advantages_P_G.reshape(-1, 1))
@@ -65,7 +65,7 @@ def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Cr
 
 def live_in(chosen: Advantage, scores: Scores, group_size: int) -> NDArray[np.bool_]:
     """True for each group in which the task's own rewards tell two completions apart, as the estimator compares them. (P,)"""
-    components_P_G_K, weights_K = _components(scores, group_size)
+    components_P_G_K, weights_K = components_of(scores, group_size)
     live_P: NDArray[np.bool_] = live_groups(
         chosen, scores.total.reshape(-1, group_size), components_P_G_K=components_P_G_K, weights_K=weights_K
     )
@@ -76,8 +76,8 @@ def _tensors(statistics: GroupStatistics) -> GroupStatistics:
     return GroupStatistics(*map(torch.from_numpy, statistics))
 
 
-def _components(scores: Scores, group_size: int) -> tuple[Values, Values]:
-    """The raw values of the K functions, (P, G, K) with NaN where one is missing, and their weights, (K,)."""
+def components_of(scores: Scores, group_size: int) -> tuple[Values, Values]:
+    """The raw values of the K reward functions, (P, G, K) with NaN where one is missing, and their weights, (K,)."""
     raws = [[np.nan if score.raw is None else score.raw for score in parts] for parts in scores.components]
     weights_K = np.array([score.weight for score in scores.components[0]], dtype=np.float64)
     return np.array(raws, dtype=np.float64).reshape(-1, group_size, len(weights_K)), weights_K

@@ -38,14 +38,22 @@ def group_reports(
 
 
 def sampled_reports(
-    rollout: Rollout, scores: Scores | None, rewards_P_G: Tensor, advantages_P_G: Tensor | None
+    rollout: Rollout,
+    scores: Scores | None,
+    rewards_P_G: Tensor,
+    advantages_P_G: Tensor | None,
+    statistics: GroupStatistics | None = None,
 ) -> list[GroupReport]:
-    """One record for each group that is only looked at; its log-probs are the sampler's."""
+    """One record for each group that is only looked at; its log-probs are the sampler's.
+
+    `statistics` are those of an estimator, else the group's own.
+    """
     known = {"logprob_sum": np.array([math.fsum(completion.logprobs) for completion in rollout.completions_R])}
     if advantages_P_G is not None:
         known["advantage"] = advantages_P_G.flatten().numpy()
     rewards_R = [list[RewardScore]() for _ in range(rollout.rows)] if scores is None else _components(scores)
-    return _groups(rollout, _completions(rollout, rewards_R, rewards_P_G, known), group_statistics(rewards_P_G))
+    completions_R = _completions(rollout, rewards_R, rewards_P_G, known)
+    return _groups(rollout, completions_R, statistics or group_statistics(rewards_P_G))
 
 
 def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]:

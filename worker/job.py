@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from worker.reporter import Channels, Ending, Place
 from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
-from worker.sampling_job import sample_groups
+from worker.sampling_job import sample_groups, sampled_items
 from worker.settings import Settings
 from worker.spool import Refused, Spool, SpoolFull, send
 from worker.tasks.loading import load_items
@@ -128,10 +128,6 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
         lease.check()
         lease.show(progress)
 
-    def show_or_leave(progress: Progress) -> None:
-        _leave_on_shutdown(worker)
-        show(progress)
-
     try:
         config = RUN_CONFIG.validate_python(claim.config)
     except ValidationError as error:
@@ -142,17 +138,42 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
         ) from error
     log.info("run %s, attempt %s: %s", claim.run_id, claim.attempt, claim.name)
     if isinstance(config, SampleConfig):
-        _announce(worker, claim, spool)
-        show(Progress(total_steps=1, phase="loading the model"))
-        policy = _load(worker, claim, config, resume=None)
-        if config.rewards is None:
-            report = sample_groups(config, policy, claim.attempt, show_or_leave)
-        else:
-            with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
-                report = sample_groups(config, policy, claim.attempt, show_or_leave, scorer)
-        spool.append("report", report)
-        return "finished"
+        return _sample(worker, claim, config, lease, spool, show)
     return _train(worker, claim, config, lease, spool, show)
+
+
+class _AskedToEnd(Exception):
+    """Somebody does not want a sample any more."""
+
+
+def _sample(
+    worker: Worker, claim: Claim, config: SampleConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
+) -> Ending:
+    """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
+
+    def show_or_end(progress: Progress) -> None:
+        _leave_on_shutdown(worker)
+        show(progress)
+        if lease.requested != "nothing":
+            raise _AskedToEnd
+
+    _announce(worker, claim, spool)
+    try:
+        show_or_end(Progress(total_steps=1, phase="loading the task"))
+        items = sampled_items(config, fetch_upload=worker.client.upload_content)
+        show_or_end(Progress(total_steps=1, phase="loading the model"))
+        policy = _load(worker, claim, config, resume=None)
+        with ExitStack() as scoring:
+            scorer = None
+            if config.rewards is not None:
+                # What could not be scored, and why, is what somebody wants to see: it fails no sample.
+                rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
+                scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
+            report = sample_groups(config, items, policy, claim.attempt, show_or_end, scorer)
+    except _AskedToEnd:
+        return "stopped" if lease.requested == "stop" else "paused"
+    spool.append("report", report)
+    return "finished"
 
 
 def _train(

@@ -25,7 +25,7 @@ RUN_CONFIG: TypeAdapter[TrainingConfig | SampleConfig] = TypeAdapter(RunConfig)
 
 def data_of(config: TrainingConfig | SampleConfig) -> tuple[str, Dataset | DatasetPairs] | None:
     """The person's own rows that a run reads, and the path at which they are described."""
-    if isinstance(config, GrpoConfig):
+    if isinstance(config, GrpoConfig | SampleConfig):
         return ("task", config.task) if isinstance(config.task, Dataset) else None
     if isinstance(config, RewardModelConfig | DpoConfig):
         if isinstance(config.pairs, DatasetPairs):

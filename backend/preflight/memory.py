@@ -64,7 +64,7 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bflo
 
 def sampling_parts(config: SampleConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
     """Bytes by part, where nothing is trained."""
-    rows = len(config.prompts) * config.group_size
+    rows = config.prompt_count * config.group_size
     return {
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
         "logits": FLOAT32 * 2 * rows * shape.vocabulary,

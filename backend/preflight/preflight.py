@@ -82,7 +82,7 @@ def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
 def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
     parts = sampling_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
-    completions = len(config.prompts) * config.group_size
+    completions = config.prompt_count * config.group_size
     return Preflight(
         ok=not facts.refused,
         messages=list(facts.refused),

@@ -1,74 +1,21 @@
 """How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from full_disk import disk_of
-from pydantic import BaseModel
+from wire import Wire, claimed, worker
 from worker_models import tiny_policy
 
-from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.protocol import (
-    Accepted,
-    CheckpointRef,
-    Claim,
-    Fail,
-    Finish,
-    Heartbeat,
-    HeartbeatReply,
-    Report,
-    Start,
-    WorkerInfo,
-)
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.protocol import CheckpointRef, Fail, Finish, Report
 from worker import job
 from worker.checkpoint import TrainingState, save_checkpoint
 from worker.failure import failure
-from worker.job import Worker, run_claim
-from worker.settings import Settings
+from worker.job import run_claim
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
-
-
-class Wire(Client):
-    """A client that keeps what it is told; reports can meet trouble."""
-
-    def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1", "token")
-        self.told: list[BaseModel] = []
-        self.trouble: Exception | None = None
-
-    def heartbeat(self, run_id: int, beat: Heartbeat) -> HeartbeatReply:
-        return HeartbeatReply(requested="nothing", lease_seconds=30)
-
-    def start(self, run_id: int, start: Start) -> Accepted:
-        return self._take(start)
-
-    def report(self, run_id: int, report: Report) -> Accepted:
-        if self.trouble is not None:
-            raise self.trouble
-        return self._take(report)
-
-    def finish(self, run_id: int, finish: Finish) -> Accepted:
-        return self._take(finish)
-
-    def fail(self, run_id: int, fail: Fail) -> Accepted:
-        return self._take(fail)
-
-    def _take(self, message: BaseModel) -> Accepted:
-        self.told.append(message)
-        return Accepted()
-
-
-def claimed(config: dict[str, object]) -> Claim:
-    return Claim.model_validate({"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": 30})
-
-
-def worker(home: Path, wire: Wire, shutting_down: Callable[[], bool] = lambda: False) -> Worker:
-    settings = Settings.model_validate({"home": home})
-    info = WorkerInfo(name="one", device="CPU", store=f"{settings.checkpoints}#1")
-    return Worker(settings, info, wire, torch.device("cpu"), shutting_down)
 
 
 def test_a_refused_report_is_told_also_where_the_end_was_stored_behind_it(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""A worker whose backend is a client that keeps what it is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel
+
+from backend.contract.client import Client
+from backend.contract.protocol import (
+    Accepted,
+    CheckpointReport,
+    Claim,
+    Fail,
+    Finish,
+    Heartbeat,
+    HeartbeatReply,
+    Report,
+    Start,
+    WorkerInfo,
+)
+from backend.contract.records import Requested
+from worker.job import Worker
+from worker.settings import Settings
+
+
+class Wire(Client):
+    """A client that keeps what it is told; reports can meet trouble."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1", "token")
+        self.told: list[BaseModel] = []
+        self.trouble: Exception | None = None
+        self.requested: Requested = "nothing"
+
+    def heartbeat(self, run_id: int, beat: Heartbeat) -> HeartbeatReply:
+        return HeartbeatReply(requested=self.requested, lease_seconds=30)
+
+    def start(self, run_id: int, start: Start) -> Accepted:
+        return self._take(start)
+
+    def report(self, run_id: int, report: Report) -> Accepted:
+        if self.trouble is not None:
+            raise self.trouble
+        return self._take(report)
+
+    def checkpoint(self, run_id: int, checkpoint: CheckpointReport) -> Accepted:
+        return self._take(checkpoint)
+
+    def finish(self, run_id: int, finish: Finish) -> Accepted:
+        return self._take(finish)
+
+    def fail(self, run_id: int, fail: Fail) -> Accepted:
+        return self._take(fail)
+
+    def _take(self, message: BaseModel) -> Accepted:
+        self.told.append(message)
+        return Accepted()
+
+
+def claimed(config: dict[str, object], *, lease_seconds: float = 30) -> Claim:
+    claim = {"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": lease_seconds}
+    return Claim.model_validate(claim)
+
+
+def worker(home: Path, wire: Wire, shutting_down: Callable[[], bool] = lambda: False, **changes: object) -> Worker:
+    settings = Settings.model_validate({"home": home, **changes})
+    info = WorkerInfo(name="one", device="CPU", store=f"{settings.checkpoints}#1")
+    return Worker(settings, info, wire, torch.device("cpu"), shutting_down)
