@@ -34,7 +34,7 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
     for pairs that it samples itself the task, rewards and decoding, too.
     """
     if recipe["kind"] != base["kind"]:
-        return _warmed_up(_on_pairs(recipe, base))
+        return warmed_up(_on_pairs(recipe, base))
     placed = {**base, "recipe": recipe.get("recipe"), "algorithm": recipe["algorithm"]}
     placed["rewards"] = _with_length_rewards(_part(base, "rewards"), _part(recipe, "rewards"))
     if _part(recipe, "model").get("source") == _part(base, "model").get("source"):
@@ -42,7 +42,7 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
         placed["sampling"] = _in_groups(
             _part(base, "sampling"), _said(recipe, "sampling", Sampling()).get("group_size")
         )
-    return _warmed_up(placed)
+    return warmed_up(placed)
 
 
 def _on_pairs(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> dict[str, Json]:
@@ -95,8 +95,8 @@ def _with_length_rewards(rewards: dict[str, Json], recipe: Mapping[str, Json]) -
     return {**rewards, "functions": functions}
 
 
-def _warmed_up(config: dict[str, Json]) -> dict[str, Json]:
-    """With a warm-up that fits into the steps."""
+def warmed_up(config: dict[str, Json]) -> dict[str, Json]:
+    """The configuration with a warm-up that fits into its steps."""
     optimizer, steps = _part(config, "optimizer"), _part(config, "budget").get("steps")
     warmup = optimizer.get("warmup_steps")
     if not (isinstance(warmup, int) and isinstance(steps, int)) or warmup <= steps:

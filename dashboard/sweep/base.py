@@ -8,6 +8,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.catalog import Catalog, RecipeCard
+from backend.contract.common_ground import warmed_up
 from backend.contract.records import Run
 from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
@@ -55,7 +56,7 @@ def choose_base(label: str, bases: Sequence[Base], help: str) -> Base:
         key=f"steps:{chosen.key}",
         bind="query-params",
     )
-    return Base(chosen.key, chosen.name, cast("Config", put(chosen.config, "budget.steps", own)))
+    return Base(chosen.key, chosen.name, warmed_up(cast("Config", put(chosen.config, "budget.steps", own))))
 
 
 def grounds_of(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> list[Base]:

@@ -123,7 +123,7 @@ def test_a_finished_run_offers_a_clone_and_no_command(open_page: Open, backend: 
     backend.client.finish(trained, p.Finish(attempt=1, outcome="finished"))
     at = open_page("run", id=trained)
     assert not at.button
-    assert [link.label for link in at.get("page_link")] == ["Clone"]
+    assert [link.label for link in at.get("page_link")] == ["Clone", "Sweep"]
 
 
 def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend) -> None:

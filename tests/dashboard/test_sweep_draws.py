@@ -56,7 +56,7 @@ def test_no_point_is_drawn_twice(sources: dict[str, Range | list[object]], seed:
 @given(st.integers(1, 12), SEEDS)
 def test_where_there_are_fewer_points_than_asked_for_all_of_them_are_drawn(size: int, seed: int) -> None:
     points = draw({"a": list(range(size)), "b": [False, True]}, 2 * size + 5, seed)
-    assert sorted((point["a"], point["b"]) for point in points) == [(a, b) for a in range(size) for b in (False, True)]  # type: ignore[type-var]
+    assert sorted((point["a"], point["b"]) for point in points) == [(a, b) for a in range(size) for b in (False, True)]
 
 
 def test_other_seeds_draw_other_points() -> None:
