@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / "dashboard" / "app.py"
+SCRIPT = Path(__file__).parents[1] / "dashboard" / "server.py"
 
 
 def dashboard_command(port: int, address: str = "127.0.0.1") -> list[str]:

@@ -29,7 +29,7 @@ def draw_numbers(run: Run, group: Group) -> None:
     """Why the policy moved, or why it did not, in a sentence; and the numbers that say so."""
     how = estimator(run.config)
     st.markdown(state_in_words(group, how, highest=highest_reward(run.config)))
-    st.html(_figures(group, how))
+    st.html(figures_html(group, how))
 
 
 def draw_strip(group: Group) -> None:
@@ -41,7 +41,7 @@ def draw_strip(group: Group) -> None:
     )
 
 
-def _figures(group: Group, how: Estimator) -> str:
+def figures_html(group: Group, how: Estimator) -> str:
     """Mean, std, how many were scored and how many cut; and the formula."""
     figures = [
         (f"mean ({how.mean_of})", number(group.reward_mean)),

@@ -9,7 +9,7 @@ from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
-from dashboard.components.chart import heading, offer_svg, show
+from dashboard.components.chart import heading, show
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.format import count, plain
@@ -89,13 +89,12 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
     with st.container(border=True, height="stretch", key=f"panel-{re.sub('[^A-Za-z0-9_]', '-', panel.key)}"):
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
         figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen(), zoom=zoom())
-        with st.container(horizontal=True, vertical_alignment="center", gap=None):
-            st.markdown(heading(plain(panel.title), panel.unit), help=panel.help, width="stretch")
-            offer_svg(figure, key=f"svg-{panel.key}", name=f"run-{run.id}-{panel.key}")
+        st.markdown(heading(plain(panel.title), panel.unit), help=panel.help)
         show(
             figure,
             key=f"chart-{run.id}-{panel.key}-{zoom()}",  # another range is another chart: no frame of the drag stays in it
             about=panel.title,
+            file=f"run-{run.id}-{panel.key}",
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
             on_zoom=zoom_to,
         )

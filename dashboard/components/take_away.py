@@ -1,57 +1,59 @@
-"""What a person takes away from a run: a report for others, tables for a notebook."""
+"""What a person takes away from a run: a report for others, tables for a notebook, the configuration for another run."""
+
+from html import escape
+from pathlib import Path
 
 import streamlit as st
 
 from backend.contract.records import Run
-from dashboard.report.gather import gather
-from dashboard.report.page import report
-from dashboard.session import client
+from dashboard.downloads import What, address
+
+_STYLE = Path(__file__).with_name("take_away.css")
+_GROUPS = {"bookmarked": "the bookmarked", "examples": "examples of the newest step"}
+_KINDS_WITH_GROUPS = ("grpo", "sample")
 
 
 def draw_take_away(run: Run) -> None:
-    """Downloads, each made when it is asked for."""
+    """Links to files that are made when they are asked for, and that no page holds."""
     with st.popover("Take away", icon=":material/download:"):
-        st.download_button(
-            "Report (HTML)",
-            lambda: report(gather(client(), run.id)),
-            file_name=f"run-{run.id}.html",
-            mime="text/html",
-            key="take-report",
-            icon=":material/article:",
-            help="Charts, hints, configuration and the bookmarked groups, or the widest of the latest step, in one file that opens "
-            "without a server.",
-            on_click="ignore",
-            width="stretch",
-        )
-        if run.kind == "grpo":
-            st.download_button(
-                "Groups (Parquet)",
-                lambda: b"".join(client().export_table(run.id, "groups")),
-                file_name=f"run-{run.id}-groups.parquet",
-                key="take-groups",
-                icon=":material/table:",
-                help="A row for each completion, with its group.",
-                on_click="ignore",
-                width="stretch",
-            )
-        st.download_button(
-            "Metrics (Parquet)",
-            lambda: b"".join(client().export_table(run.id, "metrics")),
-            file_name=f"run-{run.id}-metrics.parquet",
-            key="take-metrics",
-            icon=":material/monitoring:",
-            help="A row for each value of each metric.",
-            on_click="ignore",
-            width="stretch",
-        )
-        st.download_button(
-            "Everything (JSON lines)",
-            lambda: b"".join(client().export(run.id)),
-            file_name=f"run-{run.id}.jsonl",
-            key="take-lines",
-            icon=":material/data_object:",
-            help="The run, its metrics and its groups, one object a line.",
-            on_click="ignore",
-            width="stretch",
-        )
+        groups = _choose_groups() if run.kind in _KINDS_WITH_GROUPS else ""
+        rows = [
+            _row(
+                run,
+                "report",
+                "Report",
+                "HTML",
+                "Charts, health, groups and configuration; opens without a server.",
+                groups,
+            ),
+        ]
+        if run.kind in _KINDS_WITH_GROUPS:
+            rows.append(_row(run, "groups", "Groups", "Parquet", "A row for each completion, with its group."))
+        rows += [
+            _row(run, "metrics", "Metrics", "Parquet", "A row for each value of each metric."),
+            _row(run, "lines", "Everything", "JSON lines", "The run, its metrics and its groups, an object a line."),
+            _row(
+                run, "configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."
+            ),
+        ]
+        st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="take-away">{"".join(rows)}</div>')
         st.caption(f"From a shell: `groupscope export {run.id}`")
+
+
+def _choose_groups() -> str:
+    """Which groups the report has: a list for its address."""
+    chosen = st.pills(
+        "Groups in the report",
+        list(_GROUPS),
+        default=list(_GROUPS),
+        selection_mode="multi",
+        format_func=lambda name: _GROUPS[name],
+        key="report-groups",
+        help="Examples are those with the widest spread, the highest and the lowest mean, a dead one and an unscored one.",
+    )
+    return ",".join(chosen) or "none"
+
+
+def _row(run: Run, what: What, name: str, form: str, about: str, groups: str = "") -> str:
+    link = address(run.id, what, **({"groups": groups} if groups else {}))
+    return f'<a href="{escape(link)}" download><b>{name}</b><i>{form}</i><span>{about}</span></a>'

@@ -1,6 +1,6 @@
 """The report: one HTML file without scripts, in which every text from elsewhere is escaped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -9,20 +9,21 @@ from pathlib import Path
 import yaml
 
 from backend.contract.base import Json
-from backend.contract.groups import Group
 from backend.contract.health import Hint
 from backend.contract.records import Metrics, Run
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, training_figure
-from dashboard.components.completion_html import TextLook, card_html, look_at, order_of
-from dashboard.components.group_arithmetic import estimator, formula
 from dashboard.components.model_text import in_html
-from dashboard.components.stored import number_at, reward_names
-from dashboard.format import count, number, reading
+from dashboard.components.run_configuration import PARTS
+from dashboard.components.stored import number_at, reward_names, text_at
+from dashboard.format import count, duration, model_name, percent, reading
+from dashboard.report.groups import Chosen, group_html
 from dashboard.report.pictures import svg
 
 STYLES = (Path(__file__).parents[1] / "group.css", Path(__file__).with_name("report.css"))
 SMOOTHING = 0.6
+# no script may run and nothing may be fetched, whatever the texts say
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)
@@ -32,53 +33,63 @@ class Contents:
     run: Run
     metrics: Metrics
     hints: Sequence[Hint]
-    groups: Sequence[Group]
+    groups: Sequence[Chosen]
     made_at: datetime
 
 
 def report(contents: Contents) -> str:
     """The whole page."""
     run = contents.run
-    title = f"{in_html(run.name)} · run {run.id}"
-    parts = (
-        f"<h1>{in_html(run.name)}</h1>",
-        _head(run, contents.made_at),
-        _section("Charts", _charts(run, contents.metrics)),
-        _section("Hints", _hints(contents.hints)),
-        _section("Groups", "".join(_group(group, run.config) for group in contents.groups)),
-        _section("Configuration", f'<pre class="model-text">{in_html(_yaml(run.config))}</pre>'),
-    )
-    style = "\n".join(path.read_text() for path in STYLES)
-    # no script may run and nothing may be fetched, whatever the texts say
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    sections = {
+        "Charts": _charts(run, contents.metrics),
+        "Health": _hints(run, contents.hints),
+        "Groups": "".join(group_html(chosen, run.config) for chosen in contents.groups),
+        "Configuration": _configuration(run.config),
+    }
+    shown = {title: body for title, body in sections.items() if body}
+    links = "".join(f'<a href="#{title.lower()}">{title}</a>' for title in shown)
+    parts = "".join(f'<section id="{title.lower()}"><h2>{title}</h2>{body}</section>' for title, body in shown.items())
+    style = "\n".join(path.read_text(encoding="utf-8") for path in STYLES)
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head>'
-        f"<body><main>{''.join(parts)}</main></body></html>"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{in_html(run.name)} · run {run.id}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body><main>'
+        f"<header><nav><b>Groupscope</b> report of run {run.id}<span></span>{links}</nav>{_head(run)}</header>{parts}"
+        f"<footer>Made {contents.made_at:%Y-%m-%d %H:%M} UTC from what the run had stored"
+        f"{'' if run.finished_at else '; it was not over yet'}.</footer></main></body></html>"
     )
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{title}</h2>{body}</section>" if body else ""
+def _head(run: Run) -> str:
+    """Name, state, the numbers that a run is judged by, and what people wrote about it."""
+    tags = "".join(f'<span class="tag">{in_html(tag)}</span>' for tag in run.tags)
+    cells = "".join(f"<div><dt>{in_html(name)}</dt><dd>{in_html(value)}</dd></div>" for name, value in _facts(run))
+    error = f'<p class="said error">{in_html(run.error.message)}</p>' if run.error is not None else ""
+    notes = f'<blockquote class="said">{in_html(run.notes)}</blockquote>' if run.notes else ""
+    return f'<h1>{in_html(run.name)}</h1><p class="state {run.status}">{run.status}{tags}</p><dl>{cells}</dl>{error}{notes}'
 
 
-def _head(run: Run, made_at: datetime) -> str:
-    facts: Iterable[tuple[str, str]] = (
-        ("state", run.status),
-        ("steps", f"{count(run.progress.step)} of {count(run.progress.total_steps)}"),
-        ("reward", reading(run.summary, "reward")),
-        ("device", run.device or "–"),
-        ("created", f"{run.created_at:%Y-%m-%d %H:%M} UTC"),
-        ("report made", f"{made_at:%Y-%m-%d %H:%M} UTC"),
-    )
-    cells = "".join(f"<div><dt>{name}</dt><dd>{in_html(value)}</dd></div>" for name, value in facts)
-    notes = f'<p class="model-text">{in_html(run.notes)}</p>' if run.notes else ""
-    return f"<dl>{cells}</dl>{notes}"
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    yield "Model", model_name(text_at(run.config, "model.source", "model"))
+    yield "Steps", f"{count(run.progress.step)} of {count(run.progress.total_steps)}"
+    yield from ((title, reading(run.summary, name)) for title, name in _JUDGED if name in run.summary)
+    first, last = run.summary.get("eval/pass@1:first"), run.summary.get("eval/pass@1")
+    if last is not None:
+        yield "Held-out pass@1", f"{percent(first)} → {percent(last)}"
+    if run.started_at and run.finished_at:
+        yield "Took", duration((run.finished_at - run.started_at).total_seconds())
+    yield "Device", run.device or "–"
+    yield "Created", f"{run.created_at:%Y-%m-%d %H:%M} UTC"
+
+
+_JUDGED = (("Reward", "reward"), ("Margin", "margin"), ("Loss", "eval/loss"))
 
 
 def _charts(run: Run, metrics: Metrics) -> str:
     names = list(metrics.series)
-    every = panels(names, reward_names(run.config)) if run.kind == "grpo" else pair_panels(run.kind, names)
+    every = (
+        pair_panels(run.kind, names) if run.kind in ("reward_model", "dpo") else panels(names, reward_names(run.config))
+    )
     shown = [panel for panel in every if any(name in metrics.series for name in panel.labels)]
     figures = "".join(_figure(panel, run, metrics) for panel in shown)
     return f'<div class="charts">{figures}</div>' if figures else ""
@@ -93,33 +104,22 @@ def _figure(panel: Panel, run: Run, metrics: Metrics) -> str:
     )
 
 
-def _hints(hints: Sequence[Hint]) -> str:
+def _hints(run: Run, hints: Sequence[Hint]) -> str:
     if not hints:
-        return "<p>No rule fired.</p>"
+        return "" if run.kind == "sample" else "<p>No rule fired.</p>"
     return "".join(
-        f'<article class="hint"><h3>{in_html(hint.title)}</h3><p>{in_html(hint.measured)}</p>'
-        f"<p><b>Rule</b> {in_html(hint.rule)}</p><p><b>Advice</b> {in_html(hint.advice)}</p></article>"
+        f'<article class="hint {hint.level}"><h3>{in_html(hint.title)}</h3><p>{in_html(hint.measured)}</p>'
+        f"<p><b>What to do.</b> {in_html(hint.advice)}</p><p><small>Rule: {in_html(hint.rule)}.</small></p></article>"
         for hint in hints
     )
 
 
-def _group(group: Group, config: Mapping[str, Json]) -> str:
-    look = look_at(group, config)
-    cards = "".join(
-        f'<div class="card" style="border-left:4px solid {look.colour(completion)}">'
-        f"{card_html(completion, look, TextLook(full=True))}</div>"
-        for completion in order_of(group.completions, by_advantage=True)
-    )
-    note = group.bookmark.note if group.bookmark is not None else ""
-    return (
-        f"<article><h3>Step {count(group.step)} · group {count(group.index + 1)} · {escape(group.state)}</h3>"
-        + (f'<p class="model-text">{in_html(note)}</p>' if note else "")
-        + f'<div class="model-text prompt">{in_html(group.prompt or group.prompt_text)}</div>'
-        + (f"<p>answer <b>{in_html(group.answer)}</b></p>" if group.answer is not None else "")
-        + f"<p>mean {number(group.reward_mean)} · std {number(group.reward_std)} · "
-        f"{in_html(formula(group, estimator(config)))}</p>" + f'<div class="cards">{cards}</div></article>'
-    )
+def _configuration(config: Mapping[str, Json]) -> str:
+    """The stored configuration in its parts; all of them together are the YAML that `groupscope submit` takes."""
+    rest = {name: value for name, value in config.items() if name not in PARTS}
+    parts = [rest, *({name: config[name]} for name in PARTS if name in config)]
+    return f'<div class="parts">{"".join(f"<pre>{in_html(_yaml(part))}</pre>" for part in parts if part)}</div>'
 
 
-def _yaml(config: Mapping[str, Json]) -> str:
-    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+def _yaml(value: Mapping[str, Json]) -> str:
+    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=72).rstrip()

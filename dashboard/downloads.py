@@ -1,0 +1,86 @@
+"""Files of a run on their way from the backend to the browser: each piece is passed on and none is kept.
+
+Streamlit's own download button holds a file in the dashboard's memory; a run's groups may be gigabytes.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from secrets import compare_digest, token_urlsafe
+from typing import Literal, NamedTuple
+from urllib.parse import urlencode
+
+import yaml
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from backend.contract.client import ApiError, Client, Unreachable
+from dashboard.report.gather import gather
+from dashboard.report.page import report
+from dashboard.settings import Settings
+
+What = Literal["report", "groups", "metrics", "lines", "configuration"]
+# In every link. Pages learn it over Streamlit's connection, which is refused to other sites; these have no way to guess it.
+TICKET = token_urlsafe(16)
+
+
+class _File(NamedTuple):
+    ending: str
+    media_type: str
+    chunks: Callable[[Client, int, str], Iterator[bytes]]
+
+
+def _report(client: Client, run_id: int, chosen: str) -> Iterator[bytes]:
+    yield report(gather(client, run_id, chosen.split(","))).encode()
+
+
+def _configuration(client: Client, run_id: int, _: str) -> Iterator[bytes]:
+    yield yaml.safe_dump(client.run(run_id).config, sort_keys=False, allow_unicode=True).encode()
+
+
+_PARQUET = "application/vnd.apache.parquet"
+_FILES: dict[str, _File] = {
+    "report": _File(".html", "text/html; charset=utf-8", _report),
+    "groups": _File("-groups.parquet", _PARQUET, lambda client, run_id, _: client.export_table(run_id, "groups")),
+    "metrics": _File("-metrics.parquet", _PARQUET, lambda client, run_id, _: client.export_table(run_id, "metrics")),
+    "lines": _File(".jsonl", "application/x-ndjson", lambda client, run_id, _: client.export(run_id)),
+    "configuration": _File(".yaml", "application/yaml", _configuration),
+}
+
+
+def address(run_id: int, what: What, **query: str) -> str:
+    """Where this dashboard serves the file."""
+    path = f"/take-away/{TICKET}/{run_id}/{what}"
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _serve(request: Request) -> Response:
+    """The file, as a download. What goes wrong before the first piece is said in plain text."""
+    file = _FILES.get(request.path_params["what"])
+    if file is None or not compare_digest(request.path_params["ticket"].encode(), TICKET.encode()):
+        return PlainTextResponse("This link is of an earlier dashboard: open the run's page again.", 404)
+    run_id = request.path_params["run_id"]
+    settings = Settings()
+    pieces = _pieces(
+        file, Client(settings.backend_url, settings.secret()), run_id, request.query_params.get("groups", "")
+    )
+    try:
+        first = next(pieces, b"")
+    except ApiError as refusal:
+        return PlainTextResponse(refusal.message, refusal.status)
+    except Unreachable:
+        return PlainTextResponse("The backend does not answer; try again when it is back.", 503)
+    headers = {
+        "Content-Disposition": f'attachment; filename="run-{run_id}{file.ending}"',
+        "Content-Encoding": "identity",  # Parquet is packed already, and a run's lines would cost a core to pack
+        "Cache-Control": "no-store",
+    }
+    return StreamingResponse(chain([first], pieces), media_type=file.media_type, headers=headers)
+
+
+def _pieces(file: _File, client: Client, run_id: int, chosen: str) -> Iterator[bytes]:
+    with client:
+        yield from file.chunks(client, run_id, chosen)
+
+
+ROUTES = [Route("/take-away/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"])]
