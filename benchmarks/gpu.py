@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from results.markdown import table
 from results.page import replace_tables
 from results.records import Agreement, Comparison, Measured, OnGpu, Pair
-from results.tables import side_by_side, table, where_the_time_goes
+from results.tables import side_by_side, where_the_time_goes
 from sides.messages import Trace
 from sides.process import Side, environment
 from sides.turns import floor_inputs, ours, show, take_turns, theirs

@@ -9,14 +9,13 @@ Each side is a process of its own that stays alive and trains one step when it i
 """
 
 import argparse
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from results.machine import where
 from results.page import replace_tables
 from results.records import Agreement, Alone, Comparison, Learning, Measured, Pair, Results
 from results.tables import tables
@@ -109,19 +108,6 @@ class Bench:
                     if step.trained.trace is not None:  # the first step's
                         traces.append(step.trained.trace)
         return Pair(seed=seed, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
-
-
-def where() -> dict[str, str]:
-    """The machine and the day."""
-    return {"machine": f"{_processor()}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d")}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {

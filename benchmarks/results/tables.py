@@ -8,6 +8,7 @@ from floor.operations import Phase, Tokens, floor_of
 from floor.rates import PYTORCH, Rates
 
 from dashboard.charts.interval import estimate
+from results.markdown import table
 from results.records import Alone, Comparison, FloorInputs, Learning, Measured, Results
 
 _LAST = 10  # steps whose mean reward is a run's final reward
@@ -36,11 +37,6 @@ def tables(results: Results) -> str:
     if results.learning is not None:
         parts.append(_learning(results.learning))
     return "\n\n".join(parts)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
 def side_by_side(compared: dict[str, Comparison]) -> str:

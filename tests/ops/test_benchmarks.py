@@ -1,5 +1,6 @@
 """Benchmarks explain themselves: each has an entry in the docs, and a `--help` that needs neither a model nor a peer."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -32,7 +33,7 @@ def test_every_benchmark_says_how_to_run_it(
 def test_every_command_of_the_makefile_is_explained() -> None:
     makefile = (ROOT / "Makefile").read_text()
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
-    assert {"bench", "bench-gpu"} <= set(explained)
+    assert {"bench", "bench-gpu", "bench-inspector"} <= set(explained)
     shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
     assert shown is not None
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
@@ -63,3 +64,17 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
     assert "### Side by side" in ran.stdout
     assert promised in ran.stdout
     assert kept.stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path: Path) -> None:
+    home, kept = tmp_path / "home", tmp_path / "measured.json"
+    parts = ["api", "views", "live", "memory"]
+    options = ["--trial", "--home", str(home), "--out", str(kept), "--minutes", "0.1", "--only", *parts]
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "inspector.py"), *options], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert all(json.loads(kept.read_text())[part] for part in parts)
+    for heading in ("Opening a view", "A run under way", "Memory while somebody watches", "Requests"):
+        assert f"### {heading}" in ran.stdout

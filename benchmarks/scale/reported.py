@@ -1,0 +1,209 @@
+"""A run as its worker would report it: metrics that settle, groups that are learned, token traces of the extremes."""
+
+import base64
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import accumulate
+from math import exp
+from statistics import fmean, pstdev
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.groups import CompletionData, GroupReport, RewardScore
+from backend.contract.grpo import GrpoConfig
+from scale.plan import METRICS, RunPlan
+from scale.words import Tokens, Writer, prompt
+
+EPS = 1e-8
+EVALUATED_EVERY = 100
+PROBES, PROBED_EVERY = 2, 20  # as telemetry's defaults, counted in steps with groups
+_WEIGHTS = {"correctness": 0.8, "format": 0.1, "length": 0.1}
+_PER_TOKEN = ("sampling_logprob", "old_logprob", "logprob", "reference_logprob", "entropy", "ratio", "kl")
+# first value, last value, noise; what is not named moves from 1 to 2
+_COURSES = {
+    "reward": (0.45, 0.92, 0.03), "reward_std": (0.4, 0.2, 0.02), "group_reward_std": (0.35, 0.12, 0.02),
+    "frac_reward_zero_std": (0.1, 0.35, 0.03), "frac_filtered": (0, 0, 0), "frac_unscored": (0, 0, 0),
+    "rewards/correctness/mean": (0.4, 0.9, 0.03), "rewards/format/mean": (0.7, 0.99, 0.01), "kl": (0, 0.04, 0.002),
+    "completions/mean_length": (110, 124, 3), "completions/min_length": (20, 24, 2), "completions/max_length": (196, 200, 2),
+    "completions/clipped_ratio": (0.06, 0.01, 0.004), "entropy": (0.45, 0.3, 0.01), "loss": (0, 0.0016, 2e-4),
+    "grad_norm": (0.45, 0.3, 0.05), "learning_rate": (2e-5, 2e-5, 0), "ratio_mean": (1, 1, 0),
+    "clip_ratio/low_mean": (0, 0, 0), "clip_ratio/high_mean": (0, 0, 0), "sampling_logprob_diff": (2e-6, 2e-6, 1e-7),
+    "step_time": (31, 33, 0.6), "time/rollout": (20, 21, 0.4), "time/reward": (0.2, 0.2, 0.02),
+    "time/reference": (3, 3, 0.05), "time/update": (8, 9, 0.1), "time/report": (0.02, 0.02, 0.002),
+    "tokens_per_second": (2800, 2900, 60),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """A completion beside its tokens."""
+
+    tokens: Tokens
+    raw: dict[str, float]
+
+    @property
+    def reward(self) -> float:
+        return sum(weight * self.raw[name] for name, weight in _WEIGHTS.items())
+
+
+def config(run: RunPlan) -> dict[str, Json]:
+    """The run's configuration; what the long runs differ in are their seeds and two learning rates."""
+    stored = GrpoConfig().model_dump(mode="json")
+    correctness, form = stored["rewards"]["functions"]
+    length = {"name": "length", "weight": 0.1, "kind": "length", "maximum": 180}
+    stored["rewards"]["functions"] = [{**correctness, "weight": 0.8}, form, length]
+    stored["sampling"] |= {"prompts_per_step": run.groups, "group_size": run.group_size, "max_new_tokens": 200}
+    stored["budget"] |= {"steps": run.total_steps, "seed": run.seed // 2, "eval_every": EVALUATED_EVERY}
+    stored["optimizer"] |= {"learning_rate": 2e-5 if run.seed % 2 else 5e-5}
+    return stored
+
+
+class Reporter:
+    """Reports one attempt, step after step."""
+
+    def __init__(self, run: RunPlan, attempt: int, seq: int = 0) -> None:
+        self._run, self._attempt, self._seq = run, attempt, seq
+        self._draw = random.Random(f"{run.name} {seq}")
+        self._writer = Writer(run.seed, run.rare_every)
+        self._noise = np.random.default_rng(run.seed + seq)
+
+    def step(self, step: int) -> Iterator[p.Report]:
+        """The step's report, and before some of them an evaluation's."""
+        if step % EVALUATED_EVERY == 0:
+            yield self._numbered(step=step, metrics=self._evaluation(step))
+        groups: list[GroupReport] = []
+        trace = None
+        if self._run.has_groups(step):
+            sampled = self._sampled(step)
+            groups = [_group(index, number, of, self._draw) for index, (number, of) in enumerate(sampled)]
+            groups += self._probes(step, len(groups))
+            trace = _trace([of for _, of in sampled], self._noise)
+        yield self._numbered(step=step, metrics=self._metrics(step), groups=groups, trace=trace, seconds=33.0 * step)
+
+    def _numbered(self, **content: object) -> p.Report:
+        self._seq += 1
+        return p.Report.model_validate({"attempt": self._attempt, "seq": self._seq - 1, **content})
+
+    def _progress(self, step: int) -> float:
+        return 1 - exp(-3 * step / self._run.steps)
+
+    def _metrics(self, step: int) -> dict[str, float | None]:
+        done, noise = self._progress(step), self._noise.standard_normal(len(METRICS)).tolist()
+        values: dict[str, float | None] = {}
+        for name, one in zip(METRICS, noise, strict=True):
+            first, last, spread = _COURSES.get(name, (1.0, 2.0, 0.1))
+            values[name] = first + (last - first) * done + spread * one
+        values["num_tokens"] = 61_000.0 * (step + 1)
+        return values
+
+    def _evaluation(self, step: int) -> dict[str, float | None]:
+        right = 0.5 + 0.4 * self._progress(step) + self._draw.gauss(0, 0.01)
+        return {
+            "eval/pass@1": right,
+            "eval/greedy_pass@1": right - 0.02,
+            "eval/reward": right,
+            "eval/mean_length": 115.0,
+        }
+
+    def _sampled(self, step: int) -> list[tuple[int, list[_Sampled]]]:
+        """For each group the number of its prompt, and its completions."""
+        epoch, place = divmod((step // self._run.grouped_every) * self._run.groups, self._run.prompts)
+        order = random.Random(f"{self._run.seed} {epoch}").sample(range(self._run.prompts), self._run.prompts)
+        numbers = [order[(place + index) % self._run.prompts] for index in range(self._run.groups)]
+        return [(number, self._completions(number, step)) for number in numbers]
+
+    def _completions(self, number: int, step: int) -> list[_Sampled]:
+        hardness = random.Random(number).uniform(-0.4, 0.5)
+        skill = min(1.0, max(0.0, 0.3 + 0.6 * self._progress(step) - hardness))
+        return [self._completion(number, skill) for _ in range(self._run.group_size)]
+
+    def _completion(self, number: int, skill: float) -> _Sampled:
+        right, closed = self._draw.random() < skill, self._draw.random() < 0.9 + 0.1 * skill
+        tokens = self._writer.completion(number if right else self._draw.randint(0, 999), closed=closed)
+        raw = {"correctness": float(right and closed), "format": float(closed), "length": float(len(tokens) <= 180)}
+        return _Sampled(tokens, raw)
+
+    def _probes(self, step: int, first: int) -> list[GroupReport]:
+        if (step // self._run.grouped_every) % PROBED_EVERY:
+            return []
+        probes = [self._run.prompts + number for number in range(PROBES)]
+        return [
+            _group(first + place, number, self._completions(number, step), self._draw, probe=True)
+            for place, number in enumerate(probes)
+        ]
+
+
+def _group(
+    index: int, number: int, sampled: Sequence[_Sampled], draw: random.Random, *, probe: bool = False
+) -> GroupReport:
+    rewards = [one.reward for one in sampled]
+    mean, std = fmean(rewards), pstdev(rewards)
+    question = prompt(number)
+    return GroupReport(
+        index=index,
+        prompt_id=f"item-{number}",
+        prompt_text=f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n",
+        prompt=question,
+        answer=str(number),
+        state="probe" if probe else "live" if std else "zero_variance",
+        scored=len(rewards),
+        truncated=sum(not one.raw["format"] for one in sampled),
+        reward_mean=mean,
+        reward_std=std,
+        completions=[
+            CompletionData(
+                index=place,
+                text="".join(one.tokens),
+                token_count=len(one.tokens),
+                finish_reason="stop" if one.raw["format"] else "length",
+                rewards=[RewardScore(name=name, raw=one.raw[name], weight=weight) for name, weight in _WEIGHTS.items()],
+                reward=one.reward,
+                advantage=None if probe else (one.reward - mean) / (std + EPS) if std else 0.0,
+                logprob_sum=-draw.uniform(10, 90),
+                kl_mean=draw.uniform(0, 0.05),
+                entropy_mean=draw.uniform(0.2, 0.6),
+                ratio_mean=1.0,
+                clipped_share=0.0,
+            )
+            for place, one in enumerate(sampled)
+        ],
+    )
+
+
+def _trace(groups: Sequence[Sequence[_Sampled]], noise: np.random.Generator) -> p.TraceFile:
+    """The tokens of each group's best and worst completion, as telemetry keeps them by default."""
+    kept = []
+    for index, group in enumerate(groups):
+        places = range(len(group))
+        extremes = {max(places, key=lambda at: group[at].reward), min(places, key=lambda at: group[at].reward)}
+        kept += [(index, place, group[place].tokens) for place in sorted(extremes)]
+    pieces = [[token.encode() for token in tokens] for _, _, tokens in kept]
+    ends = pa.array([0, *accumulate(map(len, pieces))], pa.int32())
+    total = ends[-1].as_py()
+
+    def lists(values: pa.Array) -> pa.ListArray:
+        return pa.ListArray.from_arrays(ends, values)
+
+    columns = {
+        "group": pa.array([index for index, _, _ in kept], pa.int32()),
+        "completion": pa.array([place for _, place, _ in kept], pa.int32()),
+        "text": pa.array([b"".join(one) for one in pieces], pa.binary()),
+        "text_offsets": pa.array([[0, *accumulate(map(len, one))] for one in pieces], pa.list_(pa.int32())),
+        "token_ids": lists(pa.array(noise.integers(0, 50_000, total), pa.int32())),
+        "clipped": lists(pa.array(np.zeros(total, dtype=bool))),
+    }
+    for name in _PER_TOKEN:
+        drawn = noise.exponential(0.25, total).astype(np.float32)
+        values = np.ones_like(drawn) if name == "ratio" else drawn if name in ("entropy", "kl") else -drawn
+        columns[name] = lists(pa.array(values))
+    file = BytesIO()
+    pq.write_table(pa.table(columns), file, compression="zstd")
+    data = file.getvalue()
+    return p.TraceFile(sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode(), rows=len(kept))

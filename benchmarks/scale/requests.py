@@ -1,0 +1,179 @@
+"""The API part: every page that a view asks for, again and again with other numbers, as a client measures it."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+
+import httpx
+
+from scale.contents import Contents
+from scale.records import Route
+from scale.site import TOKEN, Site
+from scale.words import COMMON, RARE
+
+Values = Mapping[str, object]
+Draw = Callable[[random.Random], tuple[str, Values]]
+
+_RUN = "/api/v1/runs"
+_CHARTS = (
+    "reward,kl,entropy,loss,grad_norm,learning_rate,step_time,reward_std,completions/mean_length,frac_reward_zero_std"
+)
+
+
+def measure_api(site: Site, known: Contents, times: int) -> list[Route]:
+    """Every route so many times, after three that do not count; the slowest first."""
+    routes = [_measure(site.backend_url, name, draw, times) for name, draw in _routes(known).items()]
+    return sorted(routes, key=lambda route: -route.p95)
+
+
+def _measure(url: str, name: str, draw: Draw, times: int) -> Route:
+    numbers = random.Random(name)
+    seconds, sizes = [], []
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
+        for number in range(times + 3):
+            path, query = draw(numbers)
+            parameters = {key: str(value) for key, value in query.items() if value is not None}
+            began = time.perf_counter()
+            response = http.get(path, params=parameters)
+            if number >= 3:
+                seconds.append(time.perf_counter() - began)
+                sizes.append(len(response.content))
+            response.raise_for_status()
+    route = Route(name=name, seconds=seconds, largest=max(sizes))
+    print(f"  {route.p95 * 1000:7.1f} ms  {name}", flush=True)
+    return route
+
+
+def _routes(known: Contents) -> dict[str, Draw]:
+    """What is measured, by what it is."""
+    return {**_of_runs(known), **_of_metrics(known), **_of_groups(known), **_of_completions(known), **_others(known)}
+
+
+def _at(path: str, **query: object) -> Draw:
+    return lambda _: (path, query)
+
+
+def _of_runs(known: Contents) -> dict[str, Draw]:
+    return {
+        "runs": _at(_RUN, limit=50),
+        "runs, 200 of them": _at(_RUN, limit=200),
+        "runs, the second page": _at(_RUN, limit=50, cursor=60),
+        "runs, searched": _at(_RUN, search="long", status="finished"),
+        "a run": _at(f"{_RUN}/{known.large}"),
+        "a run under way": _at(f"{_RUN}/{known.live}"),
+        "its health": _at(f"{_RUN}/{known.large}/health"),
+        "its log": _at(f"{_RUN}/{known.large}/logs"),
+        "its checkpoints": _at(f"{_RUN}/{known.large}/checkpoints"),
+        "its judgement": _at(f"{_RUN}/{known.large}/agreement"),
+    }
+
+
+def _of_metrics(known: Contents) -> dict[str, Draw]:
+    path, runs = f"{_RUN}/{known.large}/metrics", ",".join(map(str, known.compared))
+    last = known.steps[-1]
+
+    def zoomed(draw: random.Random) -> tuple[str, Values]:
+        first = draw.randint(0, last // 2)
+        return path, {"from_step": first, "to_step": draw.randint(first, last), "max_points": 400}
+
+    return {
+        "the metrics of its charts": _at(path, names=_CHARTS, max_points=400),
+        "all 50 metrics of its 10,000 steps": _at(path, max_points=400),
+        "all 50 metrics of a part of it": zoomed,
+        "its newest points": _at(path, after_step=max(0, last - 10)),
+        "one metric, every step": _at(path, names="reward"),
+        "5 metrics of 20 runs": _at(
+            "/api/v1/metrics", runs=runs, names="reward,kl,entropy,num_tokens,step_time", max_points=300
+        ),
+        "10 metrics of 20 runs": _at("/api/v1/metrics", runs=runs, names=_CHARTS, max_points=300),
+    }
+
+
+def _of_groups(known: Contents) -> dict[str, Draw]:
+    path = f"{_RUN}/{known.large}/groups"
+    every = len(known.steps)
+
+    def of_step(**query: object) -> Draw:
+        return lambda draw: (path, {"step": draw.choice(known.steps), "limit": 200, **query})
+
+    def deep(**query: object) -> Draw:
+        return lambda draw: (path, {"cursor": draw.randrange(every * 60), "limit": 50, **query})
+
+    def of_prompt(draw: random.Random) -> tuple[str, Values]:
+        return path, {"prompt_id": draw.choice(known.prompt_ids), "limit": 200}
+
+    def across(draw: random.Random) -> tuple[str, Values]:
+        runs = ",".join(map(str, known.compared))
+        return "/api/v1/groups", {"prompt_id": f"item-{draw.randrange(200)}", "runs": runs, "limit": 200}
+
+    return {
+        "the steps with groups": _at(f"{_RUN}/{known.large}/steps"),
+        "the groups of a step": of_step(),
+        "the groups of a step, widest spread first": of_step(sort="-reward_std"),
+        "the dead groups of a step": of_step(state="zero_variance"),
+        "the groups of a step with a word": of_step(search=COMMON),
+        "groups of all steps, deep": deep(),
+        "groups of all steps by reward, deep": deep(sort="-reward_mean"),
+        "groups of all steps by spread, deep": deep(sort="reward_std"),
+        "dead groups of all steps, deep": deep(state="zero_variance", cursor=2_000),
+        "groups with a common word": _at(path, search=COMMON),
+        "groups with a rare word": _at(path, search=RARE),
+        "bookmarked groups": _at(path, bookmarked="true"),
+        "the groups of a prompt": of_prompt,
+        "the groups of a prompt in 20 runs": across,
+        "a group": lambda draw: (f"/api/v1/groups/{draw.choice(known.groups)}", {}),
+        "a step in numbers": lambda draw: (f"{_RUN}/{known.large}/steps/{draw.choice(known.steps)}", {}),
+        "the distribution of rewards": _at(f"{_RUN}/{known.large}/distribution", value="reward", steps=48),
+        "the distribution of advantages": _at(f"{_RUN}/{known.large}/distribution", value="advantage", steps=48),
+    }
+
+
+def _of_completions(known: Contents) -> dict[str, Draw]:
+    path = f"{_RUN}/{known.large}/completions"
+    every = len(known.steps) * 500
+
+    def deep(**query: object) -> Draw:
+        return lambda draw: (path, {"cursor": draw.randrange(every), "limit": 50, **query})
+
+    return {
+        "completions": _at(path),
+        "completions, deep": deep(),
+        "completions by advantage, deep": deep(sort="-advantage"),
+        "completions by reward, deep": deep(sort="reward"),
+        "completions by length, deep": deep(sort="-tokens"),
+        "completions with a rare word": _at(path, search=RARE),
+        "completions with a rare word, by reward": _at(path, search=RARE, sort="-reward"),
+        "completions with a common word": _at(path, search=COMMON),
+        "completions with a common word, by advantage": _at(path, search=COMMON, sort="-advantage"),
+        "completions with a number": lambda draw: (path, {"search": f"gives {draw.randint(100, 999)}."}),
+        "completions with a word that is nowhere": _at(path, search="nowhere at all"),
+        "completions with two letters": _at(path, search="zz"),
+        "completions that fit narrow ranges": lambda draw: (
+            path,
+            {"finish_reason": "length", "advantage_min": 0.5, "tokens_min": draw.randint(20, 190), "sort": "-tokens"},
+        ),
+        "completions of some steps": lambda draw: (
+            path,
+            {"step_min": (step := draw.choice(known.steps)), "step_max": step + 200, "sort": "-reward"},
+        ),
+        "completions that nothing fits": _at(path, reward_min=5, sort="-tokens"),
+        "the tokens of a completion": lambda draw: (
+            f"/api/v1/completions/{draw.choice(known.completions)}/tokens",
+            {},
+        ),
+    }
+
+
+def _others(known: Contents) -> dict[str, Draw]:
+    path = f"{_RUN}/{known.large}/prompts"
+    orders = {"first_step": "", "-draws": ", drawn most", "-reward_change": ", most improved", "-last_step": ", latest"}
+    prompts = {f"prompts{words}": _at(path, sort=sort) for sort, words in orders.items()}
+    return {
+        **prompts,
+        "prompts, deep": lambda draw: (path, {"cursor": draw.randrange(1_900), "sort": "-draws"}),
+        "prompts with a word": _at(path, search="pencils"),
+        "prompts with a number": lambda draw: (path, {"search": f"item {draw.randrange(2_000)}"}),
+        "preferences to judge": _at("/api/v1/sweeps"),
+        "workers": _at("/api/v1/workers"),
+        "the catalog": _at("/api/v1/catalog"),
+    }
