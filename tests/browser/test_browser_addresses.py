@@ -47,7 +47,7 @@ def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(
     group = stack.client.groups(stack.first, step=4).items[0]
     opened = open_page(f"/group?id={group.id}")
     expect(opened.get_by_text(group.prompt, exact=True)).to_be_visible()
-    opened.get_by_role("button", name="Next").first.click()
+    opened.get_by_role("button", name="Next group").click()
     expect(opened.get_by_text("Group 2 of 3")).to_be_visible()
     expect(open_page(opened.url).get_by_text("Group 2 of 3")).to_be_visible()
 

@@ -46,7 +46,7 @@ def test_hostile_completions_are_shown_letter_by_letter(open_page: Callable[[str
     group = stack.client.groups(stack.hostile).items[0]
     page = open_page(f"/group?id={group.id}")
     cards(page, 4)
-    texts = [card.locator("code").first.inner_text() for card in page.locator("[class*='st-key-card-']").all()]
+    texts = [card.locator(".model-text").first.inner_text() for card in page.locator("[class*='st-key-card-']").all()]
     assert texts[:3] == [SCRIPT, IMAGE, MARKDOWN]
     assert texts[3].startswith("␛[2J␛[31mred␛[0m ␛]8;;http://evil.example␇link")
 

@@ -66,10 +66,11 @@ def open_a_live_group(page: Page, run_id: int) -> int:
     """From the run's page to a group of the last step but one."""
     page.get_by_role("tab", name="Groups").click()
     expect(page.get_by_text(re.compile(rf"^Step {STEPS - 1} ·"))).to_be_visible()
+    settled(page)
     page.locator(".st-key-step-back button").first.click()
     expect(page.get_by_text(re.compile(rf"^Step {STEPS - 2} ·"))).to_be_visible()
     settled(page)
-    states = [row[2] for row in rows(page, "best ends with", 4)]
+    states = [row[3] for row in rows(page, "best ends with", 4)]
     click_row(page, f"groups-{run_id}", states.index("live"))
     return id_in(page, "group")
 
