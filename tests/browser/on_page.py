@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Position, expect
 
 ROW, HEADER = 36, 36  # pixels of the table of groups
 
@@ -76,9 +76,12 @@ def rows(page: Page, header: str, count: int | None = None) -> list[list[str]]:
 
 
 def click_row(page: Page, table: str, row: int) -> None:
-    """Click into the prompt of a row of the table of groups."""
+    """Click into the prompt of a row of the table of groups: where the mouse rests, as the table follows it frame by frame."""
     grid = page.locator(f".st-key-{table} .dvn-scroller")
-    grid.click(position={"x": 140, "y": HEADER + ROW * row + ROW // 2})
+    place = Position(x=140, y=HEADER + ROW * row + ROW // 2)
+    grid.hover(position=place)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    grid.click(position=place)
 
 
 def lines(chart: Locator) -> Locator:
