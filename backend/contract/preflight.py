@@ -15,19 +15,23 @@ class Message(Record):
 
 
 class MemoryEstimate(Record):
-    """Bytes, by part."""
+    """Bytes, by part; `advice` says which part is the largest and what would lower it."""
 
     total_bytes: int
     available_bytes: int | None = None
     parts: dict[str, int]
+    advice: str = ""
 
 
 class TimeEstimate(Record):
-    """Seconds, and what they rest on."""
+    """Seconds, by part where that is known, and what they rest on; `measured` by earlier steps, or counted from the shapes."""
 
     seconds_per_step: float
     total_seconds: float
     basis: str
+    measured: bool = True
+    parts: dict[str, float] = {}
+    advice: str = ""
 
 
 class DeadForecast(Record):

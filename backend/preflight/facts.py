@@ -1,7 +1,7 @@
 """What preflight knows beyond the configuration: the workers, the data, and what earlier runs measured."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from backend.contract.preflight import Message
 
@@ -28,6 +28,7 @@ class StepTimes:
 
     device: str
     seconds: Sequence[float]
+    phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

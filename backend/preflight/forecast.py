@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 from statistics import median
 
+from backend.catalog.models import ModelShape
+from backend.contract.config import TrainingConfig
+from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import DeadForecast, TimeEstimate
+from backend.preflight.dominance import time_in_words
 from backend.preflight.facts import StepTimes
+from backend.preflight.speed import MEASURED_ON, step_seconds
 
 SIZES = frozenset({2, 4, 8, 16})
 
@@ -21,12 +26,34 @@ def dead_groups(success_rate: float, group_size: int) -> Sequence[DeadForecast]:
     ]
 
 
-def run_time(times: StepTimes, steps: int) -> TimeEstimate:
+def measured_time(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     """From the median of similar steps; evaluations come on top."""
     seconds = median(times.seconds)
     count = len(times.seconds)
+    parts = {phase: median(values) for phase, values in times.phases.items() if values}
+    if parts:
+        parts["rest"] = max(0.0, seconds - sum(parts.values()))
     return TimeEstimate(
         seconds_per_step=seconds,
-        total_seconds=seconds * steps,
+        total_seconds=seconds * config.budget.steps,
         basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}, evaluations not counted",
+        parts=parts,
+        advice=time_in_words(parts, config) if parts else "",
+    )
+
+
+def counted_time(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate | None:
+    """From the operations of a step; None where the device's speed is not known."""
+    parts = step_seconds(config, shape, device)
+    if parts is None:
+        return None
+    seconds = sum(parts.values())
+    return TimeEstimate(
+        seconds_per_step=seconds,
+        total_seconds=seconds * config.budget.steps,
+        basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion as long as "
+        "it may be, scoring and evaluations left out; a step of this shape will replace it",
+        measured=False,
+        parts=dict(parts),
+        advice=time_in_words(parts, config),
     )

@@ -23,6 +23,7 @@ from backend.workers import store as workers
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
 FIRST_STEPS = 5  # their mean reward stands for the model before training
+PHASES = {f"time/{phase}": phase for phase in ("rollout", "reward", "reference", "update", "report")}
 LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 
@@ -116,21 +117,24 @@ def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
 
 
 def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]) -> StepTimes | None:
-    """Seconds of the newest steps of the same shape on the device that ran the newest of them."""
+    """Seconds of the newest steps of the same shape on the device that ran the newest of them, whole and by phase."""
     wanted = _shape(config.model_dump(mode="json"))
     device: str | None = None
-    seconds: list[float] = []
+    seconds: dict[str, list[float]] = {name: [] for name in ("step_time", *PHASES)}
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
             continue
-        series = metrics.read(tx, row["id"], metrics.Window(names=("step_time",))).series
-        times = [value for value in series["step_time"].value if value is not None] if "step_time" in series else []
-        if times:
+        series = metrics.read(tx, row["id"], metrics.Window(names=tuple(seconds))).series
+        for name in series.keys() & seconds.keys():
+            seconds[name] += reversed([value for value in series[name].value if value is not None])
+        if seconds["step_time"]:
             device = row["device"]
-            seconds += reversed(times)
-        if len(seconds) >= STEPS_LOOKED_AT:
+        if len(seconds["step_time"]) >= STEPS_LOOKED_AT:
             break
-    return StepTimes(device, seconds[:STEPS_LOOKED_AT]) if device else None
+    if device is None:
+        return None
+    newest = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
+    return StepTimes(device, newest["step_time"], {phase: newest[name] for name, phase in PHASES.items()})
 
 
 def _shape(config: Any) -> tuple[object, ...]:

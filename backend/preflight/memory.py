@@ -9,6 +9,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Prompted
 from backend.contract.training import Decoding
 
 FLOAT32 = 4
@@ -18,7 +19,14 @@ ADAMW_STATES = 2  # first and second moment
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
-PROMPT_TOKENS = 64  # assumed, since the prompts are not read: a question in a chat template
+PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
+LETTERS = 3  # in a token, about
+
+
+def prompt_tokens(task: Prompted | None) -> int:
+    """About how long a prompt is: a question, after the system prompt where there is one."""
+    system = task.system_prompt if task is not None else None
+    return PROMPT_TOKENS + len(system or "") // LETTERS
 
 
 def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
@@ -29,7 +37,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
     sampling = config.sampling
     # A prompt passes once for its group, and logits are computed for the completions alone.
     completed = sampling.group_size * sampling.max_new_tokens
-    group = PROMPT_TOKENS + completed
+    group = prompt_tokens(config.task) + completed
     tokens = min(config.optimizer.micro_batch_tokens, sampling.prompts_per_step * group)
     return {
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
@@ -38,7 +46,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
         "reference": FLOAT32 * trained if keeps_copy else 0,
         "logits": _logits(shape, round(tokens * completed / group), bfloat16=bfloat16),
         "activations": _activations(tokens, shape, config.model, bfloat16=bfloat16),
-        "cache": _cache(shape, sampling, sampling.completions_per_step, bfloat16=bfloat16),
+        "cache": _cache(shape, config.task, sampling, sampling.completions_per_step, bfloat16=bfloat16),
     }
 
 
@@ -48,7 +56,7 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bflo
     dpo, pairs = isinstance(config, DpoConfig), config.pairs
     tokens = config.optimizer.micro_batch_tokens
     if isinstance(pairs, SampledPairs):
-        longest = 2 * (PROMPT_TOKENS + pairs.decoding.max_new_tokens)
+        longest = 2 * (prompt_tokens(pairs.task) + pairs.decoding.max_new_tokens)
         tokens = min(tokens, config.budget.pairs_per_step * longest)
     return {
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
@@ -68,7 +76,7 @@ def sampling_parts(config: SampleConfig, shape: ModelShape, *, bfloat16: bool) -
     return {
         "weights": _weights(config.model, shape, bfloat16=bfloat16),
         "logits": FLOAT32 * 2 * rows * shape.vocabulary,
-        "cache": _cache(shape, config.decoding, rows, bfloat16=bfloat16),
+        "cache": _cache(shape, config.task, config.decoding, rows, bfloat16=bfloat16),
     }
 
 
@@ -111,9 +119,9 @@ def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -
     return shape.layers * block
 
 
-def _cache(shape: ModelShape, decoding: Decoding, rows: int, *, bfloat16: bool) -> int:
+def _cache(shape: ModelShape, task: Prompted | None, decoding: Decoding, rows: int, *, bfloat16: bool) -> int:
     """Keys and values of every token that is being generated at once."""
-    tokens = rows * (PROMPT_TOKENS + decoding.max_new_tokens)
+    tokens = rows * (prompt_tokens(task) + decoding.max_new_tokens)
     size = 2 if bfloat16 else FLOAT32
     whole = tokens * shape.layers * 2 * shape.kv_heads * shape.head_dim * size
     return whole if bfloat16 else min(whole, CACHE_BYTES)

@@ -4,16 +4,18 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from backend.catalog.models import SHAPES
+from backend.catalog.models import SHAPES, ModelShape
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, RunConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
+from backend.contract.model import Lora
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.preflight import MemoryEstimate, Message, Preflight
+from backend.contract.preflight import MemoryEstimate, Message, Preflight, TimeEstimate
 from backend.contract.sample import SampleConfig
+from backend.preflight.dominance import MEMORY_NAMES, largest, memory_in_words, memory_remedy
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts
-from backend.preflight.forecast import dead_groups, run_time
+from backend.preflight.forecast import counted_time, dead_groups, measured_time
 from backend.preflight.hints import FOR_EVERY_KIND, RULES
 from backend.preflight.memory import pair_parts, sampling_parts, training_parts
 from backend.preflight.pairs import hints, training_pairs
@@ -40,9 +42,9 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
 def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
     parts = training_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
-    memory = _memory(parts, facts)
+    memory = _memory(parts, config, facts)
     messages = [*facts.refused, *(message for rule in RULES for message in rule(config, facts))]
-    messages += _memory_messages(memory, config.optimizer.micro_batch_tokens)
+    messages += _memory_messages(memory, config)
     rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
     completions = config.sampling.completions_per_step
     return Preflight(
@@ -51,7 +53,7 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
         completions_per_step=completions,
         total_completions=completions * config.budget.steps,
         memory=memory,
-        time=run_time(facts.step_times, config.budget.steps) if facts.step_times else None,
+        time=_time(config, shape, facts),
         success_rate=rate,
         success_basis=facts.success.basis if facts.success else "assumed",
         dead_groups=list(dead_groups(rate, config.sampling.group_size)),
@@ -61,18 +63,18 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
 def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
     parts = pair_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
-    memory = _memory(parts, facts)
+    memory = _memory(parts, config, facts)
     rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
     pairs, sampled = training_pairs(config, facts, rate), isinstance(config.pairs, SampledPairs)
     messages = [*facts.refused, *(message for rule in FOR_EVERY_KIND for message in rule(config, facts))]
-    messages += [*hints(config, facts, pairs), *_memory_messages(memory, config.optimizer.micro_batch_tokens)]
+    messages += [*hints(config, facts, pairs), *_memory_messages(memory, config)]
     return Preflight(
         ok=not any(message.level == "error" for message in messages),
         messages=messages,
         training_pairs=pairs,
         trained_pairs=config.budget.steps * config.budget.pairs_per_step,
         memory=memory,
-        time=run_time(facts.step_times, config.budget.steps) if facts.step_times else None,
+        time=measured_time(facts.step_times, config) if facts.step_times else None,
         success_rate=rate if sampled else None,
         success_basis=(facts.success.basis if facts.success else "assumed") if sampled else None,
         dead_groups=list(dead_groups(rate, config.pairs.group_size)) if isinstance(config.pairs, SampledPairs) else [],
@@ -88,7 +90,7 @@ def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
         messages=list(facts.refused),
         completions_per_step=completions,
         total_completions=completions,
-        memory=_memory(parts, facts),
+        memory=_memory(parts, config, facts),
     )
 
 
@@ -97,24 +99,49 @@ def _bfloat16(dtype: str, facts: Facts) -> bool:
     return dtype == "bfloat16" or (dtype == "auto" and on_gpu)
 
 
-def _memory(parts: dict[str, int] | None, facts: Facts) -> MemoryEstimate | None:
+def _time(config: GrpoConfig, shape: ModelShape | None, facts: Facts) -> TimeEstimate | None:
+    """From steps that were measured, else counted for the roomiest worker."""
+    worker = facts.roomiest or next(iter(facts.workers), None)
+    if facts.step_times:
+        return measured_time(facts.step_times, config)
+    return counted_time(config, shape, worker.device) if shape and worker else None
+
+
+def _memory(parts: dict[str, int] | None, config: RunConfig, facts: Facts) -> MemoryEstimate | None:
     if parts is None:
         return None
     available = facts.roomiest.memory_bytes if facts.roomiest else None
-    return MemoryEstimate(total_bytes=sum(parts.values()), available_bytes=available, parts=parts)
+    return MemoryEstimate(
+        total_bytes=sum(parts.values()),
+        available_bytes=available,
+        parts=parts,
+        advice=memory_in_words(parts, config),
+    )
 
 
-def _memory_messages(memory: MemoryEstimate | None, micro_batch_tokens: int) -> list[Message]:
+def _memory_messages(memory: MemoryEstimate | None, config: TrainingConfig) -> list[Message]:
+    """Nothing where it fits; else what is missing, and what to do about the largest part."""
     if memory is None:
         text = "the shape of this model is not known here: no memory estimate"
         return [Message(level="info", field="model.source", text=text)]
     if memory.available_bytes is None or memory.total_bytes <= memory.available_bytes:
         return []
-    largest = max(memory.parts, key=lambda part: memory.parts[part])
+    part = largest(memory.parts)
+    field, fix = _smaller(part, config)
     text = (
-        f"about {memory.total_bytes / GIB:.1f} GiB are needed and the largest worker has "
-        f"{memory.available_bytes / GIB:.1f}; the largest part is {largest} ({memory.parts[largest] / GIB:.1f} GiB)"
+        f"about {memory.total_bytes / GIB:.1f} GiB are needed and the largest worker has {memory.available_bytes / GIB:.1f}; "
+        f"the largest part is {MEMORY_NAMES.get(part, part)} ({memory.parts[part] / GIB:.1f} GiB). {memory_remedy(part, config)}"
     )
-    smaller: dict[str, Json] = {"optimizer.micro_batch_tokens": micro_batch_tokens // 4}
-    helps = largest in ("logits", "activations") and micro_batch_tokens >= 64
-    return [Message(level="warning", field="optimizer.micro_batch_tokens", text=text, fix=smaller if helps else None)]
+    return [Message(level="warning", field=field, text=text.strip(), fix=fix)]
+
+
+def _smaller(part: str, config: TrainingConfig) -> tuple[str, dict[str, Json] | None]:
+    """The field that a part of the memory depends on most, and a value that needs less; None where there is none."""
+    micro_batch = config.optimizer.micro_batch_tokens
+    if part in ("logits", "activations") and micro_batch >= 64:
+        return "optimizer.micro_batch_tokens", {"optimizer.micro_batch_tokens": micro_batch // 4}
+    if part in ("gradients", "optimizer", "reference") and config.model.lora is None:
+        return "model.lora", {"model.lora": Lora().model_dump(mode="json")}
+    if part == "cache" and isinstance(config, GrpoConfig) and config.sampling.prompts_per_step > 1:
+        return "sampling.prompts_per_step", {"sampling.prompts_per_step": config.sampling.prompts_per_step // 2}
+    return "model.source", None

@@ -220,3 +220,90 @@ def test_the_default_run_on_a_connected_worker_has_one_thing_to_say() -> None:
 def test_a_sample_counts_its_completions() -> None:
     answer = preflight(SampleConfig(prompts=["a", "b"], group_size=4), Facts())
     assert (answer.ok, answer.completions_per_step) == (True, 8)
+
+
+def test_where_nothing_was_measured_the_time_is_counted_from_the_shape_and_says_so() -> None:
+    small = preflight(grpo(), Facts(workers=[CPU])).time
+    larger = preflight(grpo(model={"source": SMOLLM2}), Facts(workers=[CPU])).time
+    assert small is not None
+    assert larger is not None
+    assert larger.seconds_per_step > 20 * small.seconds_per_step
+    assert set(small.parts) == {"rollout", "reference", "update"}
+    assert not small.measured
+    assert "not measured yet" in small.basis
+    more_cores = preflight(grpo(), Facts(workers=[WorkerFacts("CPU, 8 threads", 24 * GIB)])).time
+    assert more_cores is not None
+    assert more_cores.parts["update"] == pytest.approx(small.parts["update"] / 4)
+
+
+def test_the_speed_of_a_device_that_was_never_measured_is_not_guessed() -> None:
+    assert preflight(grpo(), Facts(workers=[WorkerFacts("NVIDIA L4", 24 * GIB)])).time is None
+
+
+def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() -> None:
+    times = StepTimes("CPU", [2.0, 2.0], {"rollout": [1.5, 1.5], "update": [0.4, 0.4], "reward": []})
+    answer = preflight(grpo(), Facts(step_times=times))
+    assert answer.time is not None
+    assert answer.time.parts == {"rollout": 1.5, "update": 0.4, "rest": pytest.approx(0.1)}
+    assert "75%, goes to sampling" in answer.time.advice
+    assert "max_new_tokens" in answer.time.advice
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "remedy"),
+    [
+        ({"model": {"source": SMOLLM2}}, "the activations that", "model.gradient_checkpointing"),
+        ({"model": {"source": SMOLLM2}, "optimizer": {"micro_batch_tokens": 64}}, "two moments", "model.lora"),
+        (
+            {"model": {"source": SMOLLM2, "lora": {}}, "optimizer": {"micro_batch_tokens": 64}},
+            "the weights",
+            "A smaller model",
+        ),
+        (
+            {"model": {"source": SMOLLM2, "lora": {}}, "sampling": {"prompts_per_step": 512, "max_new_tokens": 1024}},
+            "keys and values",
+            "Fewer prompts",
+        ),
+    ],
+)
+def test_what_dominates_the_memory_is_named_with_what_would_lower_it(
+    changes: dict[str, Any], part: str, remedy: str
+) -> None:
+    sampling = {"max_new_tokens": 32} | changes.pop("sampling", {})
+    optimizer = {"micro_batch_tokens": 2048} | changes.pop("optimizer", {})
+    config = grpo(sampling=sampling, optimizer=optimizer, **changes)
+    memory = preflight(config, Facts(workers=[WorkerFacts("NVIDIA L4", 24 * GIB)])).memory
+    assert memory is not None
+    assert part in memory.advice
+    assert remedy in memory.advice
+
+
+def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_for_them() -> None:
+    config = grpo(model={"source": SMOLLM2}, sampling={"max_new_tokens": 24}, optimizer={"micro_batch_tokens": 512})
+    answer = preflight(config, Facts(workers=[WorkerFacts("CPU, 2 threads", GIB)]))
+    message = about("model.lora", answer)
+    assert message is not None
+    assert "GiB are needed and the largest worker has 1.0" in message.text
+    assert message.fix is not None
+    adapted = RUN_CONFIG.validate_python(
+        config.model_dump() | {"model": config.model.model_dump() | {"lora": message.fix["model.lora"]}}
+    )
+    assert preflight(adapted, Facts()).memory.total_bytes < answer.memory.total_bytes / 2  # type: ignore[union-attr]
+
+
+def test_a_long_system_prompt_is_counted() -> None:
+    plain, long = (
+        preflight(grpo(task={"kind": "arithmetic", "system_prompt": text}), Facts(workers=[CPU]))
+        for text in (None, "word " * 600)
+    )
+    assert long.memory is not None
+    assert plain.memory is not None
+    assert long.memory.parts["cache"] > 3 * plain.memory.parts["cache"]
+    assert long.time is not None
+    assert plain.time is not None
+    assert long.time.seconds_per_step > plain.time.seconds_per_step
+
+
+def test_a_sample_of_a_task_counts_its_completions() -> None:
+    answer = preflight(SampleConfig.model_validate({"task": {"kind": "arithmetic"}, "group_size": 16}), Facts())
+    assert (answer.ok, answer.completions_per_step) == (True, 64)

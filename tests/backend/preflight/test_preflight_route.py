@@ -50,7 +50,10 @@ def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: 
 @pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
 def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
-    assert backend.client.preflight({"kind": "grpo"} | other).time is None
+    time = backend.client.preflight({"kind": "grpo"} | other).time
+    assert time is not None
+    assert not time.measured
+    assert "not measured yet" in time.basis
 
 
 def test_a_silent_worker_does_not_count(backend: Backend) -> None:
