@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from dashboard.components.model_text import unturned
+
 MISSING = "–"
 NOT_FINITE = "NaN"
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
@@ -16,8 +18,8 @@ _JOINER = "\u2060"
 
 
 def plain(text: str) -> str:
-    """The text with all markup escaped, on one line: for Streamlit's labels, which interpret Markdown."""
-    return _MARKUP.sub(r"\\\1", _REWRITTEN.sub(_JOINER, " ".join(text.split())))
+    """The text with all markup escaped, on one line, control characters as signs: for Streamlit's labels, which interpret Markdown."""
+    return _MARKUP.sub(r"\\\1", _REWRITTEN.sub(_JOINER, unturned(" ".join(text.split()))))
 
 
 def number(value: float | None) -> str:

@@ -13,6 +13,7 @@ from dashboard.components.group_arithmetic import estimator
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
+from dashboard.components.model_text import one_line
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
 
@@ -34,7 +35,7 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
     place = siblings.index(group.id) if group.id in siblings else 0
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
         link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
-        st.text(run.name, width="content")
+        st.text(one_line(run.name), width="content")
         link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
         st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
         st.markdown(_state(run, group), width="stretch")

@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.live import Moment, moment
-from dashboard.components.model_text import show_text
+from dashboard.components.model_text import one_line, show_text
 from dashboard.components.run_checkpoints import link_as_reward
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
@@ -62,7 +62,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     if run.status != drawn.status or (live and follows and moment(run) != drawn):
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
-        st.text(run.name, width="stretch")
+        st.text(one_line(run.name), width="stretch")
         st.markdown(look(run).markdown)
         if (
             run.status not in TERMINAL

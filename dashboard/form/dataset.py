@@ -8,6 +8,7 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Upload, UploadPreview
+from dashboard.components.model_text import one_line
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
@@ -140,7 +141,7 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
         "Uploaded before",
         list(uploads),
         index=list(uploads).index(source) if known else None,
-        format_func=lambda one: f"{uploads[one].name} · {counted(uploads[one].rows, 'row')}",
+        format_func=lambda one: f"{one_line(uploads[one].name)} · {counted(uploads[one].rows, 'row')}",
         placeholder="none yet" if not uploads else "choose a file",
         disabled=not uploads,
         key=key,

@@ -6,6 +6,7 @@ from typing import get_args
 import streamlit as st
 
 from backend.contract.records import Page, Run, Status
+from dashboard.components.model_text import one_line
 from dashboard.form.paths import get
 from dashboard.format import model_name
 from dashboard.session import client
@@ -90,7 +91,7 @@ def _choice(name: str, options: list[str], width: int) -> str | None:
         index=None,
         key=name,
         bind="query-params",
-        format_func=model_name if name == "model" else str,
+        format_func=model_name if name == "model" else one_line,
         placeholder=f"any {name}",
         accept_new_options=True,
         label_visibility="collapsed",

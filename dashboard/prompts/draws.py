@@ -12,6 +12,7 @@ from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec
 from dashboard.charts.palette import run_colours
 from dashboard.components.group_rows import WORDS
+from dashboard.components.model_text import one_line
 from dashboard.components.stored import highest_reward
 from dashboard.format import count, number
 from dashboard.session import client, guard
@@ -55,7 +56,7 @@ def highest(runs: Sequence[Run]) -> float:
 def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
     """The mean reward of each draw over the steps, a line for each run; a click picks the draw."""
     colours = run_colours([run.id for run in runs])
-    labels = {run.id: f"#{run.id} {run.name}" for run in runs}
+    labels = {run.id: f"#{run.id} {one_line(run.name)}" for run in runs}
     known = [draw for draw in draws if draw.run_id in labels]
     table = pd.DataFrame(
         {

@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
+from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, Schemas
 from dashboard.form.exchange import IN_THE_FORM, show_yaml
@@ -151,6 +152,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         default=draft.tags,
         key=tags_key,
         accept_new_options=True,
+        format_func=one_line,
         placeholder="type, Enter",
         on_change=lambda: setattr(draft, "tags", list(st.session_state[tags_key])),
     )

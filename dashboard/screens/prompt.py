@@ -12,7 +12,7 @@ from dashboard.components.chart import heading, show
 from dashboard.components.completion_card import STYLE
 from dashboard.components.group_rows import pick
 from dashboard.components.live import follow
-from dashboard.components.model_text import show_text
+from dashboard.components.model_text import one_line, show_text
 from dashboard.format import MISSING, counted
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared
@@ -84,7 +84,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         "Runs",
         list(offered),
         key="of-runs",
-        format_func=lambda run_id: f"#{run_id} {offered[run_id].name}",
+        format_func=lambda run_id: f"#{run_id} {one_line(offered[run_id].name)}",
         max_selections=MOST_RUNS,
         help="Of the newest runs, those that have drawn this prompt.",
         on_change=_keep_runs,

@@ -16,6 +16,7 @@ from dashboard.components.address import (
     tab_in_address,
 )
 from dashboard.components.live import TICK, moment
+from dashboard.components.model_text import one_line
 from dashboard.components.run_checkpoints import draw_checkpoints
 from dashboard.components.run_configuration import draw_configuration
 from dashboard.components.run_groups import draw_groups
@@ -58,7 +59,7 @@ def main() -> None:
         return
     with guard():
         run = client().run(run_id)
-    st.set_page_config(page_title=f"{run.name} · Groupscope")
+    st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
     names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
     name = tab_in_address(names)

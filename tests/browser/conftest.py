@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 
+import hostile
 import pytest
 import recorded
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -40,6 +41,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "second": _ended(site.client, "recorded two", group_size=8),
             "hostile": _hostile(site.client),
             "failed": _failed(site.client),
+            "everything": hostile.record(site.client),
         }
         live = recorded.queue(site.client, "under way", budget={"steps": 40})
         claim = recorded.train(site.client, live, steps=5, total=40, prompts=60, group_size=4)

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
+from hostile import ESCAPES, IMAGE, MARKDOWN, SCRIPT
 from processes import Site
 
 from backend.contract.client import Client
 from backend.contract.protocol import Claim
 
-SCRIPT = "<script>alert('script')</script>"
-IMAGE = '<img src="http://evil.example/pixel.png" onerror="alert(\'image\')">'
-MARKDOWN = "![a beacon](http://evil.example/beacon.png) [a link](javascript:alert(1)) # heading"
-ESCAPES = "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07"
 HOSTILE = (SCRIPT, IMAGE, MARKDOWN, ESCAPES)
 
 # Completions as tokens: one to read, a long one, and one whose tokens want to be something else.
@@ -30,6 +27,7 @@ class Stack:
     first: int
     second: int
     hostile: int
+    everything: int  # hostile.record: every kind of hostile text, everywhere
     failed: int
 
     @property
