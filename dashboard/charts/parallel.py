@@ -19,7 +19,7 @@ HEIGHT = 340  # pixels
 COLUMNS = ("kind", "place", "level", "to_level", "run", "label", "text", "outcome", "shade", "chosen")
 _MANY = 9  # a number with more values than this has round marks on its axis and not each value
 _APART = 0.06  # of the height between two marks, to be read
-_WIDE = 30.0  # positive numbers that reach further than this factor lie on a log scale
+_WIDE = 10.0  # positive numbers that reach further than this factor lie on a log scale
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,12 @@ def _spec(last: int, outcome: str) -> Spec:
     x = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.35, last + 0.35], nice=False, zero=False))
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.06, 1.16], nice=False, zero=False))
     base = canvas().encode(x=x, y=y)
-    shade = alt.Color(
-        "shade:Q",
-        scale=alt.Scale(domain=[0, 0.5, 1], range=[DISCOURAGED, NEUTRAL, REINFORCED], interpolate="rgb"),
-        legend=None,
+    scale = alt.Scale(domain=[0, 0.5, 1], range=[DISCOURAGED, NEUTRAL, REINFORCED], interpolate="rgb")
+    # by a condition: what has no value of a scale is left out of the chart
+    shade = alt.when("isValid(datum.shade)").then(alt.Color("shade:Q", scale=scale, legend=None))
+    runs = base.transform_filter("datum.kind === 'run'").encode(
+        color=shade.otherwise(alt.value(NEUTRAL)), detail="run:N"
     )
-    runs = base.transform_filter("datum.kind === 'run'").encode(color=shade, detail="run:N")
     hover = alt.selection_point(
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["run"], empty=False
     )

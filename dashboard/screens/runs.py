@@ -19,9 +19,9 @@ def show_page() -> None:
                 go("new-run")
             link(
                 "sweep",
-                "Compare algorithms",
+                "New sweep",
                 icon=":material/science:",
-                help="Queue several recipes with several seeds",
+                help="Queue many runs at once: algorithms side by side, or any settings",
             )
             compare = st.container(width="content", key="compare")
             st.space("stretch")

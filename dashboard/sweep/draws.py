@@ -29,6 +29,8 @@ class Range:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise EmptyRange(f"a range goes up, and {self.low:g} is not below {self.high:g}")
+        if not math.isfinite(self.high - self.low):
+            raise EmptyRange(f"the range from {self.low:g} to {self.high:g} is wider than numbers go")
         if self.log and self.low <= 0:
             raise EmptyRange(f"a logarithmic scale needs numbers above 0, and the range begins at {self.low:g}")
 

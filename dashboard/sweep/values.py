@@ -71,8 +71,8 @@ def read_bound(field: Field, text: str) -> float:
 def suggested(one: Sweepable, base: Config) -> list[Json]:
     """Values to begin with: the words where they are few, the base's number and some near it that the base would take."""
     own = value_at(one, base)
-    if one.words is not None and len(one.words) <= FEW:
-        return list(one.words)
+    if one.words is not None:
+        return [word for word in one.words if len(one.words) <= FEW or word == own]
     if not one.numeric or not isinstance(own, int | float):
         return [own]
     return [value for value in _near(one.field, own, (0.5, 1, 2)) if value == own or accepted(base, one.path, value)]
@@ -115,6 +115,7 @@ def distinct(values: Iterable[Json]) -> list[Json]:
 def _read_yaml(line: str) -> Json:
     try:
         value: Json = yaml.safe_load(line)
-    except yaml.YAMLError as error:
+        json.dumps(value, allow_nan=False)  # YAML also knows dates and infinity
+    except (yaml.YAMLError, TypeError, ValueError) as error:
         raise Unreadable(f"“{line}” cannot be read: write a value as in YAML, such as [a, b]") from error
     return value

@@ -1,4 +1,4 @@
-"""The algorithms side by side, as a person compares them: tick recipes, queue all of it, watch means and bands appear."""
+"""Sweeps as a person makes them: algorithms side by side, and any settings of a run; queue all of it, watch what comes out."""
 
 import re
 import subprocess
@@ -7,7 +7,11 @@ from collections.abc import Callable
 import pytest
 from on_page import fill, lines, open_section, settled
 from playwright.sync_api import Page, expect
+from processes import tiny_run
 from stack import Stack
+
+from backend.contract.records import Run
+from dashboard.form.paths import get
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +27,16 @@ def fill_a_tiny_form(page: Page) -> None:
     fill(page, "Evaluation samples", "1")
 
 
+def finished(page: Page, stack: Stack, count: int) -> list[Run]:
+    """The runs of the sweep whose comparison has opened, once the page says, without being loaded anew, that all are done."""
+    page.wait_for_url(re.compile(r"/compare\?(.*&)?sweep=\d+"))
+    sweep_id = int(re.search(r"sweep=(\d+)", page.url)[1])  # type: ignore[index]
+    page.evaluate("window.never_reloaded = true")
+    expect(page.get_by_text(f"{count} of {count} finished")).to_be_visible(timeout=120_000)
+    assert page.evaluate("window.never_reloaded")
+    return stack.client.runs(sweep=sweep_id, limit=20).items
+
+
 def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_bands(
     open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
@@ -30,7 +44,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     page = open_page("/new-run?recipe=grpo")
     fill_a_tiny_form(page)
     page.get_by_role("link", name="Add to a sweep…").click()
-    expect(page.get_by_text("Compare algorithms", exact=True)).to_be_visible()
+    expect(page.get_by_text("New sweep", exact=True)).to_be_visible()
     page.get_by_role("button", name="None", exact=True).click()
     expect(page.get_by_role("button", name="Queue runs")).to_be_visible()
     for recipe in RECIPES:
@@ -38,14 +52,8 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
         settled(page)
     fill(page, "Seeds of each", "2")
     page.get_by_role("button", name="Queue 4 runs").click()
-    page.wait_for_url(re.compile(r"/compare\?(.*&)?sweep=\d+"))
-    sweep_id = int(re.search(r"sweep=(\d+)", page.url)[1])  # type: ignore[index]
-    page.evaluate("window.never_reloaded = true")
-
-    expect(page.get_by_text("4 of 4 finished")).to_be_visible(timeout=120_000)
-    assert page.evaluate("window.never_reloaded")
-    runs = stack.client.runs(sweep=sweep_id, limit=10).items
-    assert {(run.status, run.config["sampling"]["group_size"]) for run in runs} == {("finished", 4)}  # type: ignore[index,call-overload]
+    runs = finished(page, stack, 4)
+    assert {(run.status, get(run.config, "sampling.group_size")) for run in runs} == {("finished", 4)}
 
     gains = page.locator(".st-key-gains")
     expect(gains.locator("svg .mark-rule line, svg .mark-rule path").first).to_be_attached()
@@ -55,7 +63,37 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
         expect(lines(reward).and_(page.locator(f"[aria-label*='{recipe}']")).first).to_be_attached()
     expect(page.get_by_text(re.compile(r"grpo-notebook − grpo:.*with 2 seeds"))).to_be_visible()
     table = page.locator("canvas table").filter(has=page.locator("th", has_text=re.compile(r"^gain$")))
-    finals = table.locator("tbody tr").filter(has_text="Held-out pass@1")
-    for place, recipe in enumerate(RECIPES):
-        expect(finals.nth(place).locator("td").nth(1)).to_have_text(recipe)
-        expect(finals.nth(place).locator("td").last).to_have_text("2")
+    for recipe in RECIPES:
+        row = table.locator("tbody tr").filter(has=page.get_by_text(recipe, exact=True))
+        expect(row.locator("td").nth(1)).to_have_text("2")
+
+
+def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a_line_for_each_run(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    base = stack.client.create_run(tiny_run(2), name="the base").id
+    page = open_page(f"/run?id={base}")
+    page.get_by_role("link", name="Sweep", exact=True).click()
+    picker = page.get_by_role("combobox", name="Fields to sweep")
+    for name in ("learning rate", "group size"):
+        picker.fill(name)
+        picker.press("Enter")
+        settled(page)
+    picker.press("Escape")
+    fill(page, "Values", "1e-5, 1e-3", within=".st-key-swept-optimizer-learning_rate")
+    fill(page, "Values", "2 4", within=".st-key-swept-sampling-group_size")
+    fill(page, "Seeds of each", "1")
+    expect(page.get_by_role("button", name="Queue 4 runs")).to_be_enabled()
+
+    again = open_page(page.url)
+    again.get_by_role("button", name="Queue 4 runs").click()
+    runs = finished(again, stack, 4)
+    assert {(get(run.config, "optimizer.learning_rate"), get(run.config, "sampling.group_size")) for run in runs} == {
+        (rate, size) for rate in (1e-5, 1e-3) for size in (2, 4)
+    }
+    assert {run.progress.total_steps for run in runs} == {2}
+    chart = again.locator(".st-key-parallel svg")
+    for name in ("learning_rate", "group_size"):
+        expect(chart.get_by_text(name, exact=True)).to_be_attached()
+    expect(chart.locator(".mark-line path[stroke-width='1.8']")).to_have_count(4)

@@ -4,7 +4,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dashboard.sweep.draws import EmptyRange, Range, draw
@@ -29,6 +29,7 @@ SOURCES = st.dictionaries(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(ranges(), SEEDS)
 def test_every_draw_lies_in_its_range_and_whole_numbers_stay_whole(source: Range, seed: int) -> None:
     numbers = Random(seed)
@@ -38,6 +39,7 @@ def test_every_draw_lies_in_its_range_and_whole_numbers_stay_whole(source: Range
         assert type(value) is (int if source.whole else float)
 
 
+@settings(deadline=None, max_examples=50)
 @given(SOURCES, SEEDS, st.integers(1, 30))
 def test_the_same_seed_draws_the_same_points_and_more_of_them_begin_with_the_same(
     sources: dict[str, Range | list[object]], seed: int, count: int
@@ -47,12 +49,14 @@ def test_the_same_seed_draws_the_same_points_and_more_of_them_begin_with_the_sam
     assert draw(sources, count + 5, seed)[: len(points)] == points  # type: ignore[arg-type]
 
 
+@settings(deadline=None, max_examples=50)
 @given(SOURCES, SEEDS, st.integers(1, 30))
 def test_no_point_is_drawn_twice(sources: dict[str, Range | list[object]], seed: int, count: int) -> None:
     points = [repr(point) for point in draw(sources, count, seed)]  # type: ignore[arg-type]
     assert len(points) == len(set(points)) <= count
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 12), SEEDS)
 def test_where_there_are_fewer_points_than_asked_for_all_of_them_are_drawn(size: int, seed: int) -> None:
     points = draw({"a": list(range(size)), "b": [False, True]}, 2 * size + 5, seed)
@@ -92,7 +96,12 @@ def test_draws_read_as_people_write_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "log", "reason"),
-    [(1, 1, False, "1 is not below 1"), (2, 1, False, "2 is not below 1"), (0, 1, True, "above 0")],
+    [
+        (1, 1, False, "1 is not below 1"),
+        (2, 1, False, "2 is not below 1"),
+        (0, 1, True, "above 0"),
+        (-1e308, 1e308, False, "wider"),
+    ],
 )
 def test_a_range_without_numbers_says_why(low: float, high: float, log: bool, reason: str) -> None:
     with pytest.raises(EmptyRange, match=reason):

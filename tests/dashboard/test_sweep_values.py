@@ -1,14 +1,14 @@
 """Values of a sweep as people type them, and those that it begins with."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.contract.base import Json
 from backend.contract.config import MODELS, RUN_CONFIG
 from backend.contract.recipes import RECIPES
 from dashboard.form.paths import put
-from dashboard.form.schema import Field, Lines, Real, Text, Whole, read_schema
+from dashboard.form.schema import Field, Lines, Real, Settings, Text, Whole, read_schema
 from dashboard.sweep.draws import Range
 from dashboard.sweep.fields import sweepable
 from dashboard.sweep.values import Unreadable, bounds, read_bound, read_values, suggested, write_values
@@ -46,6 +46,8 @@ def test_lists_are_read_as_people_type_them(field: Field, text: str, values: lis
         (WHOLE, "0", "below the least, 1"),
         (WHOLE, "65", "above the most, 64"),
         (Lines("stop"), "[a", "as in YAML"),
+        (Settings("params"), "{day: 2026-01-01}", "as in YAML"),
+        (Settings("params"), "{low: .inf}", "as in YAML"),
     ],
 )
 def test_what_is_no_value_is_named(field: Field, text: str, reason: str) -> None:
@@ -53,6 +55,7 @@ def test_what_is_no_value_is_named(field: Field, text: str, reason: str) -> None
         read_values(field, text)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), unique_by=repr))
 def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
     numbers: list[Json] = [value + 0.0 for value in values]
@@ -60,6 +63,7 @@ def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
     assert read == list(dict.fromkeys(numbers))
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.just("\n"), max_size=5)),
