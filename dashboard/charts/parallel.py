@@ -181,11 +181,14 @@ def _frame(base: alt.Chart) -> tuple[alt.Chart, alt.Chart]:
 
 
 def _words(base: alt.Chart, last: int) -> list[alt.Chart]:
-    """The axes' names above, their values to the left, those of the outcome to the right."""
+    """The axes' names above, their values to the left, above the lines that arrive there, those of the outcome to the right."""
     titles = base.transform_filter("datum.kind === 'name'").mark_text(
-        dy=-20, fontSize=13, fontWeight=600, color=NEUTRAL
+        dy=-25, fontSize=13, fontWeight=600, color=NEUTRAL
     )
     ticks = base.transform_filter("datum.kind === 'tick'").encode(text="text:N")
-    left = ticks.transform_filter(f"datum.place < {last}").mark_text(align="right", dx=-9, color=NEUTRAL, fontSize=12)
+    first = ticks.transform_filter("datum.place === 0").mark_text(align="right", dx=-9, color=NEUTRAL, fontSize=12)
+    inner = ticks.transform_filter(f"datum.place > 0 && datum.place < {last}").mark_text(
+        align="right", dx=-6, dy=-9, color=NEUTRAL, fontSize=12
+    )
     right = ticks.transform_filter(f"datum.place === {last}").mark_text(align="left", dx=9, color=NEUTRAL, fontSize=12)
-    return [titles.encode(text="text:N"), left, right]
+    return [titles.encode(text="text:N"), first, inner, right]
