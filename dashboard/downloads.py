@@ -5,7 +5,7 @@ Streamlit's own download button holds a file in the dashboard's memory; a run's 
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from secrets import compare_digest, token_urlsafe
+from secrets import compare_digest
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
@@ -15,13 +15,14 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from backend.contract.client import ApiError, Client, Unreachable
+from dashboard.offered import TICKET, find
 from dashboard.report.gather import gather
 from dashboard.report.page import report
+from dashboard.report.pictures import png, svg
 from dashboard.settings import Settings
 
 What = Literal["report", "groups", "metrics", "lines", "configuration"]
-# In every link. Pages learn it over Streamlit's connection, which is refused to other sites; these have no way to guess it.
-TICKET = token_urlsafe(16)
+_ALONE = 560  # pixels: the plot of a picture that stands by itself
 
 
 class _File(NamedTuple):
@@ -48,6 +49,14 @@ _FILES: dict[str, _File] = {
 }
 
 
+class _Picture(NamedTuple):
+    media_type: str
+    draw: Callable[..., str | bytes]
+
+
+_PICTURES = {"png": _Picture("image/png", png), "svg": _Picture("image/svg+xml", svg)}
+
+
 def address(run_id: int, what: What, **query: str) -> str:
     """Where this dashboard serves the file."""
     path = f"/take-away/{TICKET}/{run_id}/{what}"
@@ -57,7 +66,7 @@ def address(run_id: int, what: What, **query: str) -> str:
 def _serve(request: Request) -> Response:
     """The file, as a download. What goes wrong before the first piece is said in plain text."""
     file = _FILES.get(request.path_params["what"])
-    if file is None or not compare_digest(request.path_params["ticket"].encode(), TICKET.encode()):
+    if file is None or not _ours(request):
         return PlainTextResponse("This link is of an earlier dashboard: open the run's page again.", 404)
     run_id = request.path_params["run_id"]
     settings = Settings()
@@ -83,4 +92,24 @@ def _pieces(file: _File, client: Client, run_id: int, chosen: str) -> Iterator[b
         yield from file.chunks(client, run_id, chosen)
 
 
-ROUTES = [Route("/take-away/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"])]
+def _serve_picture(request: Request) -> Response:
+    """The chart as it was drawn last."""
+    picture, chart = _PICTURES.get(request.path_params["kind"]), find(request.path_params["name"])
+    if picture is None or chart is None or not _ours(request):
+        return PlainTextResponse("This chart is no longer on a page: draw it again.", 404)
+    file = f"{chart.file}.{request.path_params['kind']}"
+    return Response(
+        picture.draw(chart.figure, width=_ALONE, title=chart.title),
+        media_type=picture.media_type,
+        headers={"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"},
+    )
+
+
+def _ours(request: Request) -> bool:
+    return compare_digest(request.path_params["ticket"].encode(), TICKET.encode())
+
+
+ROUTES = [
+    Route("/take-away/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"]),
+    Route("/take-away/{ticket}/chart/{name}.{kind}", _serve_picture, methods=["GET"]),
+]

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from html import escape
 
 import streamlit as st
 
 from dashboard.charts.figure import PICKED, ZOOMED, Figure
-from dashboard.report.pictures import png, svg
+from dashboard.offered import Offered, offer
 
 Pick = Callable[[int], None]
 Zoom = Callable[[float, float], None]
@@ -34,7 +34,7 @@ def show(
     must have these selections.
     """
     modes = [name for name, wanted in ((PICKED, on_pick), (ZOOMED, on_zoom)) if wanted is not None]
-    with st.container(key=f"figure-{_slug(key)}"):
+    with st.container(key=f"figure-{_slug(key)}", gap=None):
         if not modes:
             st.vega_lite_chart(figure.data, figure.spec, key=key, alt=about, height="content")
         else:
@@ -55,20 +55,10 @@ def show(
 
 
 def offer_pictures(figure: Figure, *, key: str, about: str, file: str = "") -> None:
-    """Two quiet buttons over the chart's corner, which make the picture when they are pressed."""
-    kinds = (("PNG", png, "image/png"), ("SVG", svg, "image/svg+xml"))
-    with st.container(horizontal=True, gap=None, width="content", key=f"pictures-{_slug(key)}"):
-        for kind, picture, media_type in kinds:
-            st.download_button(
-                kind,
-                partial(picture, figure, title=about),
-                file_name=f"{_slug(file or about)}.{kind.lower()}",
-                mime=media_type,
-                key=f"{kind}-{key}",
-                type="tertiary",
-                help=f"Save this chart as {kind}",
-                on_click="ignore",
-            )
+    """Two quiet links in the chart's corner; what they lead to is drawn when it is asked for."""
+    pictures = offer(key, Offered(figure, about, _slug(file or about)))
+    links = (f'<a href="{escape(address)}" download>{kind.upper()}</a>' for kind, address in pictures.items())
+    st.html(f'<div class="pictures" role="group" aria-label="Save this chart">{"".join(links)}</div>')
 
 
 def _slug(text: str) -> str:

@@ -1,0 +1,127 @@
+"""What a person takes away from a finished and from a live run, and opens elsewhere."""
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from on_page import settled
+from playwright.sync_api import Browser, Download, Page, expect
+from stack import Stack
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["finished", "live"])
+def run_id(request: pytest.FixtureRequest, stack: Stack) -> int:
+    return stack.first if request.param == "finished" else stack.live[0]
+
+
+def take(page: Page, link: str) -> Download:
+    with page.expect_download() as download:
+        page.locator(".take-away").get_by_role("link", name=re.compile(f"^{link}")).click()
+    return download.value
+
+
+def open_menu(page: Page) -> None:
+    page.get_by_role("button", name="Take away").click()
+    expect(page.locator(".take-away a")).to_have_count(5)
+
+
+def test_a_report_opens_from_a_file_and_asks_for_nothing(
+    open_page: Callable[[str], Page], browser: Browser, stack: Stack, run_id: int, tmp_path: Path
+) -> None:
+    group = stack.client.groups(run_id, state="live", sort="-step").items[0]
+    stack.client.people.bookmark(group.id, "Look <b>here</b>.")
+    page = open_page(f"/run?id={run_id}&tab=configuration")
+    open_menu(page)
+    page.get_by_role("button", name="examples of the newest step").click()  # off: the bookmarked alone
+    expect(page.locator(".take-away a").first).to_have_attribute("href", re.compile("groups=bookmarked$"))
+    download = take(page, "Report")
+    assert download.suggested_filename == f"run-{run_id}.html"
+    file = tmp_path / download.suggested_filename
+    download.save_as(file)
+
+    alone = browser.new_context(offline=True, java_script_enabled=False).new_page()
+    asked: list[str] = []
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.goto(file.as_uri())
+    expect(alone.locator(".charts figure svg").first).to_be_visible()
+    assert alone.locator(".charts figure").count() >= 10
+    expect(alone.locator("article.group")).to_have_count(1)
+    expect(alone.locator("article.group")).to_contain_text("Look <b>here</b>.")
+    expect(alone.locator("article.group .card")).to_have_count(4)
+    for one in stack.client.group(group.id).completions:
+        expect(alone.locator("article.group")).to_contain_text(one.text)
+    expect(alone.locator("#configuration")).to_contain_text("learning_rate")
+    assert asked == [file.as_uri()]
+    alone.context.close()
+    stack.client.people.remove_bookmark(group.id)
+
+
+def test_tables_and_lines_are_read_elsewhere(
+    open_page: Callable[[str], Page], stack: Stack, run_id: int, tmp_path: Path
+) -> None:
+    page = open_page(f"/run?id={run_id}&tab=configuration")
+    open_menu(page)
+    for link in ("Groups", "Metrics", "Everything", "Configuration"):
+        download = take(page, link)
+        download.save_as(tmp_path / link)
+    groups = pd.read_parquet(tmp_path / "Groups")
+    steps = stack.client.run(run_id).progress.step
+    assert set(groups["step"]) == set(range(steps))
+    assert groups["advantage"].dtype == "float64"
+    metrics = pd.read_parquet(tmp_path / "Metrics")
+    assert {"reward", "kl", "eval/pass@1"} <= set(metrics["name"])
+    assert len(metrics[metrics["name"] == "loss"]) == steps
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "Everything").open()]
+    assert kinds[0] == "run"
+    assert kinds.count("group") == groups["group_id"].nunique()
+    assert "kind: grpo" in (tmp_path / "Configuration").read_text()
+
+
+def test_a_chart_is_a_picture_of_its_own(open_page: Callable[[str], Page], stack: Stack, run_id: int) -> None:
+    page = open_page(f"/run?id={run_id}")
+    panel = page.locator(".st-key-panel-reward")
+    expect(panel.locator("svg.marks")).to_be_visible()
+    settled(page)
+    panel.locator("[class*='st-key-figure-']").hover()
+    pictures = {}
+    for kind in ("PNG", "SVG"):
+        with page.expect_download() as download:
+            panel.get_by_role("link", name=kind, exact=True).click()
+        assert download.value.suggested_filename == f"run-{run_id}-reward.{kind.lower()}"
+        pictures[kind] = download.value.path().read_bytes()
+    assert pictures["PNG"].startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", pictures["PNG"][16:24])
+    assert width >= 1000
+    assert height >= 400
+    svg = pictures["SVG"].decode()
+    assert svg.startswith("<svg")
+    assert ">Reward</text>" in svg
+
+
+def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str], Page], stack: Stack) -> None:
+    group = stack.client.groups(stack.first, state="live").items[0]
+    page = open_page("about:blank")
+    for address in (
+        f"/group?id={group.id}&what-if=true",
+        f"/prompt?prompt={group.prompt_id}&runs={stack.first}",
+        f"/run?id={stack.second}&tab=health",
+        f"/compare?runs={stack.first},{stack.second}",
+        "/playground",
+    ):
+        page.goto(stack.url + address)
+        charts = page.get_by_test_id("stVegaLiteChart")
+        expect(charts.first).to_be_visible()
+        settled(page)
+        offered = page.locator("[class*='st-key-figure-']").filter(
+            has=page.get_by_role("link", name="SVG", exact=True)
+        )
+        assert offered.count() == charts.count(), address
+        with page.expect_download() as download:
+            offered.first.get_by_role("link", name="SVG", exact=True).dispatch_event("click")
+        assert download.value.path().read_text().startswith("<svg")
