@@ -70,8 +70,8 @@ def ask() -> Asked:
             type="search",
             live=_PAUSE,
             bind="query-params",
-            placeholder="words in completions",
-            help="Key /. Every word must be in the completion.",
+            placeholder="a text in completions",
+            help="Key /. The completion contains just this text; capitals do not matter.",
             icon=":material/search:",
             on_change=_from_the_start,
         )
