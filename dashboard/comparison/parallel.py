@@ -14,6 +14,7 @@ from dashboard.comparison.chosen import label
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
 from dashboard.comparison.metrics import fetch, with_whole_ends
 from dashboard.comparison.settings import cell, differing, short_names, swept
+from dashboard.components.chart import offer_pictures
 from dashboard.form.paths import get
 from dashboard.format import MISSING, number
 from dashboard.session import guard
@@ -82,16 +83,18 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
             _put(ranges | dict.fromkeys(touched, (min(ends), max(ends))))
 
     figure = parallel_figure(axes, {run.id: label(run) for run in runs}, better=meaning(judged.name).better)
-    with st.container(border=True, key=_CHART):
+    about = "The settings of each run and what it came to"
+    with st.container(border=True, key=_CHART), st.container(key=f"figure-{_CHART}", gap=None):
         st.vega_lite_chart(
             figure.data,
             figure.spec,
             key=key,
-            alt="The settings of each run and what it came to",
+            alt=about,
             height="content",
             on_select=brushed,
             selection_mode=[BRUSHED],
         )
+        offer_pictures(figure, key=_CHART, about=about)
     st.caption(
         "Each line is a run, orange where it did worse and blue where it did better; grey ones came to nothing yet. Drag along an "
         "axis to keep the runs that lie there; several axes narrow further."

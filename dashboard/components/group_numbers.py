@@ -38,6 +38,7 @@ def draw_strip(group: Group) -> None:
         strip_figure(group.completions, group.reward_mean, group.reward_std),
         key=f"strip-{group.id}",
         about="Rewards of the group's completions around their mean",
+        file=f"group-{group.id}-rewards",
     )
 
 

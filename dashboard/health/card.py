@@ -39,7 +39,10 @@ def draw_card(run: Run, hint: Hint, curves: Curves) -> None:
                     st.markdown(f":small[{heading(plain(meaning(name).title), meaning(name).unit)}]")
                     figure = evidence_figure(name, known[name], hint.evidence)
                     show(
-                        figure, key=f"behind-{run.id}-{hint.code}-{name}", about=f"{meaning(name).title}: {hint.title}"
+                        figure,
+                        key=f"behind-{run.id}-{hint.code}-{name}",
+                        about=f"{meaning(name).title}: {hint.title}",
+                        file=f"run-{run.id}-{hint.code}-{name}",
                     )
 
 

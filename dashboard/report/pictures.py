@@ -30,6 +30,8 @@ _CONFIG: Json = {
     "title": {"anchor": "start", "fontSize": 13, "color": "#20252b", "offset": 10},
 }
 
+_LEGEND: Json = {"orient": "top", "title": None, "columns": 3, "symbolType": "stroke", "symbolOpacity": 1, "offset": 6}
+
 
 def svg(figure: Figure, *, width: int = WIDTH, title: str = "") -> str:
     """The figure as SVG; `title` stands above the plot."""
@@ -44,15 +46,38 @@ def png(figure: Figure, *, width: int = WIDTH, title: str = "", scale: float = 2
 def _whole(figure: Figure, width: int, title: str) -> Spec:
     """The specification with its data in it. What was not finite is null, as it is where the browser draws."""
     rows = json.loads(figure.data.to_json(orient="records"))
-    headed: Spec = {"title": unturned(title), "padding": _MARGIN} if title else {}
-    return cast(
-        Spec,
-        {
-            **figure.spec,
-            "width": width,
-            "background": "white",
-            "config": _CONFIG,
-            "datasets": {"source": rows},
-            **headed,
-        },
-    )
+    spec: Spec = {
+        **figure.spec,
+        "width": width,
+        "background": "white",
+        "config": _CONFIG,
+        "datasets": {"source": rows},
+    }
+    if title:
+        spec |= {"title": unturned(title), "padding": _MARGIN}
+        return cast(Spec, _explained(spec, title))
+    return spec
+
+
+def _explained(part: Json, title: str) -> Json:
+    """With what the page around a chart says and a picture alone would lack: which line is which, and that x is the step."""
+    if isinstance(part, list):
+        return [_explained(one, title) for one in part]
+    if not isinstance(part, dict):
+        return part
+    explained = {name: value if name == "datasets" else _explained(value, title) for name, value in part.items()}
+    encoding = explained.get("encoding")
+    if isinstance(encoding, dict):
+        colour, x = encoding.get("color"), encoding.get("x")
+        if isinstance(colour, dict) and colour.get("legend", ...) is None and _labels(colour) not in ([], [title]):
+            encoding["color"] = {**colour, "legend": _LEGEND}
+        if isinstance(x, dict) and x.get("field") == "x" and x.get("title") is None:
+            encoding["x"] = {**x, "title": "step"}
+    return explained
+
+
+def _labels(colour: dict[str, Json]) -> list[Json]:
+    """The names of the lines that a chart tells apart by colour."""
+    scale = colour.get("scale")
+    domain = scale.get("domain") if isinstance(scale, dict) and colour.get("field") == "label" else None
+    return domain if isinstance(domain, list) else []
