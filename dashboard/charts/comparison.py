@@ -15,7 +15,7 @@ from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.lines import PADDING, dragged, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
-from dashboard.charts.series import COLUMNS, XAxis, long_table, positions
+from dashboard.charts.series import COLUMNS, XAxis, long_table, positions, touchable
 
 X_TITLES: dict[XAxis, str] = {
     "step": "step",
@@ -25,6 +25,7 @@ X_TITLES: dict[XAxis, str] = {
 }
 FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
 HEIGHT = 240  # of a chart, pixels
+TOUCHED = 500  # points of a chart that the pointer finds
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
         dots=name.startswith(EVALUATION),
         zoomed=view.zoom is not None,
     )
-    return Figure(_spec(look), table)
+    return Figure(_spec(look), touchable(table, TOUCHED))
 
 
 def _placed(name: str, line: Line, view: View) -> pd.DataFrame:
@@ -127,7 +128,7 @@ def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
 
 @lru_cache(maxsize=256)
 def _spec(look: Look) -> Spec:
-    """Lines over columns x, value, smooth, label, metric, step, front; the one under the pointer comes forward."""
+    """Lines over columns x, value, smooth, label, metric, step, front, touch; the one under the pointer comes forward."""
     labels = [label for label, _, _ in look.lines]
     colours = [colour if front else NEUTRAL for _, colour, front in look.lines]
     colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
@@ -140,8 +141,7 @@ def _spec(look: Look) -> Spec:
     hover = alt.selection_point(
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
     )
-    raw = base.mark_line(clip=look.zoomed, strokeWidth=1.2, opacity=0.25 if len(labels) <= FEW and not look.dots else 0)
-    smooth = base.encode(y=y("smooth"), detail="label:N")
+    smooth = base.encode(y=y("smooth"), detail="label:N", description="label:N")
     behind = smooth.transform_filter("!datum.front").mark_line(clip=look.zoomed, strokeWidth=1, opacity=0.5)
     front = smooth.transform_filter("datum.front").mark_line(
         clip=look.zoomed, strokeWidth=2 if len(labels) <= FEW else 1.6
@@ -151,10 +151,15 @@ def _spec(look: Look) -> Spec:
     )
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
-    points = smooth.mark_point(clip=look.zoomed, filled=True, size=50).encode(
-        opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots)
+    points = (
+        smooth.transform_filter("datum.touch")
+        .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
+        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots))
     )
-    layers = [raw.encode(y=y("value")).add_params(dragged()), behind, front, touched, points.add_params(hover)]
+    layers = [behind.add_params(dragged()), front, touched, points.add_params(hover)]
+    if len(labels) <= FEW and not look.dots:
+        raw = base.mark_line(clip=look.zoomed, strokeWidth=1.2, opacity=0.25, aria=False)
+        layers.insert(0, raw.encode(y=y("value")))
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 

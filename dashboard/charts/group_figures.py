@@ -8,12 +8,13 @@ import altair as alt
 import pandas as pd
 
 from backend.contract.protocol import EVALUATION
-from dashboard.charts.comparison import HEIGHT, X_TITLES, View, x_of
+from dashboard.charts.comparison import HEIGHT, TOUCHED, X_TITLES, View, x_of
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.lines import PADDING, SHARE, dragged, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain, gain
+from dashboard.charts.series import touchable
 
 FEW = 3  # so many seeds have an interval worth drawing
 ROW = 26  # pixels of a group in the picture of the gains
@@ -62,7 +63,7 @@ def band_figure(name: str, groups: Sequence[Group], view: View, front: frozenset
         name.startswith(EVALUATION),
         view.zoom is not None,
     )
-    return Figure(_band_spec(look), table)
+    return Figure(_band_spec(look), touchable(table, TOUCHED))
 
 
 def gain_figure(groups: Sequence[Group], front: frozenset[str]) -> Figure:
@@ -108,7 +109,7 @@ def _colour(drawn: Sequence[Stroke]) -> alt.Color:
 
 @lru_cache(maxsize=256)
 def _band_spec(look: BandLook) -> Spec:
-    base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=_colour(look.strokes))
+    base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=_colour(look.strokes), description="label:N")
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
     y = alt.Y("mean:Q", title=None, scale=scale, axis=value_axis(look.axis))
     behind = base.transform_filter("!datum.front").mark_line(clip=look.zoomed, strokeWidth=1, opacity=0.45).encode(y=y)
@@ -135,18 +136,22 @@ def _points(base: alt.Chart, y: alt.Y, look: BandLook) -> alt.Chart:
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step", "label"], empty=False)
     shown = alt.when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
-    points: alt.Chart = base.mark_point(clip=look.zoomed, filled=True, size=50).encode(
-        y=y,
-        opacity=shown.otherwise(alt.value(0)),
-        tooltip=[
-            alt.Tooltip("label:N", title="group"),
-            alt.Tooltip("step:Q", title="step", format=","),
-            alt.Tooltip("mean:Q", title="mean", format=".4~g"),
-            alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
-            alt.Tooltip("high:Q", title="to", format=".4~g"),
-            alt.Tooltip("n:Q", title="runs"),
-            alt.Tooltip("metric:N", title="metric"),
-        ],
+    points: alt.Chart = (
+        base.transform_filter("datum.touch")
+        .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
+        .encode(
+            y=y,
+            opacity=shown.otherwise(alt.value(0)),
+            tooltip=[
+                alt.Tooltip("label:N", title="group"),
+                alt.Tooltip("step:Q", title="step", format=","),
+                alt.Tooltip("mean:Q", title="mean", format=".4~g"),
+                alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
+                alt.Tooltip("high:Q", title="to", format=".4~g"),
+                alt.Tooltip("n:Q", title="runs"),
+                alt.Tooltip("metric:N", title="metric"),
+            ],
+        )
     )
     return points.add_params(hover)
 

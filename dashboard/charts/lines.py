@@ -4,10 +4,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import altair as alt
+import pandas as pd
 
-from dashboard.charts.figure import PICKED, ZOOMED, Spec, canvas, colour, specification
+from dashboard.charts.figure import PICKED, ZOOMED, Figure, Spec, canvas, colour, specification
+from dashboard.charts.series import touchable
 
 SHARE = "~%"  # the axis format of shares
+TOUCHED = 120  # points of a chart that the pointer finds, about one for four pixels
 PADDING = {"left": 0, "right": 8, "top": 4, "bottom": 0}
 AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
 
@@ -30,14 +33,26 @@ class Look(NamedTuple):
     height: int = 190
 
 
+def line_figure(look: Look, table: pd.DataFrame) -> Figure:
+    """Lines over columns x, value, smooth, label, metric, step, alone."""
+    return Figure(line_spec(look), touchable(table, TOUCHED))
+
+
+def stacked_figure(look: Look, table: pd.DataFrame) -> Figure:
+    """Areas on top of each other, over the same columns and `order`."""
+    return Figure(stacked_spec(look), touchable(table, TOUCHED))
+
+
 @lru_cache(maxsize=512)
 def line_spec(look: Look) -> Spec:
-    """Lines over columns x, value, smooth, label, metric, step."""
+    """Lines over columns x, value, smooth, label, metric, step, touch."""
     base = _base(look)
     smooth = base.encode(y=_y("smooth", look))
+    line = smooth.mark_line(strokeWidth=2).encode(description="label:N")
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
     points = (
-        smooth.mark_point(filled=True, size=55)
+        smooth.transform_filter("datum.touch")
+        .mark_point(filled=True, size=55, aria=False)
         .encode(
             opacity=alt.value(1)
             if look.dots
@@ -56,21 +71,32 @@ def line_spec(look: Look) -> Spec:
         points = points.add_params(
             alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
         )
-    raw = base.mark_line(opacity=0.28, strokeWidth=1.2).encode(y=_y("value", look))
+    raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False).encode(y=_y("value", look))
     if look.zoomable:
         raw = raw.add_params(dragged())
-    layers = [raw, smooth.mark_line(strokeWidth=2), *_marked(look), points]
+    layers = [raw, line, *_marked(look), points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
 
 
 @lru_cache(maxsize=64)
 def stacked_spec(look: Look) -> Spec:
-    """Areas on top of each other, over the same columns."""
+    """Areas on top of each other; what they are made of is read at the points, which lie on their edges."""
     areas = (
         _base(look)
         .mark_area(opacity=0.85)
         .encode(
             y=alt.Y("value:Q", stack="zero", title=None, axis=value_axis(look.axis)),
+            order=alt.Order("order:Q"),
+            description="label:N",
+        )
+    )
+    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
+    points = (
+        _base(look)
+        .transform_filter("datum.touch")
+        .mark_point(opacity=0, size=30, aria=False)
+        .encode(
+            y=alt.Y("value:Q", stack="zero", title=None),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("step:Q", title="step", format=","),
@@ -78,12 +104,6 @@ def stacked_spec(look: Look) -> Spec:
                 alt.Tooltip("metric:N", title="metric"),
             ],
         )
-    )
-    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
-    points = (
-        _base(look)
-        .mark_point(opacity=0, size=30)
-        .encode(y=alt.Y("value:Q", stack="zero", title=None), order=alt.Order("order:Q"))
     )
     if look.zoomable:
         areas = areas.add_params(dragged())

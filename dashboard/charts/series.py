@@ -54,6 +54,17 @@ def _points(name: str, label: str, series: Series, weight: float) -> pd.DataFram
     )
 
 
+def touchable(table: pd.DataFrame, most: int) -> pd.DataFrame:
+    """With the column `touch`: the points that a pointer finds, about `most` at the most, evenly along each line, its ends among them.
+
+    The browser keeps two shapes and a text for each of them, and of a line's other points none: that is most of what a chart costs.
+    """
+    lines = table.groupby("label")["x"]
+    place, count = lines.cumcount(), lines.transform("size")
+    every = max(1, math.ceil(len(table) / most))
+    return table.assign(touch=(place % every == 0) | (place == count - 1))
+
+
 def on_common_steps(table: pd.DataFrame) -> pd.DataFrame:
     """The same series with a value at each step that any of them has, so that they can be stacked."""
     wide = table.pivot_table(index="step", columns="metric", values="value")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from backend.contract.records import Series
 from dashboard.charts.figure import Figure
-from dashboard.charts.lines import Look, line_spec, stacked_spec
+from dashboard.charts.lines import Look, line_figure, stacked_figure
 from dashboard.charts.meaning import meaning, phases
 from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
@@ -81,8 +81,8 @@ def training_figure(
     if panel.stacked:
         order = {name: place for place, name in enumerate(panel.labels)}
         table = on_common_steps(table)
-        return Figure(stacked_spec(look), table.assign(order=table["metric"].map(order).astype("float64")))
-    return Figure(line_spec(look), table)
+        return stacked_figure(look, table.assign(order=table["metric"].map(order).astype("float64")))
+    return line_figure(look, table)
 
 
 def single(name: str, *, from_zero: bool = False, dots: bool = False) -> Panel:

@@ -3,7 +3,7 @@
 from backend.contract.health import Evidence
 from backend.contract.records import Series
 from dashboard.charts.figure import Figure
-from dashboard.charts.lines import Look, line_spec
+from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import INK
 from dashboard.charts.series import long_table
@@ -31,4 +31,4 @@ def evidence_figure(name: str, series: Series, evidence: Evidence) -> Figure:
         mark=evidence.from_step if evidence.from_step > first else None,
         height=HEIGHT,
     )
-    return Figure(line_spec(look), long_table({name: series}, {name: about.title}, 0.0))
+    return line_figure(look, long_table({name: series}, {name: about.title}, 0.0))

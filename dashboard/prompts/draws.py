@@ -9,7 +9,7 @@ import streamlit as st
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.charts.figure import Figure
-from dashboard.charts.lines import Look, line_spec
+from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.palette import run_colours
 from dashboard.components.group_rows import WORDS
 from dashboard.components.model_text import one_line
@@ -72,7 +72,7 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
     look = Look(
         colours=tuple((labels[run.id], colours[run.id]) for run in runs), from_zero=True, dots=True, pickable=True
     )
-    return Figure(line_spec(look), table)
+    return line_figure(look, table)
 
 
 @st.cache_data(ttl=120, max_entries=512, show_spinner=False)
