@@ -51,8 +51,8 @@ def counted_time(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEsti
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps,
-        basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion as long as "
-        "it may be, scoring and evaluations left out; a step of this shape will replace it",
+        basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion at its limit; "
+        "without scoring and evaluations",
         measured=False,
         parts=dict(parts),
         advice=time_in_words(parts, config),

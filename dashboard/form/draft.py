@@ -33,6 +33,10 @@ class Draft:
     parent_id: int | None = None
     origin: str | None = None  # the address that filled it, so that the same address fills it once
     left_out: list[str] = field(default_factory=list)
+    sample_id: int | None = None  # what was sampled before the launch
+    sample_prompts: int = 4
+    sample_completions: int | None = None  # None: as many as a forecast needs
+    sample_refused: str | None = None
     generation: int = 0
     id: str = field(default_factory=lambda: uuid4().hex)
 

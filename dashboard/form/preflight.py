@@ -1,14 +1,19 @@
 """What the run would do, always in sight beside the form: counts, memory, time, dead groups, and what is wrong."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
 from dashboard.form.draft import Draft
 from dashboard.form.fields import show_fix
+from dashboard.form.parts import show_parts
 from dashboard.form.schema import title
 from dashboard.form.written import show_number
 from dashboard.format import count, duration, number, percent, plain, size
+from dashboard.lab.forecast import Forecast
 from dashboard.session import client, explain
 
 _LOOKS = {
@@ -30,14 +35,27 @@ def check(draft: Draft) -> Preflight | None:
     return None
 
 
-def show_preflight(draft: Draft, preflight: Preflight) -> None:
-    """Counts, memory, time, the dead groups to expect, and the messages."""
+def show_verdict(draft: Draft, preflight: Preflight) -> None:
+    """Counts, and what is wrong or doubtful: what is read before Start is pressed."""
     _show_counts(draft, preflight)
+    _show_messages(draft, preflight, ("error", "warning"))
+
+
+def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None = None) -> None:
+    """Memory, time, the dead groups to expect (as a sample `measured` them, where there is one), and what is good to know."""
     _show_memory(preflight)
     _show_time(preflight)
-    _show_dead_groups(draft, preflight)
+    if measured is not None:
+        _show_measured(draft, measured)
+    else:
+        _show_dead_groups(draft, preflight)
+    _show_messages(draft, preflight, ("info",))
+
+
+def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) -> None:
     for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
-        _show_message(draft, message, f"preflight-fix-{index}")
+        if message.level in levels:
+            _show_message(draft, message, f"preflight-fix-{index}")
 
 
 def _show_counts(draft: Draft, preflight: Preflight) -> None:
@@ -71,38 +89,55 @@ def _show_memory(preflight: Preflight) -> None:
     if memory is None:
         return
     of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
-    parts = " · ".join(f"{plain(name.replace('_', ' '))} {size(part)}" for name, part in memory.parts.items() if part)
-    _line("Memory", f"about {size(memory.total_bytes)}{of}", parts)
+    st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
+    show_parts(memory.parts, size, memory.advice)
 
 
 def _show_time(preflight: Preflight) -> None:
     time = preflight.time
     if time is not None:
         each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
-        _line("Time", f"about {each} a step, {whole} in all", plain(time.basis))
+        st.markdown(f":gray[Time] about **{each}** a step, {whole} in all  \n:small[:gray[{plain(time.basis)}]]")
+        show_parts(time.parts, _seconds, time.advice)
     elif preflight.ok:
-        _line("Time", "not known yet", "no similar step was measured")
-
-
-def _line(name: str, value: str, detail: str) -> None:
-    st.markdown(f":gray[{name}] {value}  \n:small[:gray[{detail}]]")
+        st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")
 
 
 def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
     if not preflight.dead_groups:
         return
     own = draft.get("sampling.group_size") or draft.get("pairs.group_size")
-    sizes = [_bold(f"G = {one.group_size}", one.group_size == own) for one in preflight.dead_groups]
-    shares = [_bold(percent(one.share), one.group_size == own) for one in preflight.dead_groups]
     rate = number(preflight.success_rate)
     basis = f" ({plain(preflight.success_basis)})" if preflight.success_basis else ""
     st.markdown(
         f":gray[Dead groups expected]  \n:small[:gray[at success rate {rate}{basis}]]",
         help="A group is dead when all its rewards are equal: every advantage is then 0, and it teaches nothing. "
-        "With success rate p that is a share p^G + (1 − p)^G.",
+        "With success rate p that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it.",
     )
-    rows = [sizes, ["---:"] * len(sizes), shares]
-    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    _show_shares([(one.group_size, one.share) for one in preflight.dead_groups], own)
+
+
+def _seconds(value: float) -> str:
+    """Short phases have digits: 0.04 s."""
+    return f"{number(value)} s" if value < 1 else duration(value)
+
+
+def _show_measured(draft: Draft, measured: Forecast) -> None:
+    own = draft.get("sampling.group_size")
+    shown = [share for share in measured.shares if share.group_size in (2, 4, 8, 16, own)]
+    st.markdown(
+        f":gray[Dead groups expected]  \n:small[:gray[measured: success rate {number(measured.rate)} on "
+        f"{len(measured.rates_P)} prompts]]",
+        help="All right or all wrong; the sample says more\\.",
+    )
+    _show_shares([(share.group_size, share.right_or_wrong) for share in shown], own)
+
+
+def _show_shares(shares: Sequence[tuple[int, float]], own: Json) -> None:
+    """Size over share, the form's own size in bold."""
+    sizes = [_bold(f"G = {group_size}", group_size == own) for group_size, _ in shares]
+    values = [_bold(percent(share), group_size == own) for group_size, share in shares]
+    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (sizes, ["---:"] * len(sizes), values)))
 
 
 def _bold(text: str, chosen: bool) -> str:

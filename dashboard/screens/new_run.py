@@ -7,21 +7,26 @@ import streamlit as st
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
+from dashboard.components.address import number_in_address
 from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, Schemas
 from dashboard.form.exchange import IN_THE_FORM, show_yaml
 from dashboard.form.fields import Form
-from dashboard.form.preflight import check, show_preflight
+from dashboard.form.preflight import check, show_estimates, show_verdict
 from dashboard.form.recipes import show_recipes
 from dashboard.form.reward import rewarded_by
 from dashboard.form.schema import read_schema
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
 from dashboard.format import plain
 from dashboard.judging.training import origin_of, trained_on
+from dashboard.lab.panel import draw_lab
+from dashboard.lab.request import SAMPLE, ask, restore
+from dashboard.lab.results import measured
 from dashboard.session import client, explain, go, guard, link
 
 _CATALOG = "catalog"
+VIEW, FORM, LAB = "view", "Form", "Before launch"
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
@@ -43,6 +48,8 @@ def load_catalog() -> Catalog:
 def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
     """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
     query = st.query_params
+    if not draft.config and from_sample(draft, schemas):
+        return
     names = ("clone", "from", "reward", "pairs", "recipe")
     origin = next((f"{name}={query[name]}" for name in names if name in query), None)
     if draft.config and origin in (None, draft.origin):
@@ -64,6 +71,17 @@ def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
         draft.fill_from_run(client().run(int(value)), schemas)
     else:
         choose_recipe(draft, catalog, schemas, value if kind == "recipe" else None)
+
+
+def from_sample(draft: Draft, schemas: Schemas) -> bool:
+    """Take back the form that a sample was asked for, where the address of a page that is loaded again names one."""
+    named = number_in_address(SAMPLE)
+    if named is None:
+        return False
+    try:
+        return restore(draft, client().run(named), schemas)
+    except ApiError:  # it was deleted
+        return False
 
 
 def choose_recipe(draft: Draft, catalog: Catalog, schemas: Schemas, recipe_id: str | None) -> None:
@@ -95,10 +113,14 @@ def show_page() -> None:
     with beside, st.container(key="preflight", border=True):
         preflight = check(draft)
         if preflight is not None:
-            show_preflight(draft, preflight)
+            show_verdict(draft, preflight)
         show_start(draft, preflight)
+        if preflight is not None:
+            show_estimates(draft, preflight, measured(draft))
     with written:
-        show_heading(draft, schemas)
+        if show_heading(draft, schemas) == LAB:
+            draw_lab(draft)
+            return
         recipe = draft.get("recipe")
         show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
         show_origin(draft)
@@ -107,12 +129,24 @@ def show_page() -> None:
         show_sections(form, schema)
 
 
-def show_heading(draft: Draft, schemas: Schemas) -> None:
-    """The page's title, and the way out of and into a file."""
+def show_heading(draft: Draft, schemas: Schemas) -> str:
+    """The page's title, what of it to see, and the way out of and into a file; returns the chosen view."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.subheader("New run", width="content", anchor=False)
+        view = FORM
+        if draft.get("kind") == "grpo":
+            view = st.segmented_control(
+                "View",
+                (FORM, LAB),
+                default=FORM,
+                required=True,
+                key=VIEW,
+                bind="query-params",
+                label_visibility="collapsed",
+            )
         if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
             show_yaml(draft, schemas)
+    return view
 
 
 def by_field(preflight: Preflight | None) -> dict[str, list[Message]]:
@@ -162,9 +196,24 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         start(draft)
     if preflight is not None and not ready:
         st.caption(f":red[{'One error is' if errors == 1 else f'{errors} errors are'} to be mended first]")
-    if draft.get("kind") == "grpo":  # what a sweep can take from the form
+    if draft.get("kind") == "grpo":  # what a sample and a sweep can take from the form
+        st.button(
+            "Sample before launch",
+            icon=":material/casino:",
+            width="stretch",
+            key="sample-before-launch",
+            help="A few groups from the untrained model, scored by these rewards: see what the run would learn from\\.",
+            on_click=sample_now,
+            args=(draft,),
+        )
         recipe = str(draft.get("recipe") or "")
         link("sweep", "Add to a sweep…", icon=":material/stacked_line_chart:", base="form", recipes=recipe)
+
+
+def sample_now(draft: Draft) -> None:
+    """Ask for the sample, and look at it."""
+    st.session_state[VIEW] = LAB
+    ask(draft)
 
 
 def start(draft: Draft) -> None:

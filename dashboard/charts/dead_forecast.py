@@ -1,0 +1,51 @@
+"""The dead groups to expect, by group size."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import altair as alt
+import pandas as pd
+
+from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.palette import INK, NEUTRAL
+from dashboard.format import percent
+from dashboard.lab.forecast import Share
+
+OTHER = "#a9c7e8"  # sizes that the form does not have
+
+
+def dead_forecast_figure(shares: Sequence[Share], own_size: int) -> Figure:
+    """A bar for each size, the form's own in full colour; a tick where the rewards say otherwise; the mean rate's formula, dashed."""
+    rows = [
+        {
+            "size": share.group_size,
+            "share": share.right_or_wrong,
+            "shown": percent(share.right_or_wrong).replace(" ", ""),
+            "equal": share.equal if abs(share.equal - share.right_or_wrong) > 1e-9 else None,
+            "rate": share.at_mean_rate,
+            "own": share.group_size == own_size,
+            "colour": INK if share.group_size == own_size else OTHER,
+        }
+        for share in shares
+    ]
+    return Figure(_spec(), pd.DataFrame(rows))
+
+
+@lru_cache(maxsize=1)
+def _spec() -> Spec:
+    x = alt.X("size:O", title="group size G", axis=alt.Axis(labelAngle=0))
+    scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 0.2]), nice=True)
+    y = alt.Y("share:Q", title="share of groups", scale=scale, axis=alt.Axis(format="%", tickCount=5))
+    tooltip = [
+        alt.Tooltip("size:O", title="group size"),
+        alt.Tooltip("share:Q", title="all right or all wrong", format=".1%"),
+        alt.Tooltip("equal:Q", title="all rewards equal", format=".1%"),
+        alt.Tooltip("rate:Q", title="at the mean rate", format=".1%"),
+    ]
+    base = canvas().encode(x=x)
+    bars = base.mark_bar(cornerRadius=2).encode(y=y, color=alt.Color("colour:N", scale=None), tooltip=tooltip)
+    numbers = base.mark_text(dy=-8, fontSize=11).encode(y=y, text="shown:N")
+    ticks = base.mark_tick(thickness=2.5, color="#b6992d").encode(y=alt.Y("equal:Q", scale=scale), tooltip=tooltip)
+    line = base.mark_line(strokeDash=[4, 4], color=NEUTRAL, strokeWidth=1.5).encode(y=alt.Y("rate:Q", scale=scale))
+    own = base.transform_filter("datum.own").mark_rect(color=INK, opacity=0.12)
+    return specification(alt.layer(own, bars, line, ticks, numbers).properties(height=230))

@@ -1,0 +1,93 @@
+"""From sampled groups to the success rate and the dead groups to expect. Pure."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.contract.base import Json
+from backend.contract.groups import CompletionData, Group
+from dashboard.components.stored import highest_reward, reward_functions, text_at
+from worker.algorithms.dead_groups import Counts, dead_share, dead_share_at_rate
+
+ENOUGH = 16  # scored completions of a prompt
+SIZES = range(2, ENOUGH + 1)
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is expected of groups of one size, as shares of all groups."""
+
+    group_size: int
+    right_or_wrong: float  # all right, or all wrong
+    equal: float  # all with one reward: nothing tells two completions apart
+    at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, which is too low
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The success rate of the prompts with enough scored completions, and the shares by group size."""
+
+    rates_P: Sequence[float]
+    left_out: int  # prompts with too few scored completions
+    shares: Sequence[Share]
+
+    @property
+    def rate(self) -> float:
+        """The mean over the prompts."""
+        return sum(self.rates_P) / len(self.rates_P)
+
+    def at(self, group_size: int) -> Share | None:
+        """The share at a size; None where it was not forecast."""
+        return next((share for share in self.shares if share.group_size == group_size), None)
+
+
+def says_right(config: Mapping[str, Json]) -> bool:
+    """Whether a reward decides what is right; else a reward that is high enough counts."""
+    return any(function.get("kind") == "correctness" for function in reward_functions(config))
+
+
+def is_right(completion: CompletionData, config: Mapping[str, Json], threshold: float | None = None) -> bool | None:
+    """Whether every correctness reward is 1, as an evaluation counts it; None where one could not score the completion.
+
+    Without such a reward: whether the whole reward reaches `threshold`, by default the most that a completion can get.
+    """
+    names = {text_at(one, "name") for one in reward_functions(config) if one.get("kind") == "correctness"}
+    if not names:
+        least = highest_reward(config) if threshold is None else threshold
+        return None if completion.reward is None else completion.reward >= least - ROUNDING
+    raws = [score.raw for score in completion.rewards if score.name in names]
+    return None if None in raws else all(raw == 1 for raw in raws)
+
+
+def forecast(
+    groups: Sequence[Group], config: Mapping[str, Json], own_size: int, threshold: float | None = None
+) -> Forecast | None:
+    """For G = 2 to 16, and the form's own size where enough was sampled; None where no prompt has enough scored completions."""
+    known = [
+        [one for one in group.completions if one.reward is not None and is_right(one, config, threshold) is not None]
+        for group in groups
+    ]
+    enough = [completions for completions in known if len(completions) >= ENOUGH]
+    if not enough:
+        return None
+    right_P: list[Counts] = []
+    for completions in enough:
+        right = sum(is_right(one, config, threshold) is True for one in completions)
+        right_P.append((right, len(completions) - right))
+    equal_P = [list(Counter(_outcome(one, config) for one in completions).values()) for completions in enough]
+    rates_P = [counts[0] / sum(counts) for counts in right_P]
+    rate = sum(rates_P) / len(rates_P)
+    sizes = sorted({*SIZES, own_size} if 2 <= own_size <= min(map(len, enough)) else SIZES)
+    shares = [
+        Share(size, dead_share(right_P, size), dead_share(equal_P, size), dead_share_at_rate(rate, size))
+        for size in sizes
+    ]
+    return Forecast(rates_P, len(groups) - len(enough), shares)
+
+
+def _outcome(completion: CompletionData, config: Mapping[str, Json]) -> Hashable:
+    """What must differ for the estimator to tell two completions apart."""
+    if text_at(config, "algorithm.advantage.kind") == "normalize_then_sum":
+        return tuple(score.raw for score in completion.rewards if score.weight)
+    return completion.reward

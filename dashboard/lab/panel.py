@@ -1,0 +1,128 @@
+"""Before launch: ask for a sample of the form's task, watch it, and read what came of it. The form waits unchanged."""
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import TERMINAL, Run
+from dashboard.components.address import number_in_address
+from dashboard.components.model_text import show_text
+from dashboard.form.draft import Draft
+from dashboard.form.offers import fetch_workers
+from dashboard.format import count, counted, plain
+from dashboard.lab import request
+from dashboard.lab.results import draw_results
+from dashboard.session import client, guard
+from dashboard.status import look
+
+TICK = 1.0  # seconds between two looks at a sample under way
+PHASES = {"rollout": "sampling", "reward": "scoring"}
+
+
+def follow_address(draft: Draft) -> None:
+    """The sample in the address is the form's; a form that has one writes it there."""
+    named = number_in_address(request.SAMPLE)
+    if named is not None:
+        draft.sample_id = named
+    elif draft.sample_id is not None:
+        st.query_params[request.SAMPLE] = str(draft.sample_id)
+
+
+def draw_lab(draft: Draft) -> None:
+    """What to sample, and the sample."""
+    follow_address(draft)
+    st.caption(
+        "A worker samples one group for each of a few prompts from the form's model, with its decoding, and scores them with its "
+        "rewards. The prompts are those that the first training step would draw. Nothing is trained."
+    )
+    _draw_controls(draft)
+    if draft.sample_refused is not None:
+        st.error(draft.sample_refused, icon=":material/error:")
+    if draft.sample_id is None:
+        st.info(
+            "Here the groups will appear: every completion with its rewards and its advantage, which groups are dead and why, the "
+            "success rate, and how many groups will be dead at other group sizes.",
+            icon=":material/science:",
+        )
+        return
+    with guard():
+        sample = client().run(draft.sample_id)
+    if sample.status not in TERMINAL:
+        st.fragment(_watch, run_every=TICK)(sample.id)
+    elif sample.status == "finished":
+        draw_results(draft, sample)
+    else:
+        _draw_ending(sample)
+
+
+def _draw_controls(draft: Draft) -> None:
+    prompts_key, completions_key = draft.key("lab.prompts"), draft.key("lab.completions")
+
+    def take_prompts() -> None:
+        draft.sample_prompts = st.session_state[prompts_key]
+
+    def take_completions() -> None:
+        draft.sample_completions = st.session_state[completions_key]
+
+    with st.container(horizontal=True, vertical_alignment="bottom", key="lab-controls"):
+        st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
+        st.number_input(
+            "Completions of each",
+            2,
+            request.MOST,
+            request.completions_of(draft),
+            key=completions_key,
+            on_change=take_completions,
+            width=180,
+            help=f"From {request.ENOUGH} on, dead groups are forecast for G = 2 to {request.ENOUGH}; for a larger G sample as many.",
+        )
+        st.button(
+            "Sample again" if draft.sample_id is not None else "Sample",
+            icon=":material/casino:",
+            type="primary",
+            key="lab-sample",
+            on_click=request.ask,
+            args=(draft,),
+        )
+
+
+def _watch(sample_id: int) -> None:
+    """How far it is; the page is drawn anew when it is over. A backend that restarts is waited for."""
+    try:
+        sample = client().run(sample_id)
+    except (Unreachable, ApiError):
+        st.warning("The backend does not answer. The sample goes on, and so does this page once it is back.")
+        return
+    if sample.status in TERMINAL:
+        st.rerun()
+    with st.container(border=True, key="lab-progress"):
+        share, words = _how_far(sample)
+        st.progress(share, f"{look(sample).markdown}  {words}")
+        st.button("Cancel", icon=":material/close:", key="lab-cancel", on_click=request.cancel, args=(sample_id,))
+
+
+def _how_far(sample: Run) -> tuple[float, str]:
+    progress = sample.progress
+    if sample.status == "queued":
+        if not fetch_workers():
+            return 0.0, "no worker is connected; start one with `groupscope worker`, and it begins at once"
+        return 0.0, "an idle worker begins at once, one that trains between two steps"
+    if sample.requested == "stop":
+        return 0.0, "it ends within a moment"
+    phase = progress.phase or "starting"
+    if progress.done is None or not progress.total:
+        return 0.0, plain(PHASES.get(phase, phase))
+    done = f"{count(progress.done)} of {counted(progress.total, 'completion')}"
+    return min(1.0, progress.done / progress.total), f"{plain(PHASES.get(phase, phase))} {done}"
+
+
+def _draw_ending(sample: Run) -> None:
+    """Why there are no groups."""
+    if sample.status == "stopped" or sample.error is None:
+        st.info("This sample was cancelled. The form is as it was.", icon=":material/stop_circle:")
+        return
+    with st.container(border=True, key="lab-failure"):
+        st.markdown(":red[:material/cancel: **The sample failed**] and a run of this form would fail in the same way:")
+        show_text(sample.error.message)
+        if sample.error.details:
+            with st.expander("Traceback"):
+                show_text(sample.error.details)

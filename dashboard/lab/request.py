@@ -1,0 +1,107 @@
+"""What is asked of a worker before a launch: a sample of the form's task, as the form stands."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from backend.contract.base import Json
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Run
+from backend.contract.sample import SampleConfig
+from backend.contract.training import Decoding
+from dashboard.components.stored import number_at
+from dashboard.form.draft import Draft, Schemas
+from dashboard.form.paths import get
+from dashboard.session import client, explain
+
+SAMPLE = "sample"  # in the address: the sample whose groups are shown
+NAME = "before launch"  # of a sample whose form has no name
+MOST = 64  # completions of a prompt
+ENOUGH = 16  # from so many on, dead groups are forecast
+COMPARED = {
+    "model": ("model.source", "model.dtype"),
+    "task": ("task",),
+    "rewards": ("rewards",),
+    "decoding": ("decoding",),
+    "estimator": ("algorithm.advantage",),
+    "seed": ("seed",),
+}
+
+
+def sample_config(draft: Draft) -> dict[str, Json]:
+    """A run of the kind `sample`: the form's model, task, decoding, rewards, estimator and seed. The form itself goes along."""
+    sampling = draft.get("sampling")
+    decoding = sampling if isinstance(sampling, dict) else {}
+    return {
+        "kind": "sample",
+        "model": {"source": draft.get("model.source"), "dtype": draft.get("model.dtype")},
+        "task": draft.get("task"),
+        "task_prompts": draft.sample_prompts,
+        "group_size": completions_of(draft),
+        "decoding": {name: decoding[name] for name in Decoding.model_fields if name in decoding},
+        "rewards": draft.get("rewards"),
+        "algorithm": draft.get("algorithm"),
+        "seed": draft.get("budget.seed"),
+        "launch": draft.config,
+    }
+
+
+def completions_of(draft: Draft) -> int:
+    """Completions of each prompt: as chosen, else enough for a forecast at the form's group size."""
+    if draft.sample_completions is not None:
+        return draft.sample_completions
+    own = draft.get("sampling.group_size")
+    return min(MOST, max(ENOUGH, own)) if isinstance(own, int) else ENOUGH
+
+
+def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
+    """What the form says otherwise than when the sample was asked for."""
+    now: Json = sample_config(draft)
+    then: Json = dict(stored)
+    return [name for name, paths in COMPARED.items() if any(get(now, path) != get(then, path) for path in paths)]
+
+
+def ask(draft: Draft) -> None:
+    """Queue the sample, and keep its number with the form. What is refused is told on the next page."""
+    draft.sample_refused = None
+    try:
+        sample = client().create_run(
+            sample_config(draft),
+            name=draft.name.strip() or NAME,
+            tags=draft.tags,
+            priority=100,
+            parent_id=draft.parent_id,
+        )
+    except ApiError as refusal:
+        draft.sample_refused = explain(refusal)
+        return
+    except Unreachable:
+        draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
+        return
+    draft.sample_id = sample.id
+    st.query_params[SAMPLE] = str(sample.id)
+
+
+def cancel(sample_id: int) -> None:
+    """Nobody waits for it any more; one that has just ended stays as it is."""
+    try:
+        client().command(sample_id, "stop")
+    except ApiError as refusal:
+        st.toast(explain(refusal), icon=":material/error:")
+    except Unreachable:
+        st.toast("The backend does not answer; the sample goes on.", icon=":material/cloud_off:")
+
+
+def restore(draft: Draft, sample: Run, schemas: Schemas) -> bool:
+    """Fill the form with what it held when the sample was asked for; False where the sample was asked for elsewhere."""
+    launch = sample.config.get("launch")
+    if not isinstance(launch, dict):
+        return False
+    draft.fill(launch, schemas)
+    draft.name = "" if sample.name == NAME else sample.name
+    draft.tags, draft.parent_id, draft.sample_id = list(sample.tags), sample.parent_id, sample.id
+    draft.sample_prompts = int(
+        number_at(sample.config, "task_prompts", SampleConfig.model_fields["task_prompts"].default)
+    )
+    draft.sample_completions = int(number_at(sample.config, "group_size", ENOUGH))
+    return True

@@ -1,0 +1,158 @@
+"""What a sample showed: success rate, dead groups to expect, and every group as on its own page."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.groups import Group, GroupSummary
+from backend.contract.records import Run
+from dashboard.charts.dead_forecast import dead_forecast_figure
+from dashboard.components.address import number_in_address
+from dashboard.components.chart import heading, show
+from dashboard.components.completion_card import STYLE, draw_cards
+from dashboard.components.group_numbers import draw_numbers, draw_strip
+from dashboard.components.group_rows import pick
+from dashboard.components.model_text import show_text
+from dashboard.components.stored import highest_reward
+from dashboard.form.draft import Draft
+from dashboard.format import MISSING, percent, plain
+from dashboard.lab import request, words
+from dashboard.lab.forecast import Forecast, forecast, says_right
+from dashboard.session import client, guard, link
+from dashboard.status import GROUP
+
+OPENED = "group"  # in the address: the number of the opened group
+COLUMNS = ("group", "prompt", "state", "rewards", "mean", "std", "advantages")
+THRESHOLD = "lab-threshold"
+
+
+def draw_results(draft: Draft, sample: Run) -> None:
+    """In a sentence, as a forecast, and group by group."""
+    with guard():
+        summaries, groups = _fetch(sample.id)
+    _draw_changes(draft, sample)
+    threshold = _threshold(sample)
+    st.markdown(f"**{plain(words.summary(groups, sample.config, threshold))}**")
+    _draw_errors(sample, groups)
+    _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
+    _draw_groups(sample, summaries, groups)
+
+
+def measured(draft: Draft) -> Forecast | None:
+    """The forecast of the form's sample, if it is finished and the form has not changed since; None while nobody answers."""
+    if draft.sample_id is None:
+        return None
+    try:
+        sample = client().run(draft.sample_id)
+        if sample.status != "finished" or request.changed_since(draft, sample.config):
+            return None
+        groups = _fetch(sample.id)[1]
+    except (Unreachable, ApiError):
+        return None
+    return forecast(groups, sample.config, _own_size(draft), _kept_threshold(sample))
+
+
+@st.cache_data(ttl=600, max_entries=16, show_spinner=False)
+def _fetch(sample_id: int) -> tuple[list[GroupSummary], list[Group]]:
+    """The groups of a finished sample, which never change."""
+    summaries = client().groups(sample_id, limit=16).items
+    return summaries, [client().group(summary.id) for summary in summaries]
+
+
+def _own_size(draft: Draft) -> int:
+    size = draft.get("sampling.group_size")
+    return size if isinstance(size, int) else 0
+
+
+def _draw_changes(draft: Draft, sample: Run) -> None:
+    changed = request.changed_since(draft, sample.config)
+    if changed:
+        st.warning(
+            f"The form has another {', '.join(changed)} by now. This is what it said before: sample again.",
+            icon=":material/history:",
+        )
+
+
+def _kept_threshold(sample: Run) -> float | None:
+    if says_right(sample.config):
+        return None
+    return float(st.session_state.get(THRESHOLD, highest_reward(sample.config)))
+
+
+def _threshold(sample: Run) -> float | None:
+    """Where no reward says what is right: the reward that counts as right."""
+    if says_right(sample.config):
+        return None
+    return st.number_input(
+        "Counts as right from a reward of",
+        value=_kept_threshold(sample),
+        step=0.1,
+        key=THRESHOLD,
+        width=260,
+        help="No reward of this form compares with a reference answer, so you say how much is enough\\.",
+    )
+
+
+def _draw_errors(sample: Run, groups: Sequence[Group]) -> None:
+    found = words.unscored([one for group in groups for one in group.completions], sample.config)
+    if found is None:
+        return
+    said, trace = found
+    st.error(plain(said), icon=":material/error:")
+    with st.expander("The first error, in full"):
+        show_text(trace)
+
+
+def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
+    if found is None:
+        st.info(
+            f"From {request.ENOUGH} scored completions of a prompt on, the success rate and the dead groups to expect stand here.",
+            icon=":material/query_stats:",
+        )
+        return
+    own = _own_size(draft)
+    with st.container(border=True, key="lab-forecast"):
+        rates = " · ".join(percent(rate) for rate in found.rates_P)
+        chart, said = st.columns([3, 2], gap="medium", vertical_alignment="center")
+        with chart:
+            st.markdown(heading("Dead groups to expect", f"measured on {len(found.rates_P)} prompts"))
+            show(dead_forecast_figure(found.shares, own), key="lab-dead", about="Share of dead groups by group size")
+        with said:
+            st.metric("Success rate", percent(found.rate), help="The mean over the prompts\\.")
+            st.caption(f"by prompt: {rates}")
+            if found.left_out:
+                st.caption(f"left out, with fewer than {request.ENOUGH} scored completions: {found.left_out}")
+            st.markdown(f"**{plain(words.conclusion(found, sample.config, own))}**")
+            with st.popover("How this is computed", type="tertiary", icon=":material/function:"):
+                st.markdown(plain(words.underestimate(found, own)))
+                st.markdown(
+                    "A golden tick stands where the rewards say otherwise: the share of groups with one reward throughout."
+                )
+
+
+def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequence[Group]) -> None:
+    """The groups as rows; the one that is opened, as on its own page."""
+    picked = pick(summaries, highest_reward(sample.config), COLUMNS, key=f"lab-groups-{sample.id}")
+    if picked is not None:
+        st.query_params[OPENED] = str(picked.index + 1)
+    number = number_in_address(OPENED) or 1
+    group = next((one for one in groups if one.index + 1 == number), groups[0])
+    st.html(STYLE)
+    with st.container(key="lab-group"):
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.markdown(f"**Group {group.index + 1} of {len(groups)}** {GROUP[group.state].markdown}", width="content")
+            link("group", "Open its own page", icon=":material/open_in_new:", id=group.id)
+        prompt, answer = st.columns([3, 1], gap="small")
+        with prompt:
+            st.caption("Prompt")
+            show_text(group.prompt or group.prompt_text)
+        with answer:
+            st.caption("Reference answer")
+            show_text(MISSING if group.answer is None else group.answer)
+        said, strip = st.columns(2, gap="medium", vertical_alignment="center")
+        with said:
+            draw_numbers(sample, group)
+        with strip:
+            draw_strip(group)
+        draw_cards(group, sample.config, by_advantage=False, visible=False)
