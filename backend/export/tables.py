@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from backend.export.lines import live_groups
 from backend.runs import store as runs
@@ -67,15 +67,23 @@ def _completions(page: list[Any]) -> list[dict[str, Any]]:
 
 
 def _metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any]]]:
+    """Page by page, each in a transaction of its own: a slow reader holds none open."""
+    key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
     query = (
-        select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.value)
+        select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
         .join(attempt, history.of_attempt(metric))
         .where(metric.c.run_id == run_id, is_live())
-        .order_by(metric.c.name, metric.c.step, metric.c.attempt)
+        .order_by(*key)
+        .limit(ROWS)
     )
-    with database.read() as tx:
-        for rows in tx.execute(query).mappings().partitions(ROWS):
-            yield [dict(row) for row in rows]
+    page = query
+    while True:
+        with database.read() as tx:
+            rows = tx.execute(page).mappings().all()
+        if not rows:
+            return
+        yield [{name: row[name] for name in METRICS.names} for row in rows]
+        page = query.where(key > tuple_(*(rows[-1][column] for column in ("name", "step", "attempt"))))
 
 
 def _parquet(schema: pa.Schema, pages: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ _BIDI = {
 }  # fmt: skip
 _NOT_INK = re.compile("[^!-~]")  # most letters of most texts are ASCII, and those need no second look
 _NOT_PLAIN = re.compile("[^ -~\n\t\u00a0]")
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _SPACES = {" ": "·", "\u00a0": "⍽", "\t": "⇥\t", "\n": "⏎\n", "\r": "␍", "\u2028": "⟦LS⟧", "\u2029": "⟦PS⟧"}
 
 
@@ -53,6 +54,7 @@ def _sign(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "␡"
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
+    not_a_character = code & 0xFFFE == 0xFFFE  # the last two of each plane, which XML does not take
+    if not_a_character or (unicodedata.category(character) in _INVISIBLE and character != "\u200d"):
         return f"⟦U+{code:04X}⟧"
     return character

@@ -35,7 +35,7 @@ _LEGEND: Json = {"orient": "top", "title": None, "columns": 3, "symbolType": "st
 
 def svg(figure: Figure, *, width: int = WIDTH, title: str = "") -> str:
     """The figure as SVG; `title` stands above the plot."""
-    return unturned(str(vl_convert.vegalite_to_svg(_whole(figure, width, title))))
+    return str(vl_convert.vegalite_to_svg(_whole(figure, width, title)))
 
 
 def png(figure: Figure, *, width: int = WIDTH, title: str = "", scale: float = 2.0) -> bytes:
@@ -54,9 +54,17 @@ def _whole(figure: Figure, width: int, title: str) -> Spec:
         "datasets": {"source": rows},
     }
     if title:
-        spec |= {"title": unturned(title), "padding": _MARGIN}
-        return cast(Spec, _explained(spec, title))
-    return spec
+        spec = cast(Spec, _explained({**spec, "title": title, "padding": _MARGIN}, title))
+    return cast(Spec, _writable(spec))
+
+
+def _writable(part: Json) -> Json:
+    """With signs for control characters in every text: one of them would end this process, since vl-convert aborts."""
+    if isinstance(part, str):
+        return unturned(part)
+    if isinstance(part, list):
+        return [_writable(one) for one in part]
+    return {name: _writable(value) for name, value in part.items()} if isinstance(part, dict) else part
 
 
 def _explained(part: Json, title: str) -> Json:

@@ -1,12 +1,15 @@
 import json
 from io import BytesIO
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import recorded
 from serving import Backend
 
 from backend.contract.client import ApiError
+from backend.export import tables
 
 HOSTILE = ["<b>bold</b>", "\x1b[2J\x07", "\u202edesrever", "=cmd()\x85"]
 
@@ -41,6 +44,33 @@ def test_a_table_of_metrics_tells_what_was_not_finite_from_what_is_missing(backe
         ("reward", 0, 0.5),
         ("reward", 1, 0.0),
     ]
+
+
+def test_a_table_of_metrics_longer_than_a_page_is_whole_and_in_order(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROWS", 7)
+    run_id = recorded.queue(backend.client)
+    recorded.train(backend.client, run_id, steps=9, total=9, prompts=1, group_size=2)
+    table = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "metrics"))))
+    read = backend.client.metrics(run_id).series
+    assert [(row["name"], row["step"], row["value"]) for row in table.to_pylist()] == [
+        (name, *point) for name in sorted(read) for point in zip(read[name].step, read[name].value, strict=True)
+    ]
+
+
+def test_tables_of_a_run_under_way_have_the_types_that_a_notebook_expects(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, budget={"steps": 9})
+    recorded.train(backend.client, run_id, steps=3, total=9, prompts=2, group_size=4)
+    groups = pd.read_parquet(BytesIO(b"".join(backend.client.export_table(run_id, "groups"))))
+    assert len(groups) == 3 * 2 * 4
+    assert set(groups[["reward", "advantage", "kl_mean", "reward_std"]].dtypes) == {np.dtype("float64")}
+    assert set(groups[["step", "group_id", "completion_index", "token_count"]].dtypes) == {np.dtype("int64")}
+    assert all(isinstance(text, str) for text in groups["text"])
+    assert groups.groupby("group_id")["advantage"].sum().abs().max() < 1e-6
+    metrics = pd.read_parquet(BytesIO(b"".join(backend.client.export_table(run_id, "metrics"))))
+    assert metrics["value"].dtype == np.dtype("float64")
+    assert list(metrics.pivot(index="step", columns="name", values="value")["reward"].dropna().index) == [0, 1, 2]
 
 
 def test_a_run_that_is_not_there_has_no_table(backend: Backend) -> None:

@@ -1,0 +1,100 @@
+import unicodedata
+from collections.abc import Callable, Iterator
+
+import hostile
+import pandas as pd
+import pytest
+import recorded
+import yaml
+from serving import Backend
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from dashboard import offered
+from dashboard.charts.comparison import Line, View, comparison_figure
+from dashboard.charts.figure import Figure
+from dashboard.charts.lines import Look, line_spec
+from dashboard.charts.training import single, training_figure
+from dashboard.downloads import ROUTES, address
+from dashboard.offered import Offered, offer
+from dashboard.report.pictures import png, svg
+
+
+@pytest.fixture
+def served(backend: Backend, dashboard_of: Callable[[str], None]) -> Iterator[TestClient]:
+    dashboard_of(backend.url)
+    with TestClient(Starlette(routes=ROUTES)) as client:
+        yield client
+
+
+@pytest.fixture
+def run_id(backend: Backend) -> int:
+    made = recorded.queue(backend.client)
+    recorded.train(backend.client, made, steps=2, total=2, prompts=2, group_size=4)
+    return made
+
+
+def test_a_table_is_passed_on_as_the_backend_made_it(served: TestClient, backend: Backend, run_id: int) -> None:
+    answer = served.get(address(run_id, "groups"))
+    assert answer.content == b"".join(backend.client.export_table(run_id, "groups"))
+    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-groups.parquet"'
+
+
+def test_a_configuration_comes_back_as_it_was_stored(served: TestClient, backend: Backend, run_id: int) -> None:
+    assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
+
+
+def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: int) -> None:
+    for link in (
+        address(run_id, "lines").replace(offered.TICKET, "x" * 22),
+        f"/take-away/{offered.TICKET}/{run_id}/token",
+    ):
+        assert served.get(link).status_code == 404
+
+
+def test_a_run_that_is_gone_is_no_file(served: TestClient) -> None:
+    answer = served.get(address(999, "lines"))
+    assert (answer.status_code, "run 999" in answer.text) == (404, True)
+
+
+def test_a_backend_that_is_down_is_no_file(dashboard_of: Callable[[str], None]) -> None:
+    dashboard_of("http://127.0.0.1:9")
+    with TestClient(Starlette(routes=ROUTES)) as client:
+        assert client.get(address(1, "lines")).status_code == 503
+
+
+def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
+    for title in ("first", "second"):
+        links = offer("a chart", Offered(training_figure(single("reward"), {}, steps=3, weight=0.0), title, "reward"))
+    answer = served.get(links["svg"])
+    assert ">second</text>" in answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="reward.svg"'
+    assert served.get(links["png"]).content.startswith(b"\x89PNG")
+
+
+def test_charts_that_were_drawn_longest_ago_are_forgotten(served: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered, "MOST", 2)
+    figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
+    links = [offer(f"chart {place}", Offered(figure, "title", "file"))["svg"] for place in range(4)]
+    assert [served.get(link).status_code for link in links] == [404, 404, 200, 200]
+
+
+def test_no_text_in_a_chart_can_end_the_process() -> None:
+    invisible = (chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp"))
+    rows = ["".join(invisible), "\ufdd0\ufffe\uffff\U0001fffe\U0010ffff"]
+    names = [hostile.stored(name) for name in (*rows, *hostile.TEXTS)]
+    table = pd.DataFrame({"x": 0.0, "value": 1.0, "smooth": 1.0, "label": names, "metric": names, "step": 0})
+    figure = Figure(line_spec(Look(colours=tuple((name, "#4e79a7") for name in names))), table)
+    assert svg(figure, title=hostile.stored(hostile.SHORT)).startswith("<svg")
+    assert png(figure, title=names[0]).startswith(b"\x89PNG")
+
+
+def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(backend: Backend, run_id: int) -> None:
+    metrics = backend.client.metrics(run_id)
+    lines = [Line("mine #1", "#4e79a7", metrics, 8), Line("<b>\x1b theirs #2", "#f28e2b", metrics, 8)]
+    compared = svg(comparison_figure("reward", lines, View("step", 0.0, log=False, steps=2)), title="Reward")
+    assert ">mine #1</text>" in compared
+    assert ">&lt;b&gt;␛ theirs #2</text>" in compared
+    assert ">step</text>" in compared
+    alone = svg(training_figure(single("reward"), metrics.series, steps=2, weight=0.0), title="Reward")
+    assert alone.count(">Reward</text>") == 1
