@@ -11,6 +11,7 @@ from dashboard.components.model_text import unturned
 
 WIDTH = 420  # of the plot, in CSS pixels
 _MARGIN = 14  # around a picture that stands alone
+_LONGEST = 400  # letters of a text
 _FONT = "Segoe UI, Helvetica Neue, Arial, sans-serif"  # each a name that needs no quotes: those of digits lose all text
 _CONFIG: Json = {
     "font": _FONT,
@@ -59,9 +60,11 @@ def _whole(figure: Figure, width: int, title: str) -> Spec:
 
 
 def _writable(part: Json) -> Json:
-    """With signs for control characters in every text: one of them would end this process, since vl-convert aborts."""
+    """With signs for control characters in every text, one of which would end this process, since vl-convert aborts; and none so
+    long that measuring it takes minutes.
+    """
     if isinstance(part, str):
-        return unturned(part)
+        return unturned(part[:_LONGEST])
     if isinstance(part, list):
         return [_writable(one) for one in part]
     return {name: _writable(value) for name, value in part.items()} if isinstance(part, dict) else part
