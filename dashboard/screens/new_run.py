@@ -48,13 +48,13 @@ def load_catalog() -> Catalog:
 def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
     """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
     query = st.query_params
-    if not draft.config and from_sample(draft, schemas):
-        return
     names = ("clone", "from", "reward", "pairs", "recipe")
     origin = next((f"{name}={query[name]}" for name in names if name in query), None)
     if draft.config and origin in (None, draft.origin):
         return
-    draft.origin = origin
+    unwritten, draft.origin = not draft.config, origin
+    if unwritten and from_sample(draft, schemas):
+        return
     kind, _, value = (origin or "").partition("=")
     start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
     judged = origin_of(value) if kind == "pairs" else None

@@ -190,6 +190,7 @@ def test_one_word_may_stand_for_a_list() -> None:
     assert read_lines("q_proj\nv_proj", "all-linear") == ["q_proj", "v_proj"]
 
 
+@settings(deadline=None)  # the first example on a loaded machine
 @given(s.dictionaries(s.text(s.characters(categories=["L"]), min_size=1), s.booleans() | s.integers() | s.text()))
 def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> None:
     assert read_settings(show_settings(settings)) == settings

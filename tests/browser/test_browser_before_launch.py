@@ -1,0 +1,97 @@
+"""Before launch in a browser: a worker samples what the form says, and the form is as it was when one comes back to it."""
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+import recorded
+from on_page import cards, click_row, field, fill, settled
+from playwright.sync_api import Page, expect
+from stack import HOSTILE, IMAGE, Stack
+
+from backend.contract import protocol as p
+from backend.contract.grpo import GrpoConfig
+
+pytestmark = pytest.mark.slow
+
+PYTHON = {"kind": "python", "name": "own", "weight": 1.0, "function": "nobody_else:has_this"}
+
+
+def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_same_form(
+    open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    worker()
+    page = open_page("/new-run?recipe=rloo")
+    fill(page, "Group size", "4")
+    fill(page, "Steps", "55")
+    panel = page.locator(".st-key-preflight")
+    expect(panel).to_contain_text(re.compile(r"The largest share, \d+%, goes to the activations"))
+    panel.get_by_text("All parts").first.click()
+    expect(panel.get_by_role("cell", name="optimizer")).to_be_visible()
+    page.get_by_role("button", name="Sample before launch").click()
+    forecast = page.locator(".st-key-lab-forecast")
+    expect(forecast).to_contain_text(re.compile(r"At group size 4 (about )?\S+( than)? .*of the groups will be dead"))
+    expect(forecast.locator("canvas, svg.marks").first).to_be_visible()
+    expect(panel).to_contain_text(re.compile(r"measured: success rate [\d.]+ on 4 prompts"))
+    expect(page.locator(".st-key-lab-group")).to_contain_text(
+        "which is reward − mean of the other 15"
+    )  # the form's estimator
+    first = cards(page, 16)
+    assert all(0 <= float(card.reward) <= 1 for card in first)
+
+    again = open_page(page.url)
+    assert cards(again, 16) == first
+    expect(again.locator(".st-key-lab-forecast")).to_be_visible()
+    again.get_by_role("radio", name="Form").or_(again.get_by_role("button", name="Form", exact=True)).first.click()
+    expect(field(again, "Steps")).to_have_value("55")
+    expect(field(again, "Group size")).to_have_value("4")
+    again.get_by_role("button", name="Start run").click()
+    again.wait_for_url(re.compile(r"/run\?(.*&)?id=\d+"))
+    found = re.search(r"[?&]id=(\d+)", again.url)
+    assert found is not None
+    run = stack.client.run(int(found[1]))
+    stack.client.command(run.id, "stop")
+    assert run.config["budget"]["steps"] == 55  # type: ignore[index,call-overload]
+    assert run.config["recipe"] == "rloo"
+
+
+def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    # No worker of this stack has the function that it names, so that nobody else takes it.
+    sample = stack.client.create_run(
+        {
+            "kind": "sample",
+            "task": {"kind": "arithmetic"},
+            "group_size": 4,
+            "rewards": {"functions": [PYTHON]},
+            "launch": GrpoConfig().model_dump(mode="json"),
+        },
+        name=f"hostile {IMAGE}",
+    )
+    info = p.WorkerInfo(name="hostile sampler", device="cpu", store="recorded", reward_functions=[PYTHON["function"]])
+    claim = stack.client.claim(p.ClaimRequest(worker=info, kinds=["sample"]))
+    assert claim is not None
+    assert claim.run_id == sample.id
+    stack.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    groups = [recorded.group_of(0, [1.0] * 4), recorded.group_of(1, [1.0, None, 0.0, 0.9], texts=HOSTILE, prompt=IMAGE)]
+    report = p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={})
+    stack.client.report(sample.id, report)
+    stack.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+
+    page = open_page(f"/new-run?view=Before+launch&sample={sample.id}")
+    opened: list[str] = []
+    page.on("dialog", lambda dialog: opened.append(dialog.message))
+    expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()
+    click_row(page, f"lab-groups-{sample.id}", 1)
+    expect(page.locator(".st-key-lab-group")).to_contain_text("Group 2 of 2")
+    page.wait_for_url(re.compile(r"group=2"))
+    settled(page)
+    group = open_page(page.url).locator(".st-key-lab-group")
+    for text in (*HOSTILE[:3], IMAGE):
+        expect(group.get_by_text(text).first).to_be_visible()
+    expect(
+        page.locator(".st-key-lab-group img, .st-key-lab-group script, .st-key-lab-group a[href*='evil']")
+    ).to_have_count(0)
+    assert opened == []

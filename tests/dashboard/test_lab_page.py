@@ -1,0 +1,230 @@
+"""Before launch on the New run page: what is asked, what is waited for, what is shown, and a form that never changes."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.records import Progress, Run, RunError
+from dashboard.form.draft import Draft
+from dashboard.form.parts import parts_html
+from dashboard.format import size
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., AppTest]
+SCRIPT = "<script>alert('script')</script>"
+
+
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all; every sample is claimed by the test that asked for it."""
+    return shared_backend
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def texts(at: AppTest) -> str:
+    """All that is written on the page, without the escapes."""
+    shown = (
+        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
+    )
+    return "\n".join(shown).replace("\\", "")
+
+
+def press(at: AppTest, label: str) -> None:
+    next(button for button in at.button if button.label == label).click().run()
+    assert not at.exception
+
+
+def asked(open_page: OpenPage, backend: Backend, **query: object) -> tuple[AppTest, Run]:
+    """The page after a press of the button, and the sample that it queued."""
+    at = open_page("new-run", **query)
+    press(at, "Sample before launch")
+    sample_id = draft_of(at).sample_id
+    assert sample_id is not None
+    return at, backend.client.run(sample_id)
+
+
+def claimed(backend: Backend, sample: Run) -> p.Claim:
+    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"]))
+    assert claim is not None
+    assert claim.run_id == sample.id
+    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    return claim
+
+
+def answer(backend: Backend, sample: Run, *rewards: list[float | None], text: str = "") -> None:
+    """What a worker reports: a group for each list of rewards."""
+    claim = claimed(backend, sample)
+    groups = [
+        recorded.group_of(place, each, texts=[text] * len(each) if text else None) for place, each in enumerate(rewards)
+    ]
+    backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={}))
+    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+
+
+def fail(backend: Backend, sample: Run, error: RunError) -> None:
+    claim = claimed(backend, sample)
+    backend.client.fail(sample.id, p.Fail(attempt=claim.attempt, error=error))
+
+
+def loaded_again(open_page: OpenPage, **query: object) -> AppTest:
+    """The page at that address in a session that has never seen it."""
+    at = open_page("new-run")
+    del at.session_state["draft"]
+    for name, value in query.items():
+        at.query_params[name] = str(value)
+    at.session_state["view"] = "Before launch"
+    at.run()
+    assert not at.exception
+    return at
+
+
+def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page: OpenPage, backend: Backend) -> None:
+    at = open_page("new-run", recipe="rloo")
+    at.number_input(key=draft_of(at).key("sampling.group_size")).set_value(20).run()
+    at.number_input(key=draft_of(at).key("budget.seed")).set_value(11).run()
+    before = dict(draft_of(at).config)
+    press(at, "Sample before launch")
+    sample = backend.client.run(cast(int, draft_of(at).sample_id))
+    config = sample.config
+    assert (config["task"], config["rewards"]) == (before["task"], before["rewards"])
+    assert (config["algorithm"], config["seed"]) == (before["algorithm"], 11)
+    assert (config["task_prompts"], config["group_size"]) == (4, 20)  # enough for the form's own group size
+    assert config["launch"] == before == draft_of(at).config
+    assert at.query_params["sample"] == str(sample.id)
+    assert at.query_params["view"] == "Before launch"
+    press(at, "Cancel")
+    assert backend.client.run(sample.id).status == "stopped"
+
+
+def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    assert "queued" in str(at.get("progress")[0].proto.text)  # type: ignore[attr-defined]
+    claim = claimed(backend, sample)
+    beat = Progress(total_steps=1, phase="rollout", done=16, total=64)
+    backend.client.heartbeat(sample.id, p.Heartbeat(attempt=claim.attempt, progress=beat, worker="recorder"))
+    at.run()
+    progress = at.get("progress")[0].proto  # type: ignore[attr-defined]
+    assert "sampling 16 of 64 completions" in progress.text
+    assert progress.value == 25
+    press(at, "Cancel")
+    assert backend.client.run(sample.id).requested == "stop"
+    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="stopped"))
+    at.run()
+    assert "This sample was cancelled. The form is as it was." in texts(at)
+
+
+def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_counts_with_it(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, [1.0] * 12 + [0.1] * 4, [0.1] * 16)
+    at.run()
+    assert not at.exception
+    said = texts(at)
+    assert "12 of 32 completions right (38 %) · 2 groups: 1 live, 1 dead" in said
+    assert "At group size 8 about 52 % of the groups will be dead" in said
+    assert "measured: success rate 0.375 on 2 prompts" in said
+    assert "Each completion is compared with its own group" in said
+    dead = loaded_again(open_page, sample=sample.id, group=2)
+    assert "**Dead:** all 16 scored completions got 0.100" in texts(dead)
+
+
+def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: OpenPage, backend: Backend) -> None:
+    at = open_page("new-run", recipe="rloo")
+    at.number_input(key=draft_of(at).key("budget.steps")).set_value(77).run()
+    at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
+    press(at, "Sample before launch")
+    sample = backend.client.run(cast(int, draft_of(at).sample_id))
+    answer(backend, sample, [1.0, 0.1] * 8)
+    again = loaded_again(open_page, sample=sample.id, recipe="rloo")
+    assert draft_of(again).config == draft_of(at).config
+    assert (draft_of(again).name, draft_of(again).get("budget.steps")) == ("mine", 77)
+    assert "8 of 16 completions right" in texts(again)
+    again.run()  # the recipe in the address fills no form that is filled
+    assert draft_of(again).get("budget.steps") == 77
+
+
+def test_a_form_that_changed_since_says_in_what(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, [1.0, 0.1] * 8)
+    draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
+    at.run()
+    assert "The form has another task, decoding by now" in texts(at)
+    assert "at success rate 0.500 (assumed)" in texts(at)
+
+
+def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, [1.0, 0.1] * 4)
+    at.run()
+    assert "From 16 scored completions of a prompt on" in texts(at)
+    assert "4 of 8 completions right" in texts(at)
+
+
+def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    answer(backend, sample, [None] * 4 + [1.0] * 12, text=SCRIPT)
+    at.run()
+    said = texts(at)
+    assert (
+        "Of 16 completions these rewards failed: correctness on 4. The first: Traceback: the verifier gave up" in said
+    )
+    assert "A run fails where more than 20 % stay unscored, and this one would." in said
+    html = "".join(str(element.proto.body) for element in at.get("html"))  # type: ignore[attr-defined]
+    assert "&lt;script&gt;" in html
+    assert SCRIPT not in html
+
+
+def test_a_sample_that_failed_says_why_and_that_a_run_would_fail_too(open_page: OpenPage, backend: Backend) -> None:
+    at, sample = asked(open_page, backend)
+    fail(
+        backend,
+        sample,
+        RunError(code="reward_contract", message=f"the reward {SCRIPT} returned a str", details="line 7"),
+    )
+    at.run()
+    assert "a run of this form would fail in the same way" in texts(at)
+    assert f"the reward {SCRIPT} returned a str" in [code.value for code in at.code]
+
+
+def test_a_form_that_cannot_be_sampled_says_what_is_wrong_and_queues_nothing(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    draft_of(at).change({"sampling.temperature": -1.0})
+    at.run()
+    press(at, "Sample before launch")
+    assert draft_of(at).sample_id is None
+    assert "decoding.temperature" in texts(at)
+    assert draft_of(at).get("sampling.temperature") == -1.0
+
+
+def test_where_no_reward_says_what_is_right_a_person_does(open_page: OpenPage, backend: Backend) -> None:
+    at = open_page("new-run")
+    draft_of(at).change(
+        {"rewards.functions": [{"kind": "format", "name": "format", "weight": 1.0, "tags": ["answer"]}]}
+    )
+    at.run()
+    press(at, "Sample before launch")
+    sample = backend.client.run(cast(int, draft_of(at).sample_id))
+    answer(backend, sample, [1.0] * 4 + [0.5] * 12)
+    at.run()
+    assert "4 of 16 completions right" in texts(at)
+    at.number_input(key="lab-threshold").set_value(0.5).run()
+    assert "16 of 16 completions right" in texts(at)
+
+
+def test_parts_are_drawn_largest_first_and_a_strange_name_is_escaped() -> None:
+    html = parts_html({"weights": 2**20, SCRIPT: 3 * 2**20, "cache": 0}, size, f"advice {SCRIPT}")
+    assert html.index("3.0 MiB") < html.index("1.0 MiB")
+    assert "75 %" in html
+    assert "KV cache" not in html
+    assert "<script>" not in html
+    assert parts_html({}, size, "") == ""
