@@ -12,7 +12,7 @@ import pandas as pd
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, dragged, value_axis
+from dashboard.charts.lines import PADDING, broken, dragged, has_gaps, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.series import COLUMNS, XAxis, long_table, positions, touchable
@@ -25,6 +25,7 @@ X_TITLES: dict[XAxis, str] = {
 }
 FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
 HEIGHT = 240  # of a chart, pixels
+_TOUCHED = "isValid(hover.label) && datum.label === hover.label[0]"  # the line under the pointer
 TOUCHED = 500  # points of a chart that the pointer finds
 
 
@@ -87,6 +88,7 @@ class Look(NamedTuple):
     log: bool
     dots: bool
     zoomed: bool
+    gaps: bool
 
 
 def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
@@ -106,6 +108,7 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
         log=view.log,
         dots=name.startswith(EVALUATION),
         zoomed=view.zoom is not None,
+        gaps=has_gaps(table),
     )
     return Figure(_spec(look), touchable(table, TOUCHED))
 
@@ -135,6 +138,12 @@ def _spec(look: Look) -> Spec:
     base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=colour)
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
 
+    def line(of: alt.Chart, width: float, opacity: float = 1.0) -> alt.Chart:
+        drawn: alt.Chart = of.mark_line(
+            clip=look.zoomed, strokeWidth=width, opacity=opacity, invalid=broken(gaps=look.gaps)
+        )
+        return drawn
+
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
 
@@ -142,13 +151,8 @@ def _spec(look: Look) -> Spec:
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
     )
     smooth = base.encode(y=y("smooth"), detail="label:N", description="label:N")
-    behind = smooth.transform_filter("!datum.front").mark_line(clip=look.zoomed, strokeWidth=1, opacity=0.5)
-    front = smooth.transform_filter("datum.front").mark_line(
-        clip=look.zoomed, strokeWidth=2 if len(labels) <= FEW else 1.6
-    )
-    touched = smooth.transform_filter("isValid(hover.label) && datum.label === hover.label[0]").mark_line(
-        clip=look.zoomed, strokeWidth=3
-    )
+    few, front = len(labels) <= FEW, smooth.transform_filter("datum.front")
+    behind, touched = smooth.transform_filter("!datum.front"), smooth.transform_filter(_TOUCHED)
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
     points = (
@@ -156,10 +160,14 @@ def _spec(look: Look) -> Spec:
         .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
         .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots))
     )
-    layers = [behind.add_params(dragged()), front, touched, points.add_params(hover)]
-    if len(labels) <= FEW and not look.dots:
-        raw = base.mark_line(clip=look.zoomed, strokeWidth=1.2, opacity=0.25, aria=False)
-        layers.insert(0, raw.encode(y=y("value")))
+    layers = [
+        line(behind, 1, 0.5).add_params(dragged()),
+        line(front, 2 if few else 1.6),
+        line(touched, 3),
+        points.add_params(hover),
+    ]
+    if few and not look.dots:
+        layers.insert(0, line(base.encode(y=y("value")), 1.2, 0.25))
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 

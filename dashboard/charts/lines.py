@@ -1,7 +1,7 @@
 """Metrics as lines: a smooth line over a faint raw one, a cursor, and steps that can be clicked."""
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import altair as alt
 import pandas as pd
@@ -31,11 +31,12 @@ class Look(NamedTuple):
     zoomable: bool = False  # by dragging along the x axis
     mark: int | None = None  # a step to mark with a line
     height: int = 190
+    gaps: bool = True  # whether a value may be missing
 
 
 def line_figure(look: Look, table: pd.DataFrame) -> Figure:
     """Lines over columns x, value, smooth, label, metric, step, alone."""
-    return Figure(line_spec(look), touchable(table, TOUCHED))
+    return Figure(line_spec(look._replace(gaps=has_gaps(table))), touchable(table, TOUCHED))
 
 
 def stacked_figure(look: Look, table: pd.DataFrame) -> Figure:
@@ -48,7 +49,8 @@ def line_spec(look: Look) -> Spec:
     """Lines over columns x, value, smooth, label, metric, step, touch."""
     base = _base(look)
     smooth = base.encode(y=_y("smooth", look))
-    line = smooth.mark_line(strokeWidth=2).encode(description="label:N")
+    said = alt.value(look.colours[0][0]) if len(look.colours) == 1 else alt.Description("label:N")
+    line = smooth.mark_line(strokeWidth=2, invalid=broken(gaps=look.gaps)).encode(description=said)
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
     points = (
         smooth.transform_filter("datum.touch")
@@ -71,7 +73,9 @@ def line_spec(look: Look) -> Spec:
         points = points.add_params(
             alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
         )
-    raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False).encode(y=_y("value", look))
+    raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps)).encode(
+        y=_y("value", look)
+    )
     if look.zoomable:
         raw = raw.add_params(dragged())
     layers = [raw, line, *_marked(look), points]
@@ -135,6 +139,16 @@ def value_axis(axis: str) -> alt.Axis:
     form = ".2~%" if axis == SHARE else axis  # an axis around a single value has all its digits otherwise
     label = f"datum.value === 0 ? '{zero}' : datum.label"
     return alt.Axis(tickCount=4, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=form, labelExpr=label)
+
+
+def has_gaps(table: pd.DataFrame) -> bool:
+    """Whether a point of the table has no place."""
+    return bool(table[["x", "value", "smooth"]].isna().to_numpy().any())
+
+
+def broken(*, gaps: bool) -> Literal["break-paths-show-path-domains", "show"]:
+    """A line breaks where a value is missing. Where none is, the browser need not ask each point."""
+    return "break-paths-show-path-domains" if gaps else "show"
 
 
 def dragged() -> alt.Parameter:

@@ -17,7 +17,7 @@ from dashboard.health.tab import draw_health_line
 from dashboard.session import client, guard
 
 COLUMNS = 3
-POINTS = 400  # of each series: more than a chart is wide
+POINTS = 240  # of each series: about one for two pixels
 
 
 def draw_overview(run: Run) -> None:
