@@ -9,7 +9,7 @@ from backend.contract.client import Client
 from backend.contract.groups import GroupReport
 from backend.contract.records import RunError, RunUpdate
 
-SCRIPT = "<script>window.ran = 'script'; alert('script')</script>"
+SCRIPT = "<script>window.ran='script';alert('script')</script>"
 IMAGE = "<img src=\"http://evil.example/pixel.png\" onerror=\"window.ran = 'image'; alert('image')\">"
 MARKDOWN = "![a beacon](http://evil.example/beacon.png) [a link](javascript:alert(1)) # heading <http://evil.example>"
 STREAMLIT = ":red[alarm] :material/skull: :blue-background[x] $\\LaTeX^{2}$ -> **bold** `code` :streamlit:"

@@ -25,6 +25,36 @@ function thinned(values, width) {
   return kept;
 }
 
+/** The least and the greatest of the axis: the base lies within. */
+function ends(column, values) {
+  const [least, most] = range(values);
+  return [Math.min(least, column.middle), Math.max(most, column.middle)];
+}
+
+/** The line, and the area between it and the base, as path data; both break where a value is not known. */
+function curve(values, width, x, y, base) {
+  const line = [];
+  const area = [];
+  let last = null;
+  for (const place of thinned(values, Math.floor(width))) {
+    const value = values[place];
+    if (Number.isNaN(value)) {
+      if (last !== null) area.push(`L${x(last)} ${base}`);
+      last = null;
+      continue;
+    }
+    if (last === null) {
+      line.push(`M${x(place)} ${y(value)}`);
+      area.push(`M${x(place)} ${base}`);
+    }
+    line.push(`L${x(place)} ${y(value)}`);
+    area.push(`L${x(place)} ${y(value)}`);
+    last = place;
+  }
+  if (last !== null) area.push(`L${x(last)} ${base}`);
+  return { line: line.join(""), area: area.join("") };
+}
+
 class Chart {
   constructor(box) {
     this.box = box;
@@ -66,9 +96,7 @@ class Chart {
     if (!this.drawn || !width) return;
     const { column, values } = this.drawn;
     const base = column.middle;
-    const [least, most] = range(values);
-    const low = Math.min(least, base);
-    const high = Math.max(most, base);
+    const [low, high] = ends(column, values);
     const x = (place) => ((place + 0.5) / values.length) * width;
     const y = (value) => (high > low ? height - 5 - ((value - low) / (high - low)) * (height - 10) : height / 2);
     const pen = this.canvas.getContext("2d");
@@ -101,25 +129,9 @@ class Chart {
   /** The line, and the area between it and the base: one colour above the base, another below. */
   #curve(pen, { x, y, base, width, height }) {
     const { column, values, colours } = this.drawn;
-    const line = new Path2D();
-    const area = new Path2D();
-    let last = null;
-    for (const place of thinned(values, Math.floor(width))) {
-      const value = values[place];
-      if (Number.isNaN(value)) {
-        if (last !== null) area.lineTo(x(last), y(base));
-        last = null;
-        continue;
-      }
-      if (last === null) {
-        line.moveTo(x(place), y(value));
-        area.moveTo(x(place), y(base));
-      }
-      line.lineTo(x(place), y(value));
-      area.lineTo(x(place), y(value));
-      last = place;
-    }
-    if (last !== null) area.lineTo(x(last), y(base));
+    const drawn = curve(values, width, x, y, y(base));
+    const line = new Path2D(drawn.line);
+    const area = new Path2D(drawn.area);
     const filled = (top, bottom, full, alpha) => {
       pen.save();
       pen.beginPath();

@@ -20,7 +20,7 @@ from dashboard.token_view.data import View, view_of
 
 KEY = "token-view"
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("numbers.js", "chart.js", "text.js", "view.js")  # one module: a component's script imports nothing
+_SCRIPTS = ("numbers.js", "chart.js", "picture.js", "text.js", "view.js")  # one module: a component's script imports nothing
 _COLOURS = f":host {{ --up: {REINFORCED}; --down: {DISCOURAGED}; --none: {NEUTRAL}; --size: {SIZE}; }}\n"
 
 

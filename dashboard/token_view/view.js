@@ -79,6 +79,9 @@ class View {
     box.addEventListener("pointerover", (event) => this.#hover(Tokens.place(event)));
     box.addEventListener("pointerleave", () => this.#hover(null));
     box.addEventListener("click", (event) => this.#choose(Tokens.place(event)));
+    this.part("save").addEventListener("click", ({ target: { value } }) => {
+      if (value) save(this.chart.drawn, value, `completion-${this.data.completion}-${this.column.name}`);
+    });
     const chart = this.chart.box;
     chart.addEventListener("pointermove", (event) => this.#hover(this.chart.place(event.clientX)));
     chart.addEventListener("pointerleave", () => this.#hover(null));

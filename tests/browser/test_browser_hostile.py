@@ -77,7 +77,7 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
     yield "/", "<img src="
     for tab in ("overview", "groups", "prompts", "health", "judgement", "configuration", "checkpoints"):
         yield f"{run}&tab={tab}", "<img src="
-    yield f"{run}&tab=log", "window.ran = 'script'"
+    yield f"{run}&tab=log", "window.ran='script'"
     yield f"{run}&tab=search&find=bold", "line 0 <b>bold</b>"
     yield f"{page}&full=true", "w" * 5_000
     yield f"{page}&view=stacked&visible=true", ":red[alarm]"

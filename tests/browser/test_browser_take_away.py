@@ -118,10 +118,23 @@ def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str
         charts = page.get_by_test_id("stVegaLiteChart")
         expect(charts.first).to_be_visible()
         settled(page)
-        offered = page.locator("[class*='st-key-figure-']").filter(
-            has=page.get_by_role("link", name="SVG", exact=True)
-        )
+        offered = page.locator("[class*='st-key-figure-']").filter(has=page.get_by_role("link", name="SVG", exact=True))
         assert offered.count() == charts.count(), address
         with page.expect_download() as download:
             offered.first.get_by_role("link", name="SVG", exact=True).dispatch_event("click")
         assert download.value.path().read_text().startswith("<svg")
+
+
+def test_the_curve_over_the_tokens_is_a_picture_too(
+    open_page: Callable[[str], Page], stack: Stack, tmp_path: Path
+) -> None:
+    group = stack.client.groups(stack.traced[0], step=0).items[0]
+    page = open_page(f"/group?id={group.id}&tokens=1&colour=entropy")
+    save = page.get_by_role("group", name="Save the curve")
+    for kind in ("PNG", "SVG"):
+        with page.expect_download() as download:
+            save.get_by_role("button", name=kind).click()
+        assert re.fullmatch(rf"completion-\d+-entropy\.{kind.lower()}", download.value.suggested_filename)
+        download.value.save_as(tmp_path / kind)
+    assert struct.unpack(">II", (tmp_path / "PNG").read_bytes()[16:24]) == (1520, 560)
+    assert ">Entropy along the tokens</text>" in (tmp_path / "SVG").read_text()
