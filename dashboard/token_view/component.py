@@ -20,7 +20,8 @@ from dashboard.token_view.data import View, view_of
 
 KEY = "token-view"
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("numbers.js", "chart.js", "picture.js", "text.js", "view.js")  # one module: a component's script imports nothing
+# one module: a component's script imports nothing
+_SCRIPTS = ("numbers.js", "chart.js", "picture.js", "text.js", "view.js")
 _COLOURS = f":host {{ --up: {REINFORCED}; --down: {DISCOURAGED}; --none: {NEUTRAL}; --size: {SIZE}; }}\n"
 
 
