@@ -87,7 +87,8 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
     yield f"{page}&what-if=true", "<img src="
     yield f"{prompt}&runs={run_id}", ":red[alarm]"
     yield f"{prompt}&runs={run_id},{first}", ":red[alarm]"
-    yield f"/compare?runs={run_id},{first}", "<img src="
+    for view in ("Curves", "Settings", "Distributions", "Prompts"):
+        yield f"/compare?runs={run_id},{first}&view={view}", "<img src="
     yield f"/playground?group={group.id}", "<script>"
     yield f"/new-run?clone={run_id}", "Start run"
     yield "/workers", "recorder"
