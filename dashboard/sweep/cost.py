@@ -52,7 +52,7 @@ def _others(count: int) -> str:
 
 def _checked(variant: Variant, found: Preflight) -> Checked:
     wrong = [f"{one.field or ''} {one.text}".strip() for one in found.messages if one.level == "error"]
-    return Checked(variant, found.time.total_seconds if found.time else None, wrong)
+    return Checked(variant, found.time.total_seconds if found.time and found.time.measured else None, wrong)
 
 
 @st.cache_data(ttl=60, max_entries=KEPT, show_spinner=False)
