@@ -15,14 +15,13 @@ MOST = 0.5  # from this share of dead groups on, the page says why
 
 
 def describe_states(run: Run, summary: StepSummary) -> str:
-    """16 groups: 11 live · 5 dead (all right)."""
+    """16 groups: 11 live · 5 dead (all right) · and 2 probes, not trained on."""
     equal = "dead" if estimator(run.config).centred else "with equal rewards, trained on all the same"
     words = {
         "live": "live",
         "zero_variance": equal,
         "unscored": "unscored",
         "filtered": "replaced by others (filtered)",
-        "probe": "probes, not trained on",
     }
     parts = [f"{summary.states[state]} {word}" for state, word in words.items() if summary.states.get(state)]
     dead = summary.states.get("zero_variance", 0)
@@ -30,7 +29,10 @@ def describe_states(run: Run, summary: StepSummary) -> str:
         with guard():
             groups = client().groups(run.id, step=summary.step, state="zero_variance", limit=200).items
         parts = [f"{part} ({_what_they_got(run, groups)})" if part == f"{dead} {equal}" else part for part in parts]
-    return f"{counted(sum(summary.states.values()), 'group')}: {' · '.join(parts)}"
+    probes = summary.states.get("probe", 0)
+    if probes:
+        parts.append(f"and {counted(probes, 'probe')}, not trained on")
+    return f"{counted(sum(summary.states.values()) - probes, 'group')}: {' · '.join(parts)}"
 
 
 def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
