@@ -216,7 +216,7 @@ def test_probes_are_groups_that_can_be_shown_alone(open_page: Open, backend: Bac
     probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
     report(backend, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 0.1]), probe])
     at = open_page("run", id=run_id, tab="groups")
-    assert "2 groups: 1 live · 1 probes, not trained on" in shown(at)
+    assert "1 group: 1 live · and 1 probe, not trained on" in shown(at)
     at.segmented_control[0].set_value("probe").run()
     assert at.dataframe[0].value["group"].tolist() == [2]
 
@@ -241,6 +241,23 @@ def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backe
     backend.client.command(trained, "resume")
     claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
     assert claimed is not None
+    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
+    report(backend, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].options == ["0", "1"]
+
+
+def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_takes_back(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    backend.client.command(trained, "pause")
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
+    backend.client.command(trained, "resume")
+    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    at.run()
+    assert at.select_slider[0].options == ["0", "1", "2"]
     backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
     report(backend, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
     at.run()
