@@ -69,10 +69,16 @@ def _completions(page: list[Any]) -> list[dict[str, Any]]:
 def _metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any]]]:
     """Page by page, each in a transaction of its own: a slow reader holds none open."""
     key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
+    later = metric.alias()
+    again = select(1).where(
+        *(later.c[name] == metric.c[name] for name in ("run_id", "name", "step")), later.c.attempt > metric.c.attempt
+    )
     query = (
         select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
         .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == run_id, is_live())
+        .where(
+            metric.c.run_id == run_id, is_live(), ~again.exists()
+        )  # a resumed run evaluates once more where it begins
         .order_by(*key)
         .limit(ROWS)
     )

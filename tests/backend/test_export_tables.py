@@ -76,3 +76,16 @@ def test_tables_of_a_run_under_way_have_the_types_that_a_notebook_expects(backen
 def test_a_run_that_is_not_there_has_no_table(backend: Backend) -> None:
     with pytest.raises(ApiError, match="no run"):
         list(backend.client.export_table(7, "groups"))
+
+
+def test_an_evaluation_that_a_resumed_run_makes_again_is_one_row_the_last(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    evaluation = {"eval/reward": 0.25, "eval/pass@1": 0.5}
+    backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=0, step=0, metrics=evaluation))
+    recorded.finish(backend.client, run_id, claim, "released")
+    again = recorded.claim(backend.client, run_id)
+    report = recorded.p.Report(attempt=again.attempt, seq=0, step=0, metrics=evaluation | {"eval/reward": 0.75})
+    backend.client.report(run_id, report)
+    rows = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "metrics")))).to_pylist()
+    assert [(row["name"], row["value"]) for row in rows] == [("eval/pass@1", 0.5), ("eval/reward", 0.75)]
