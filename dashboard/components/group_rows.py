@@ -8,6 +8,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.groups import GroupState, GroupSummary
 from dashboard.charts.group import reward_squares
+from dashboard.components.clicked import clicked
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, number, signed
 
@@ -82,7 +83,7 @@ def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *
         column_order=shown,
         column_config=columns(groups),
     )
-    return groups[event.selection.cells[0][0]] if event.selection.cells else None
+    return clicked(key, groups, event.selection.cells)
 
 
 def _range(advantages: Sequence[float | None]) -> str:

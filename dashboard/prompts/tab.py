@@ -9,11 +9,12 @@ import streamlit as st
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
 from dashboard.components.address import PROMPTS, leave_run
+from dashboard.components.clicked import clicked
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import ROWS, cursor, first_page, show_pager
-from dashboard.format import MISSING, number, signed
+from dashboard.format import MISSING, counted, number, signed
 from dashboard.listing.sparkline import sparkline
 from dashboard.session import client, guard
 
@@ -37,7 +38,7 @@ def draw_prompts(run: Run) -> None:
     prompts = sorted(page.items, key=lambda prompt: not prompt.probes)
     probes = sum(bool(prompt.probes) for prompt in prompts)
     about = f" · {probes} of them probes: sampled again every few steps, never trained on" if probes else ""
-    st.markdown(f"**{len(prompts)} prompts**{about} :gray[:small[· click a line to open its history]]")
+    st.markdown(f"**{counted(len(prompts), 'prompt')}**{about} :gray[:small[· click a line to open its history]]")
     prompt = _pick(run, prompts)
     if prompt is not None:
         page_of_prompts = {PAGES: st.query_params.get(PAGES)}
@@ -82,9 +83,10 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
+    key = f"prompts-{run.id}"
     event = st.dataframe(
         _table(prompts),
-        key=f"prompts-{run.id}",
+        key=key,
         on_select="rerun",
         selection_mode="single-cell",
         hide_index=True,
@@ -103,7 +105,7 @@ def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
             "course": st.column_config.ImageColumn("from draw to draw", width=130, help="Mean reward of each draw."),
         },
     )
-    return prompts[event.selection.cells[0][0]] if event.selection.cells else None
+    return clicked(key, prompts, event.selection.cells)
 
 
 COLUMNS = ("probe", "prompt", "draws", "steps", "first", "latest", "change", "course")

@@ -8,6 +8,7 @@ import streamlit as st
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
 from dashboard.components.address import SEARCH, leave_run
+from dashboard.components.clicked import clicked
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST, WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
@@ -44,9 +45,10 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, hits: Sequence[CompletionHit]) -> CompletionHit | None:
+    key = f"found-{run.id}"
     event = st.dataframe(
         _table(hits),
-        key=f"found-{run.id}",
+        key=key,
         on_select="rerun",
         selection_mode="single-cell",
         hide_index=True,
@@ -65,7 +67,7 @@ def _pick(run: Run, hits: Sequence[CompletionHit]) -> CompletionHit | None:
             "completion": st.column_config.TextColumn("completion", width="large"),
         },
     )
-    return hits[event.selection.cells[0][0]] if event.selection.cells else None
+    return clicked(key, hits, event.selection.cells)
 
 
 def _table(hits: Sequence[CompletionHit]) -> pd.DataFrame:

@@ -97,6 +97,19 @@ def test_a_line_opens_the_group_with_that_completion(open_page: Open, backend: B
     assert (at.query_params["id"], at.query_params["tokens"]) == (str(group.id), "2")
 
 
+def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
+    open_page: Open, backend: Backend, run_id: int
+) -> None:
+    at = open_page("run", id=run_id, tab="search", by="latest first")
+    seen = backend.client.completions(run_id, sort="-step", limit=1).items[0]
+    backend.client.report(
+        run_id, p.Report(attempt=1, seq=2, step=2, groups=[recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
+    )
+    at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
+    at.run()
+    assert (at.query_params["id"], at.query_params["tokens"]) == (str(seen.group_id), str(seen.index + 1))
+
+
 def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", find="unicorn", reward_from=0.5)
     assert "No completion fits" in shown(at)
