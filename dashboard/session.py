@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.records import Run
 from dashboard.format import plain
 from dashboard.settings import Settings
 
@@ -59,6 +60,16 @@ def guard() -> Iterator[None]:
     except ApiError as refusal:
         st.error(explain(refusal), icon=":material/error:")
         st.stop()
+
+
+def run_or_none(run_id: int) -> Run | None:
+    """The run; None where there is none, so that a page of several runs can still show the others. Raises ApiError and Unreachable."""
+    try:
+        return client().run(run_id)
+    except ApiError as refusal:
+        if refusal.status == 404:
+            return None
+        raise
 
 
 def explain(refusal: ApiError) -> str:

@@ -123,6 +123,8 @@ def steps_within(
     if name is None or not metrics.series[name].step:
         return None
     places = positions(metrics, name, axis, completions_per_step)
+    if np.isnan(places).any():  # the totals that place its points are not there yet
+        return None
     first, last = np.interp(ends, places, np.asarray(metrics.series[name].step, dtype=np.float64))
     return math.floor(first), math.ceil(last)
 

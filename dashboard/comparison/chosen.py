@@ -7,9 +7,10 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run, Sweep
 from dashboard.comparison.progress import how_far
+from dashboard.components.address import numbers
 from dashboard.components.model_text import one_line
 from dashboard.format import counted, plain
-from dashboard.session import client, explain, guard, link
+from dashboard.session import client, explain, guard, link, run_or_none
 
 MOST = 20
 SWEEPS = 20
@@ -121,10 +122,9 @@ def _put_into_address(run_ids: list[int]) -> None:
 
 
 def _asked(known: dict[int, Run]) -> list[int]:
-    """The runs in the address; those too old for the list are fetched one by one."""
-    asked = [int(part) for part in st.query_params.get("runs", "").split(",") if part.isdecimal()]
-    unique = list(dict.fromkeys(asked))[:MOST]
-    for run_id in unique:
-        if run_id not in known:
-            known[run_id] = client().run(run_id)
-    return unique
+    """The runs in the address that are there; those too old for the list are fetched one by one."""
+    asked = numbers("runs", MOST)
+    for run_id in asked:
+        if run_id not in known and (run := run_or_none(run_id)) is not None:
+            known[run_id] = run
+    return [run_id for run_id in asked if run_id in known]

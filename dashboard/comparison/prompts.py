@@ -81,7 +81,7 @@ def _fetch(run: Run, search: str) -> list[PromptSummary]:
     return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, search)
 
 
-def _ask(run_id: int, _attempt: int, search: str) -> list[PromptSummary]:
+def _ask(run_id: int, attempt: int, search: str) -> list[PromptSummary]:  # noqa: ARG001 — a part of the cache's key
     return client().prompts(run_id, search=search or None, sort="-draws", limit=LOOKED).items
 
 

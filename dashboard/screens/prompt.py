@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from backend.contract.client import ApiError
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.components.address import PROMPTS, numbers
@@ -17,7 +16,7 @@ from dashboard.format import MISSING, counted
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared
 from dashboard.prompts.draws import MOST, course, fetch_draws, has_drawn, highest
-from dashboard.session import client, go, guard, link
+from dashboard.session import client, go, guard, link, run_or_none
 
 MOST_RUNS = 20
 COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")
@@ -30,7 +29,8 @@ def main() -> None:
         st.info("This address names no prompt. Open one from a run's prompts.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
-    runs = [run for run_id in run_ids if (run := _run(run_id)) is not None]
+    with guard():
+        runs = [run for run_id in run_ids if (run := run_or_none(run_id)) is not None]
     draws = fetch_draws(prompt_id, [run.id for run in runs]) if runs else []
     if not draws:
         st.info("None of these runs has drawn this prompt, or it kept no groups.", icon=":material/search_off:")
@@ -46,17 +46,6 @@ def main() -> None:
     if len(runs) > 1:
         st.subheader("Run beside run", anchor=False)
         draw_across(draws, runs)
-
-
-def _run(run_id: int) -> Run | None:
-    """The run; None where it was deleted, so that the others can still be compared."""
-    with guard():
-        try:
-            return client().run(run_id)
-        except ApiError as refusal:
-            if refusal.status == 404:
-                return None
-            raise
 
 
 def _draw_prompt(draw: GroupSummary, runs: Sequence[Run]) -> None:

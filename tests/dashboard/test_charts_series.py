@@ -3,7 +3,7 @@
 import pytest
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.series import long_table, on_common_steps, positions, smooth
+from dashboard.charts.series import XAxis, long_table, on_common_steps, positions, smooth, steps_within
 
 
 def test_smoothing_starts_at_the_first_value_and_not_below_it() -> None:
@@ -83,3 +83,10 @@ def test_wall_time_of_a_thinned_series_stands_for_the_steps_left_out() -> None:
 def test_a_run_without_token_counts_has_no_place_on_the_token_axis() -> None:
     metrics = Metrics(run_id=1, series={"reward": Series(step=[0], value=[0.3])})
     assert str(positions(metrics, "reward", "tokens", 8).tolist()) == "[nan]"
+
+
+@pytest.mark.parametrize("axis", ["tokens", "time"])
+def test_a_run_that_has_only_evaluated_so_far_has_no_steps_within_a_zoom_on_tokens_or_time(axis: XAxis) -> None:
+    metrics = Metrics(run_id=1, series={"eval/reward": Series(step=[0], value=[0.3])})
+    assert steps_within(metrics, axis, (100.0, 200.0), 8) is None
+    assert steps_within(metrics, "step", (0.0, 1.0), 8) == (0, 0)

@@ -10,6 +10,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
+from backend.contract.records import RunError
 from dashboard.components.config_difference import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -55,6 +56,28 @@ def test_a_choice_goes_into_the_address(open_page: Open, runs: list[int]) -> Non
     assert at.query_params["runs"] == f"{runs[0]},{runs[1]}"
     at.multiselect[0].set_value([]).run()
     assert "runs" not in at.query_params
+
+
+def test_a_deleted_run_in_the_address_leaves_the_others(open_page: Open, backend: Backend, runs: list[int]) -> None:
+    backend.client.delete_run(runs[0])
+    at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
+    assert at.multiselect[0].value == [runs[1]]
+    assert not at.error
+    assert at.get("vega_lite_chart")
+
+
+def test_a_run_that_was_tried_again_shows_the_rewards_of_its_last_attempt(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    failure = RunError(code="crash", message="it fell over")
+    recorded.fail(backend.client, run_id, recorded.train(backend.client, run_id, steps=1, total=1, prompts=2), failure)
+    compared = open_page("compare", runs=run_id)
+    compared.session_state["view"] = "Distributions"
+    before = compared.run().get("vega_lite_chart")[0].proto.data.data
+    backend.client.command(run_id, "retry")
+    again = recorded.train(backend.client, run_id, steps=1, total=1, prompts=3, seed=5)
+    recorded.fail(backend.client, run_id, again, failure)
+    compared.session_state["view"] = "Distributions"
+    assert compared.run().get("vega_lite_chart")[0].proto.data.data != before
 
 
 def frame(at: AppTest, column: str) -> pd.DataFrame:
