@@ -10,6 +10,7 @@ from dashboard.components.stored import highest_reward, number_at, reward_functi
 from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
+from worker.algorithms.dead_groups import dead_share_at_rate
 
 MOST = 0.5  # from this share of dead groups on, the page says why
 
@@ -48,11 +49,6 @@ def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4))
 
 
-def dead_share(success: float, group_size: int) -> float:
-    """The share of groups whose completions are all right or all wrong: p^G + (1 − p)^G."""
-    return success**group_size + (1 - success) ** group_size
-
-
 def why_dead(run: Run, summary: StepSummary) -> str | None:
     """A sentence with the formula and this step's numbers, where most groups are dead."""
     compared = sum(count for state, count in summary.states.items() if state in ("live", "zero_variance"))
@@ -76,12 +72,12 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     if success in (0.0, 1.0):
         way_out = "right; harder prompts" if success else "wrong; easier prompts, or a better model to start from,"
         return f"{opening}Every answer of this step is {way_out} would teach more."
-    forecast = dead_share(success, group_size)
+    forecast = dead_share_at_rate(success, group_size)
     return (
         f"{opening}With success rate p = {number(success)} and G = {group_size} completions, a share p^G + (1 − p)^G = "
         f"{number(success)}^{group_size} + {number(1 - success)}^{group_size} = {percent(forecast)} is dead by chance alone; "
         f"more where some prompts are always solved and others never. With G = {2 * group_size} it would be "
-        f"{percent(dead_share(success, 2 * group_size))}."
+        f"{percent(dead_share_at_rate(success, 2 * group_size))}."
     )
 
 

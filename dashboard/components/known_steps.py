@@ -12,22 +12,27 @@ _KEY = "known-steps"
 
 
 class _Known(NamedTuple):
-    """What this session knows of the one run that it looks at; a resume may have taken steps back."""
+    """What this session knows of the one run that it looks at; a resume takes steps back, some time after its attempt is claimed."""
 
     run_id: int
     attempt: int
+    done: int  # steps of the run, when this was asked
     steps: list[StepSummary]
+
+    def holds(self, run: Run) -> bool:
+        """Whether all of it is still of the run's history."""
+        return (self.run_id, self.attempt) == (run.id, run.attempt) and self.done <= run.progress.step
 
 
 def known_steps(run: Run) -> list[StepSummary]:
     """All of them, in order."""
     known: _Known | None = st.session_state.get(_KEY)
-    steps = known.steps if known and (known.run_id, known.attempt) == (run.id, run.attempt) else []
+    steps = known.steps if known and known.holds(run) else []
     steps = steps[:-1]  # groups may have come to the newest one since
     while True:
         with guard():
             new = client().steps(run.id, after_step=steps[-1].step if steps else None)
         if not new:
-            st.session_state[_KEY] = _Known(run.id, run.attempt, steps)
+            st.session_state[_KEY] = _Known(run.id, run.attempt, run.progress.step, steps)
             return steps
         steps = [*steps, *new]

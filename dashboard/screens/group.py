@@ -78,16 +78,17 @@ def _draw_ways_on(run: Run, group: Group) -> None:
 
 def _draw_draws(run: Run, group: Group) -> None:
     """How often this run drew the prompt besides, and the way to all of its groups."""
-    others = _others(run.id, group.prompt_id)
+    others = _others(run.id, group.prompt_id, group.id)
     words = "no other draw in this run" if others == "0" else f"{others} other draw{'' if others == '1' else 's'}"
     link("prompt", f"This prompt: {words}", icon=":material/history:", prompt=group.prompt_id, runs=run.id)
 
 
 @st.cache_data(ttl=10, max_entries=64, show_spinner=False)
-def _others(run_id: int, prompt_id: str) -> str:
+def _others(run_id: int, prompt_id: str, group_id: int) -> str:
     with guard():
         page = client().groups(run_id, prompt_id=prompt_id, limit=200)
-    return f"{len(page.items) - 1}{'+' if page.next_cursor else ''}"
+    others = sum(draw.id != group_id for draw in page.items)  # a group that a resume took back is not among them
+    return f"{others}{'+' if page.next_cursor else ''}"
 
 
 def _draw_completions(run: Run, group: Group) -> None:

@@ -46,6 +46,23 @@ def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
+def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(
+    open_page: Open, backend: Backend, groups: list[int]
+) -> None:
+    assert "no other draw in this run" in link_labels(open_page("group", id=groups[0]))
+    run_id = backend.client.group(groups[0]).run_id
+    backend.client.finish(run_id, p.Finish(attempt=1, outcome="released"))
+    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    taken_back = groups[1]
+    assert "no other draw in this run" in link_labels(open_page("group", id=taken_back))
+
+
+def link_labels(at: AppTest) -> str:
+    return "\n".join(element.proto.label for element in at.get("page_link"))
+
+
 def test_the_advantages_shown_follow_from_the_rewards_shown(open_page: Open, groups: list[int]) -> None:
     table = open_page("group", id=groups[0], view="table").dataframe[0].value
     rewards = [number(reward) for reward in table["reward"]]
