@@ -123,7 +123,7 @@ def _anchors(x: Sequence[int], y: Sequence[int], stretch: _Stretch) -> list[tupl
     previous: list[int] = []
     for place, (_, j) in enumerate(pairs):
         length = bisect_left(tails, j)
-        tails[length:] = [j, *tails[length + 1 :]] if length < len(tails) else [j]
+        tails[length : length + 1] = [j]
         ends[length : length + 1] = [place]
         previous.append(ends[length - 1] if length else -1)
     chain: list[tuple[int, int]] = []
