@@ -26,7 +26,7 @@ X_TITLES: dict[XAxis, str] = {
 FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
 HEIGHT = 240  # of a chart, pixels
 _TOUCHED = "isValid(hover.label) && datum.label === hover.label[0]"  # the line under the pointer
-TOUCHED = 500  # points of a chart that the pointer finds
+TOUCHED = 240  # points of a chart that the pointer finds
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _spec(look: Look) -> Spec:
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
     )
     smooth = base.encode(y=y("smooth"), detail="label:N", description="label:N")
-    few, front = len(labels) <= FEW, smooth.transform_filter("datum.front")
-    behind, touched = smooth.transform_filter("!datum.front"), smooth.transform_filter(_TOUCHED)
+    few, some_behind = len(labels) <= FEW, not all(front for _, _, front in look.lines)
+    front = smooth.transform_filter("datum.front") if some_behind else smooth
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
     points = (
@@ -160,14 +160,10 @@ def _spec(look: Look) -> Spec:
         .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
         .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots))
     )
-    layers = [
-        line(behind, 1, 0.5).add_params(dragged()),
-        line(front, 2 if few else 1.6),
-        line(touched, 3),
-        points.add_params(hover),
-    ]
-    if few and not look.dots:
-        layers.insert(0, line(base.encode(y=y("value")), 1.2, 0.25))
+    raw = [line(base.encode(y=y("value")), 1.2, 0.25)] if few and not look.dots else []
+    behind = [line(smooth.transform_filter("!datum.front"), 1, 0.5)] if some_behind else []
+    touched = line(smooth.transform_filter(_TOUCHED), 3)
+    layers = [*raw, *behind, line(front, 2 if few else 1.6).add_params(dragged()), touched, points.add_params(hover)]
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 
