@@ -285,7 +285,7 @@ def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(
     backend.client.report(trained, p.Report(attempt=1, seq=900, logs=lines))
     at = open_page("run", id=trained, tab="log")
     assert at.code[0].value.splitlines()[-1].endswith("info     second")
-    at.pills[0].set_value(["warning"]).run()
+    at.pills(key="levels").set_value(["warning"]).run()
     assert at.code[0].value.splitlines()[-1].endswith("warning  first")
 
 
