@@ -1,6 +1,8 @@
 """The group, the record that everything else is about: one prompt, its completions, and their tokens."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Record, ShortText
 from backend.contract.people import Bookmark, Thumb
@@ -55,7 +57,7 @@ class GroupData(Record):
 class GroupReport(GroupData):
     """A group as the worker reports it."""
 
-    completions: list[CompletionData]
+    completions: Annotated[list[CompletionData], Field(min_length=1)]
 
 
 class CompletionRecord(CompletionData):

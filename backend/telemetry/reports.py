@@ -1,5 +1,6 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
+import math
 from datetime import datetime
 from typing import Any
 
@@ -86,7 +87,10 @@ def _has_step(tx: Connection, run_id: int, number: int, step: int) -> bool:
 
 
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:
-    """Seconds to go at the pace of the last steps, evaluations included; after the first step, at that step's time."""
+    """Seconds to go at the pace of the last steps, evaluations included; after the first step, at that step's time.
+
+    None where nothing was measured, or what was is too large for a number.
+    """
     query = (
         select(report.c.step, report.c.seconds)
         .where(report.c.run_id == run_id, report.c.attempt == sent.attempt)
@@ -95,12 +99,12 @@ def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float |
         .limit(RECENT_STEPS + 1)
     )
     recent = tx.execute(query).all()
+    pace = sent.metrics.get("step_time")
     if len(recent) >= 2:
         newest, oldest = recent[0], recent[-1]
-        pace: float = (newest.seconds - oldest.seconds) / (newest.step - oldest.step)
-        return max(0.0, pace) * remaining
-    step_time = sent.metrics.get("step_time")
-    return None if step_time is None else step_time * remaining
+        pace = max(0.0, (newest.seconds - oldest.seconds) / (newest.step - oldest.step))
+    left = None if pace is None else pace * remaining
+    return left if left is not None and math.isfinite(left) else None
 
 
 def _store_logs(tx: Connection, run_id: int, sent: p.Report, at: datetime) -> None:

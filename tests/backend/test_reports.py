@@ -190,6 +190,21 @@ def test_a_report_that_is_refused_leaves_no_trace_file_and_one_repeated_keeps_it
     assert [file.name[:4] for file in backend.home.rglob("*.parquet")] == ["1-0-"]
 
 
+def test_a_time_too_large_to_reckon_with_leaves_every_run_readable(backend: Backend) -> None:
+    actor = began(backend)
+    actor.report(0, metrics={"step_time": 1.7e308})
+    assert backend.client.runs().items[0].progress.eta_seconds is None
+
+
+def test_a_group_without_completions_is_refused(backend: Backend) -> None:
+    actor = began(backend)
+    empty = {**group(0).model_dump(), "completions": []}
+    body = {"attempt": actor.attempt, "seq": 0, "step": 0, "groups": [empty]}
+    answer = send(backend, actor, json.dumps(body))
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["field"] == "groups.0.completions"
+
+
 def test_metrics_belong_to_a_step(backend: Backend) -> None:
     actor = began(backend)
     with pytest.raises(ApiError, match="step: is required"):
