@@ -29,7 +29,9 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
     for completion in completions:
         if completion.reward is None:
             continue
-        place = round((completion.reward - lowest) / (highest - lowest) * _PLACES)
+        place = round(
+            (completion.reward / 2 - lowest / 2) / (highest / 2 - lowest / 2) * _PLACES
+        )  # halves do not overflow
         height[place] += 1
         rows.append(
             {

@@ -177,6 +177,11 @@ def test_the_strip_stacks_equal_rewards_and_leaves_unscored_completions_out() ->
     assert data[["completion", "level"]].to_numpy().tolist() == [[1, 1], [2, 2], [3, 1]]
 
 
+def test_rewards_further_apart_than_numbers_go_have_their_places_on_the_strip() -> None:
+    completions = [completion(0, 1.7e308, 1.0), completion(1, -1.7e308, -1.0), completion(2, 0.0, 0.0)]
+    assert strip_figure(completions, 0.0, 1.7e308).data["level"].tolist() == [1, 1, 1]
+
+
 def test_the_sign_of_an_advantage_is_its_colour() -> None:
     assert advantage_colour(2.0, 2.0) == REINFORCED
     assert advantage_colour(-2.0, 2.0) == DISCOURAGED
