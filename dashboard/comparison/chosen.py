@@ -54,7 +54,7 @@ def show_sweep(sweep: Sweep) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(plain(sweep.name), width="content", anchor=False)
         st.space("stretch")
-        link("compare", "All sweeps", icon=":material/list:")
+        st.button("All sweeps", icon=":material/list:", type="tertiary", key="all-sweeps", on_click=_open)
         link("sweep", "New sweep", icon=":material/add:")
 
 
@@ -80,8 +80,20 @@ def show_sweeps() -> None:
     for sweep in sweeps:
         states = ", ".join(f"{count} {status}" for status, count in sorted(sweep.statuses.items()))
         with st.container(horizontal=True, vertical_alignment="center"):
-            link("compare", one_line(sweep.name), icon=":material/stacked_line_chart:", sweep=sweep.id)
+            st.button(
+                plain(one_line(sweep.name)),
+                icon=":material/stacked_line_chart:",
+                type="tertiary",
+                key=f"sweep-{sweep.id}",
+                on_click=_open,
+                args=(sweep.id,),
+            )
             st.caption(f"{counted(sweep.total, 'run')}: {states or 'all deleted'}")
+
+
+def _open(sweep_id: int | None = None) -> None:
+    """Show a sweep, or none. A button, because a link to the page that is open leaves the browser's address as it was."""
+    st.query_params.from_dict({} if sweep_id is None else {"sweep": str(sweep_id)})
 
 
 def _stop(sweep_id: int) -> None:
