@@ -117,11 +117,12 @@ def stacked_spec(look: Look) -> Spec:
 
 def _base(look: Look) -> alt.Chart:
     domain = alt.Undefined if look.x_domain is None else list(look.x_domain)
+    steps = look.x_title == "step"
     x = alt.X(
         "x:Q",
-        title=None if look.x_title == "step" else look.x_title,
+        title=None if steps else look.x_title,
         scale=alt.Scale(domain=domain, nice=False, zero=False),
-        axis=alt.Axis(grid=False, tickCount=6, format=look.x_axis),
+        axis=alt.Axis(grid=False, tickCount=6, tickMinStep=1 if steps else alt.Undefined, format=look.x_axis),
     )
     return canvas().encode(x=x, color=colour(dict(look.colours), legend=look.legend and len(look.colours) > 1))
 
