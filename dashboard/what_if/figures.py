@@ -75,11 +75,13 @@ def distribution_figure(before: Values, after: Values) -> Figure:
     """How many completions have which advantage: recomputed ones as bars, stored ones as their outline."""
     known = ~np.isnan(before)
     reach = float(np.abs([before[known], after[known]]).max(initial=0.0)) or 1.0
-    edges = np.linspace(-reach, reach, 2 * SIDE + 2)
+    edges = np.linspace(-1.0, 1.0, 2 * SIDE + 2) * reach
     counts = [np.histogram(values[known], edges)[0].tolist() for values in (before, after)]
     rows = [
-        (low, high, (low + high) / 2, old, new, advantage_colour(0.0 if place == SIDE else (low + high) / 2, reach))
-        for place, (low, high, old, new) in enumerate(zip(edges[:-1], edges[1:], *counts, strict=True))
+        (low, high, middle, old, new, advantage_colour(0.0 if place == SIDE else middle, reach))
+        for place, (low, high, middle, old, new) in enumerate(
+            zip(edges[:-1], edges[1:], edges[:-1] / 2 + edges[1:] / 2, *counts, strict=True)
+        )
     ]
     return Figure(_distribution_spec(), pd.DataFrame(rows, columns=_SHARES))
 

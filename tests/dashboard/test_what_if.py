@@ -306,5 +306,7 @@ def test_the_distributions_count_every_completion_once_and_0_in_the_middle() -> 
     assert data.before.sum() == data.after.sum() == 8
     middle = data[(data.low < 0) & (data.high > 0)]
     assert middle.before.tolist() == [4]
+    widest = distribution_figure(np.array([[1.7e308, -1.7e308]]), np.array([[0.0, 1.7e308]])).data
+    assert (widest["before"].sum(), widest["after"].sum()) == (2, 2)
     empty = distribution_figure(np.zeros((1, 2)), np.zeros((1, 2))).data
     assert empty.after.sum() == 2
