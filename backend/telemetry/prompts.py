@@ -26,9 +26,14 @@ Sort = Literal[
 
 
 def page(tx: Connection, run_id: int, term: str | None, sort: Sort, limit: int, offset: int) -> r.Page[PromptSummary]:
-    """Prompts of the live groups, searched in what the model read; those whose rewards did not change come last."""
-    query = select(prompt_group.c.prompt_id).where(history.uncut(tx, prompt_group, run_id))
-    query = search.narrow(tx, query, prompt_group, run_id, prompt_group.c.prompt_text, term)
+    """Prompts of the live groups, searched in what the model first read; those whose rewards did not change come last."""
+    live = history.uncut(tx, prompt_group, run_id), prompt_group.c.run_id == run_id
+    query = select(prompt_group.c.prompt_id).where(*live)
+    if term:
+        firsts = select(func.min(prompt_group.c.id)).where(*live).group_by(prompt_group.c.prompt_id)
+        first = select(prompt_group.c.prompt_id).where(prompt_group.c.id.in_(firsts))
+        said = search.narrow(tx, first, prompt_group, run_id, prompt_group.c.prompt_text, term)
+        query = query.where(prompt_group.c.prompt_id.in_(said))
     query = query.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, sort))
     found, cursor = paging.find(tx, query, limit, offset)
     return r.Page[PromptSummary](items=_summaries(tx, run_id, found), next_cursor=cursor)
