@@ -1,8 +1,8 @@
 """Literal search in texts: a substring, capital letters of ASCII aside. What SQLite alone can do is here and nowhere else.
 
-SQLite has an index of trigrams: it names the rows that have all trigrams of a term. Some have them elsewhere, so each is
-looked at. Where the index does not help (a term of one or two characters, one that very many rows have, another database),
-the run's rows are looked at in the order of the list until the page is full.
+SQLite has an index of trigrams: it names the rows that have all trigrams of a term, or, for a term of one or two characters, one
+of those that begin with it. Some have them elsewhere, so each is looked at. Where the index does not help (a term that very many
+rows have, another database), the run's rows are looked at in the order of the list until the page is full.
 """
 
 import json
@@ -14,6 +14,8 @@ from backend.storage.tables import completion, prompt_group
 
 MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
 ENOUGH = 32  # trigrams of a long term; the rest is seen in the row
+BEGINNINGS = 200  # trigrams that begin with a short term; what more do is in very many rows
+LAST = "\U0010ffff"  # the character behind all others
 INDEXES = {"completion": "completion_trigrams", "prompt_group": "prompt_trigrams"}
 
 
@@ -43,20 +45,47 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
 
 def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int] | None:
     """The only rows, of this run and of its time, that may have the term; None where the index does not help."""
-    trigrams = list(dict.fromkeys(term[start : start + 3] for start in range(len(term) - 2)))
-    if tx.dialect.name != "sqlite" or not trigrams:
+    if tx.dialect.name != "sqlite":
         return None
     index = INDEXES[table.name]
-    query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :all AND rowid BETWEEN :low AND :high LIMIT :most")  # noqa: S608
+    trigrams = _trigrams(term)[:ENOUGH] if len(term) > 2 else _beginning(tx, index, term)
+    if trigrams is None:
+        return None
+    if not trigrams:
+        return []
+    wanted = (" AND " if len(term) > 2 else " OR ").join(map(_quoted, trigrams))
+    query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :wanted AND rowid BETWEEN :low AND :high LIMIT :most")  # noqa: S608
     low, high = _range(tx, table, run_id)
-    values = {"all": _all_of(trigrams[:ENOUGH]), "low": low, "high": high, "most": MOST + 1}
-    found = list(tx.execute(query, values).scalars())
+    found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": MOST + 1}).scalars())
     return found if len(found) <= MOST else None
 
 
-def _all_of(trigrams: list[str]) -> str:
-    """The query of the full-text index; in double quotes nothing but those means anything."""
-    return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+def _trigrams(term: str) -> list[str]:
+    return list(dict.fromkeys(term[start : start + 3] for start in range(len(term) - 2)))
+
+
+def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:
+    """The trigrams of the index that begin with the term, the smallest first; None where they are too many.
+
+    Each is found behind the one before, past all rows that have that one.
+    """
+    if any(sign.lower() != sign.upper() and not sign.isascii() for sign in term):
+        return None  # how the index folds such letters is its own affair
+    behind = f"SELECT term FROM {index}_places WHERE term >= {{}} AND term <= :last LIMIT 1"  # noqa: S608
+    query = text(
+        f"WITH RECURSIVE found(term) AS (SELECT ({behind.format(':first')}) UNION ALL "  # noqa: S608
+        f"SELECT ({behind.format('found.term || char(1)')}) FROM found WHERE found.term IS NOT NULL LIMIT :most) "
+        "SELECT term FROM found WHERE term IS NOT NULL"
+    )
+    first = term.lower()
+    values = {"first": first, "last": first + 2 * LAST, "most": BEGINNINGS + 2}
+    found = list(tx.execute(query, values).scalars())
+    return found if len(found) <= BEGINNINGS else None
+
+
+def _quoted(trigram: str) -> str:
+    """For the full-text index; in double quotes nothing but those means anything."""
+    return '"' + trigram.replace('"', '""') + '"'
 
 
 def _range(tx: Connection, table: Table, run_id: int) -> tuple[int, int]:
