@@ -47,8 +47,10 @@ def main() -> None:
     with asked:
         _draw_prompt(group)
         draw_numbers(run, group)
-    with compared:
-        draw_strip(group)
+    judging = st.session_state.get(PANEL, st.query_params.get(PANEL)) == WHICH
+    if not judging:  # who is asked which is better is not told what the reward says
+        with compared:
+            draw_strip(group)
     _draw_ways_on(run, group)
     draw_what_if(run, group)
     _draw_completions(run, group)
@@ -95,16 +97,17 @@ def _draw_completions(run: Run, group: Group) -> None:
     """How to see them, what is opened above them, and they themselves."""
     view, by_advantage, visible, full, panel = _draw_controls()
     look = look_at(group, run.config)
+    if panel == WHICH:  # alone: the cards would tell what the reward says
+        with st.container(border=True, key="panel-body"):
+            draw_choices(group)
+        return
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:
         elsewhere = view != TABLE and len(group.completions) <= JUDGED_ON_CARDS
         draw_opened(run, group, opened, look, visible=visible, thumbs=not elsewhere)
-    if panel is not None:
+    if panel == DIFFERENCE:
         with st.container(border=True, key="panel-body"):
-            if panel == DIFFERENCE:
-                draw_difference(group, look, visible=visible, full=full)
-            else:
-                draw_choices(group)
+            draw_difference(group, look, visible=visible, full=full)
     if view == TABLE:
         draw_table(run, group, by_advantage=by_advantage)
         return
