@@ -118,7 +118,9 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
     texts = page.locator(".st-key-panel-body").get_by_test_id("stCode")
     expect(texts).to_have_count(2)
     for text, index in zip(texts.all(), first, strict=True):
-        expect(text).to_contain_text(HOSTILE[index][-12:].replace("\x1b", "␛").replace("\x07", "␇"))
+        expect(text).to_contain_text(
+            HOSTILE[index][-12:].replace("\x1b", "␛").replace("\x07", "␇").replace("\x9b", "⟦U+009B⟧")
+        )
     page.get_by_role("button", name="Neither: next").click()
     wait_until(lambda: {shown(page, group, side) for side in ("left", "right")} != set(first), "the next two")
     second = shown(page, group, "left"), shown(page, group, "right")
