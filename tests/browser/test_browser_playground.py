@@ -79,7 +79,7 @@ def test_a_logged_group_opens_from_its_page_and_from_the_chooser(
 ) -> None:
     group = stack.client.groups(stack.first, state="live").items[0]
     page = open_page(f"/group?id={group.id}")
-    page.get_by_role("link", name="Open it in the Playground").click()
+    page.get_by_role("link", name="Open in the Playground").click()
     page.wait_for_url(re.compile(f"/playground.*group={group.id}"))
     expect(page.get_by_text("These are the advantages that the run trained with")).to_be_visible()
     expect(page.get_by_text(group.prompt, exact=True)).to_be_visible()
