@@ -7,6 +7,7 @@ from math import isnan
 from typing import NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from backend.contract.protocol import EVALUATION
@@ -15,7 +16,7 @@ from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.lines import PADDING, broken, dragged, has_gaps, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
-from dashboard.charts.series import COLUMNS, XAxis, long_table, positions, touchable
+from dashboard.charts.series import COLUMNS, XAxis, positions, table_of, touchable
 
 X_TITLES: dict[XAxis, str] = {
     "step": "step",
@@ -96,8 +97,8 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
 
     On a log scale, what is not above 0 has no place and is left out.
     """
-    parts = [_placed(name, line, view) for line in lines if line.metrics.series.get(name) is not None]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*COLUMNS, "front"])
+    drawn = [line for line in lines if line.metrics.series.get(name) is not None]
+    table = _placed(name, drawn, view) if drawn else pd.DataFrame(columns=[*COLUMNS, "front"])
     if view.log:
         table = table.assign(**{field: table[field].where(table[field] > 0) for field in ("value", "smooth")})
     look = Look(
@@ -113,10 +114,17 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
     return Figure(_spec(look), touchable(table, TOUCHED))
 
 
-def _placed(name: str, line: Line, view: View) -> pd.DataFrame:
-    table = long_table(line.metrics.series, {name: line.label}, view.smoothing(name))
-    placed = table.assign(x=positions(line.metrics, name, view.axis, line.completions_per_step), front=line.front)
-    return view.inside(placed)
+def _placed(name: str, lines: Sequence[Line], view: View) -> pd.DataFrame:
+    """The points of the lines, where they lie on the axis."""
+    series = [line.metrics.series[name] for line in lines]
+    table = table_of([(name, line.label, one) for line, one in zip(lines, series, strict=True)], view.smoothing(name))
+    table = table.assign(
+        x=np.concatenate([positions(line.metrics, name, view.axis, line.completions_per_step) for line in lines]),
+        front=np.repeat([line.front for line in lines], [len(one.step) for one in series]),
+    )
+    if view.zoom is None:
+        return table
+    return pd.concat([view.inside(of_line) for _, of_line in table.groupby("label", sort=False)], ignore_index=True)
 
 
 def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:

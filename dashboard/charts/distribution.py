@@ -107,4 +107,4 @@ def _spec(value: str, scale: Scale) -> Spec:
             alt.Tooltip("what:N", title="what"),
         ],
     )
-    return specification(cells.mark_rect().properties(height=HEIGHT, padding=PADDING))
+    return specification(cells.mark_rect(aria=False).properties(height=HEIGHT, padding=PADDING))

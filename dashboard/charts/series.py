@@ -34,21 +34,23 @@ def smooth(values: Sequence[float | None], weight: float) -> list[float | None]:
 
 def long_table(series: Mapping[str, Series], labels: Mapping[str, str], weight: float) -> pd.DataFrame:
     """The series named in `labels`, one row for each point, with the label that the legend shows."""
-    parts = [_points(name, label, series[name], weight) for name, label in labels.items() if name in series]
-    return pd.concat(parts, ignore_index=True) if parts else _points("", "", Series(step=[], value=[]), weight)
+    return table_of([(name, label, series[name]) for name, label in labels.items() if name in series], weight)
 
 
-def _points(name: str, label: str, series: Series, weight: float) -> pd.DataFrame:
-    points = len(series.step)
+def table_of(lines: Sequence[tuple[str, str, Series]], weight: float) -> pd.DataFrame:
+    """Lines below each other, each a metric, a label and its series; smoothed one by one. One table is made, not one for each line."""
+    counts = [len(series.step) for _, _, series in lines]
+    steps = np.array([step for _, _, series in lines for step in series.step], dtype=np.int64)
+    smoothed = [value for _, _, series in lines for value in smooth(series.value, weight)]
     return pd.DataFrame(
         {
-            "step": pd.Series(series.step, dtype="int64"),
-            "x": pd.Series(series.step, dtype="float64"),
-            "metric": pd.Series([name] * points, dtype="str"),
-            "label": pd.Series([label] * points, dtype="str"),
-            "value": pd.Series(series.value, dtype="float64"),
-            "smooth": pd.Series(smooth(series.value, weight), dtype="float64"),
-            "alone": pd.Series([points == 1] * points, dtype="bool"),  # a line of one point is drawn as a dot
+            "step": steps,
+            "x": steps.astype(np.float64),
+            "metric": pd.Series(np.repeat([name for name, _, _ in lines], counts), dtype="str"),
+            "label": pd.Series(np.repeat([label for _, label, _ in lines], counts), dtype="str"),
+            "value": np.array([value for _, _, series in lines for value in series.value], dtype=np.float64),
+            "smooth": np.array(smoothed, dtype=np.float64),
+            "alone": np.repeat([count == 1 for count in counts], counts),  # a line of one point is drawn as a dot
         },
         columns=list(COLUMNS),
     )
