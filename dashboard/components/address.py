@@ -11,6 +11,7 @@ from math import ceil, floor
 from typing import NoReturn
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard.session import PageName, Query, go
 
@@ -42,10 +43,15 @@ def leave_run(run_id: int, tab: str, page: PageName, *, filters: Iterable[str], 
 
 def come_back() -> None:
     """Set the widgets of a run's page to what they were when it was left."""
-    left = st.session_state.pop(_LEFT, {})
-    if left and "run" in st.query_params:
+    left = st.session_state.get(_LEFT)
+    if left is None:
+        return
+    if "run" in st.query_params:
         st.session_state.update(left)
-        st.rerun()  # in the run after a step back the address alone counts for widgets
+        context = get_script_run_ctx()
+        if context is not None and context.is_history_navigation:
+            st.rerun()  # in such a run the address alone counts for widgets; there may be several
+    del st.session_state[_LEFT]
 
 
 def _own_or_last(key: str, own: int | None) -> int | None:

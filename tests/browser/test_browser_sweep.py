@@ -74,7 +74,7 @@ def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a
     worker()
     base = stack.client.create_run(tiny_run(2), name="the base").id
     page = open_page(f"/run?id={base}")
-    page.get_by_role("link", name="Sweep", exact=True).click()
+    page.get_by_role("link", name="Sweep", exact=True).first.click()
     picker = page.get_by_role("combobox", name="Fields to sweep")
     for name in ("learning rate", "group size"):
         picker.fill(name)
