@@ -29,7 +29,7 @@ def show_alone(runs: list[Run], found: Found, controls: Controls) -> None:
         Line(label(run), colours[run.id], found[run.id], completions_per_step(run.config), run.id in front)
         for run in runs
     ]
-    draw_charts(controls, lambda name: comparison_figure(name, lines, controls.view))
+    draw_charts(controls, len(lines), lambda name: comparison_figure(name, lines, controls.view))
     st.subheader("What they came to", anchor=False)
     judged = choose_judgement(controls.names, runs)
     _show_outcomes(runs, with_whole_ends(found, runs, (judged.name, *controls.names), judged.tail), controls, judged)

@@ -19,6 +19,7 @@ DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", 
 ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run samples while it trains
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 AT_ONCE = 6  # charts; more on demand
+MANY, OF_MANY = 12, 4  # of more lines than that, fewer charts at once: as many as a screen holds
 _RANGE, _CHARTS = "range", "charts"  # in the address
 
 
@@ -31,9 +32,9 @@ class Controls:
     view: View
 
 
-def draw_charts(controls: Controls, figure: Callable[[str], Figure]) -> None:
-    """A chart for each metric, two beside each other; the first few, and the way to more."""
-    shown = max(AT_ONCE, _number(st.query_params.get(_CHARTS, "")))
+def draw_charts(controls: Controls, lines: int, figure: Callable[[str], Figure]) -> None:
+    """A chart for each metric, with so many lines, two beside each other; the first few, and the way to more."""
+    shown = max(AT_ONCE if lines <= MANY else OF_MANY, _number(st.query_params.get(_CHARTS, "")))
     names = controls.names[:shown]
     for start in range(0, len(names), 2):
         for column, name in zip(st.columns(2), names[start : start + 2], strict=False):

@@ -49,7 +49,7 @@ def show_groups(runs: list[Run], found: Found, controls: Controls) -> None:
     front = _show_legend(groups)
     with gains:
         _show_gains(groups, front)
-    draw_charts(controls, lambda name: band_figure(name, groups, controls.view, front))
+    draw_charts(controls, len(groups), lambda name: band_figure(name, groups, controls.view, front))
     st.subheader("What they came to, and is it luck?", anchor=False)
     judged = choose_judgement(controls.names, runs)
     whole = groups_of(runs, with_whole_ends(found, runs, (judged.name, *controls.names), judged.tail), controls.by)
