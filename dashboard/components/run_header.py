@@ -59,8 +59,6 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     """
     with guard():
         run = client().run(run_id)
-    if run.status != drawn.status or (live and follows and moment(run) != drawn):
-        st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
         st.text(one_line(run.name), width="stretch")
         st.markdown(look(run).markdown)
@@ -74,6 +72,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     if run.error is not None and run.status == "failed":
         _failure(run)
     _figures(run)
+    if run.status != drawn.status or (live and follows and moment(run) != drawn):
+        st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
 
 
 def _actions(run: Run) -> None:
