@@ -193,7 +193,7 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None
 def test_an_error_names_at_most_a_few_fields_in_its_sentence_and_all_in_its_details(shared_backend: Backend) -> None:
     with pytest.raises(ApiError) as caught:
         shared_backend.client.create_run(
-            {**SAMPLE, "group_size": 0, "seed": -1, "prompts": [], "schema_version": 2, "x": 1}
+            {**SAMPLE, "group_size": 0, "seed": -1, "decoding": {"top_k": -1}, "schema_version": 2, "x": 1}
         )
     assert caught.value.message.endswith("; and 2 more")
     assert isinstance(caught.value.details, list)

@@ -138,9 +138,11 @@ def test_float32_stays_float32(case: Case) -> None:
 
 
 def test_every_public_function_is_held_against_torch() -> None:
+    without_arrays = {"dead_groups"}  # counts
     public = {
         (module.__name__, name)
         for info in pkgutil.iter_modules(worker.algorithms.__path__)
+        if info.name not in without_arrays
         for module in [importlib.import_module(f"worker.algorithms.{info.name}")]
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if not name.startswith("_") and function.__module__ == module.__name__
