@@ -5,6 +5,7 @@ are few and have none.
 """
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | Non
         for width in WIDTHS
     ]
     if rows:
-        tx.execute(_merged(tx), rows)
+        tx.execute(_addition(tx.dialect.name), rows)
 
 
 def cut(tx: Connection, run_id: int, from_step: int) -> None:
@@ -74,7 +75,7 @@ def cut(tx: Connection, run_id: int, from_step: int) -> None:
     for width in WIDTHS:
         start = from_step - from_step % width
         if start < from_step:
-            tx.execute(_merged(tx, _counted(run_id, width, start, from_step)))
+            tx.execute(_merged(tx.dialect.name, _counted(run_id, width, start, from_step)))
 
 
 def _counted(run_id: int, width: int, start: int, stop: int) -> Any:
@@ -99,9 +100,14 @@ def _counted(run_id: int, width: int, start: int, stop: int) -> Any:
     )
 
 
-def _merged(tx: Connection, rows: Any = None) -> Any:
+@cache  # each report asks for it, and building it costs as much as running it
+def _addition(dialect: str) -> Any:
+    return _merged(dialect)
+
+
+def _merged(dialect: str, rows: Any = None) -> Any:
     """Insert stretches, each into the one that is there already."""
-    statement = insert_into(tx, metric_stretch)
+    statement = insert_into(dialect, metric_stretch)
     if rows is not None:
         statement = statement.from_select([column.name for column in rows.selected_columns], rows)
     new = statement.excluded
