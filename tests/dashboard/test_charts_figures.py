@@ -93,6 +93,24 @@ def test_a_step_can_be_clicked_where_it_has_groups(panel: Panel) -> None:
     assert ('"picked"' in json.dumps(spec)) == (panel.key != "held-out")
 
 
+@each_panel
+def test_the_browser_keeps_shapes_only_for_points_that_a_pointer_finds(panel: Panel) -> None:
+    spec = training_figure(panel, series(900), steps=900, weight=0.5).spec
+    points = [layer for layer in spec["layer"] if layer["mark"]["type"] == "point"]
+    assert [layer["transform"] for layer in points] == [[{"filter": "datum.touch"}]]
+
+
+def test_a_line_breaks_where_a_value_is_missing() -> None:
+    def treatment(values: list[float | None]) -> set[str]:
+        points = {"reward": Series(step=list(range(3)), value=values)}
+        panel = next(panel for panel in panels(["reward"], []) if panel.key == "reward")
+        layers = training_figure(panel, points, steps=3, weight=0.5).spec["layer"]
+        return {layer["mark"]["invalid"] for layer in layers if layer["mark"]["type"] == "line"}
+
+    assert treatment([0.1, None, 0.3]) == {"break-paths-show-path-domains"}
+    assert treatment([0.1, 0.2, 0.3]) == {"show"}
+
+
 def test_data_stays_out_of_the_specification() -> None:
     figure = training_figure(panels(LOGGED, [])[0], series(5), steps=5, weight=0.6)
     assert figure.spec["data"] == {"name": "source"}

@@ -1,9 +1,12 @@
 """Series as charts draw them: smoothing, gaps, and the four x axes."""
 
+from itertools import pairwise
+
 import pytest
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.series import XAxis, long_table, on_common_steps, positions, smooth, steps_within
+from dashboard.charts.figure import in_dictionaries
+from dashboard.charts.series import XAxis, long_table, on_common_steps, positions, smooth, steps_within, touchable
 
 
 def test_smoothing_starts_at_the_first_value_and_not_below_it() -> None:
@@ -90,3 +93,30 @@ def test_a_run_that_has_only_evaluated_so_far_has_no_steps_within_a_zoom_on_toke
     metrics = Metrics(run_id=1, series={"eval/reward": Series(step=[0], value=[0.3])})
     assert steps_within(metrics, axis, (100.0, 200.0), 8) is None
     assert steps_within(metrics, "step", (0.0, 1.0), 8) == (0, 0)
+
+
+def _two_lines(points: int) -> dict[str, Series]:
+    whole, short = (Series(step=list(range(count)), value=[0.5] * count) for count in (points, 3))
+    return {"reward": whole, "eval/reward": short}
+
+
+def test_a_pointer_finds_every_point_of_a_short_line() -> None:
+    table = touchable(long_table(_two_lines(40), {"reward": "a", "eval/reward": "b"}, 0.0), 60)
+    assert table["touch"].all()
+
+
+def test_of_long_lines_a_pointer_finds_some_points_evenly_and_both_ends() -> None:
+    table = touchable(long_table(_two_lines(1000), {"reward": "a", "eval/reward": "b"}, 0.0), 100)
+    found = table[table["touch"]]
+    assert len(found) <= 104
+    steps = found.loc[found["label"] == "a", "step"].tolist()
+    assert (steps[0], steps[-1]) == (0, 999)
+    assert max(after - before for before, after in pairwise(steps)) <= 11
+    assert found.loc[found["label"] == "b", "step"].tolist() == [0, 2]
+
+
+def test_texts_that_travel_once_are_the_same_texts() -> None:
+    table = long_table(_two_lines(5), {"reward": "a", "eval/reward": "b"}, 0.0)
+    sent = in_dictionaries(table)
+    assert {name for name, kind in sent.dtypes.items() if kind == "category"} == {"metric", "label"}
+    assert sent.astype({"metric": "str", "label": "str"}).equals(table)
