@@ -27,6 +27,7 @@ class Window:
     from_step: int | None = None
     to_step: int | None = None
     max_points: int | None = None
+    finer: bool = False  # from up to twice as many stretches as fit: they lie a factor of 4 apart
 
 
 def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping[str, float | None]) -> None:
@@ -54,7 +55,8 @@ def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:
     if window.max_points is None:
         series = _raw(tx, run_id, window.names, low, high)
     else:
-        series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window.max_points)
+        rows = window.max_points if window.finer else window.max_points // 2
+        series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window.max_points, rows)
     return r.Metrics(run_id=run_id, series={name: _series(series[name]) for name in sorted(series)})
 
 
@@ -82,14 +84,14 @@ def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: in
 
 
 def _thinned(
-    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, limit: int
+    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, limit: int, rows: int
 ) -> dict[str, Sequence[Point]]:
-    """The series in at most `limit` points each: those that have more come from the finest roll-ups that fit."""
+    """The series in at most `limit` points each: those that have more come from the finest roll-ups of at most `rows` rows."""
     extents = stretches.extents(tx, run_id, names, low, high)
     newest = max((extent.last_step for extent in extents.values()), default=0)
     by_width: dict[int | None, list[str]] = defaultdict(list)
     for name in names:
-        by_width[_width(extents.get(name), low, high, limit)].append(name)
+        by_width[_width(extents.get(name), low, high, limit, rows)].append(name)
     series: dict[str, Sequence[Point]] = {}
     for width, group in by_width.items():
         if width is None:
@@ -101,14 +103,14 @@ def _thinned(
     return series
 
 
-def _width(extent: stretches.Extent | None, low: int, high: int, limit: int) -> int | None:
+def _width(extent: stretches.Extent | None, low: int, high: int, limit: int, rows: int) -> int | None:
     """Of the stretches to read; None: the points themselves."""
     if extent is None:
         return None
     steps = min(high, extent.last_step) - max(low, extent.first_step) + 1
     if min(steps, extent.values) <= limit:
         return None
-    fitting = (width for width in stretches.WIDTHS if 2 * -(-steps // width) + 2 <= limit)
+    fitting = (width for width in stretches.WIDTHS if -(-steps // width) + 1 <= rows)
     return next(fitting, stretches.WIDTHS[-1])
 
 

@@ -31,7 +31,7 @@ def run_metrics(
     max_points: MaxPoints = None,
 ) -> r.Metrics:
     """Live series of a run."""
-    window = metrics.Window(_split(names), after_step, from_step, to_step, max_points)
+    window = metrics.Window(_split(names), after_step, from_step, to_step, max_points, finer=True)
     with services.database.read() as tx:
         runs.require(tx, run_id)
         return metrics.read(tx, run_id, window)

@@ -31,7 +31,7 @@ def test_series_are_cut_to_what_was_asked_for(shared_backend: Backend, run_id: i
     assert set(metrics(run_id, names=["kl", "other"]).series) == {"kl"}
     assert metrics(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
     assert metrics(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
-    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [0, 11]
+    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [0, 7, 8, 11]
 
 
 def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
