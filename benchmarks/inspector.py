@@ -43,7 +43,7 @@ def measure(running: Site, part: str, plan: Plan, arguments: argparse.Namespace)
     known, trial = contents(running.client), arguments.trial
     print(part, flush=True)
     if part == "api":
-        return {part: measure_api(running, known, 5 if trial else 100)}
+        return {part: measure_api(running, known, 2 if trial else 100)}
     if part == "views":
         return {part: measure_views(running, known, 1 if trial else 5)}
     if part == "live":

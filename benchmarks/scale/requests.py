@@ -122,6 +122,7 @@ def _of_groups(known: Contents) -> dict[str, Draw]:
         "the groups of a prompt": of_prompt,
         "the groups of a prompt in 20 runs": across,
         "a group": lambda draw: (f"/api/v1/groups/{draw.choice(known.groups)}", {}),
+        "the choices in a group": lambda draw: (f"/api/v1/groups/{draw.choice(known.groups)}/choices", {}),
         "a step in numbers": lambda draw: (f"{_RUN}/{known.large}/steps/{draw.choice(known.steps)}", {}),
         "the distribution of rewards": _at(f"{_RUN}/{known.large}/distribution", value="reward", steps=48),
         "the distribution of advantages": _at(f"{_RUN}/{known.large}/distribution", value="advantage", steps=48),
@@ -173,7 +174,8 @@ def _others(known: Contents) -> dict[str, Draw]:
         "prompts, deep": lambda draw: (path, {"cursor": draw.randrange(1_900), "sort": "-draws"}),
         "prompts with a word": _at(path, search="pencils"),
         "prompts with a number": lambda draw: (path, {"search": f"item {draw.randrange(2_000)}"}),
-        "preferences to judge": _at("/api/v1/sweeps"),
+        "sweeps": _at("/api/v1/sweeps"),
+        "uploads": _at("/api/v1/uploads"),
         "workers": _at("/api/v1/workers"),
         "the catalog": _at("/api/v1/catalog"),
     }
