@@ -15,10 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def search(page: Page, words: str) -> None:
-    box = field(page, "Search in completions")
-    box.fill(words)
-    box.press("Enter")
-    page.wait_for_url(re.compile("find="))
+    """Type, and wait for what is found: it is searched as soon as somebody pauses."""
+    field(page, "Search in completions").fill(words)
+    page.wait_for_url(re.compile(f"find={words}"))
     settled(page)
 
 
