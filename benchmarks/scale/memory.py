@@ -41,9 +41,9 @@ def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> M
 
 
 def _held(pid: int) -> int:
-    """Bytes, of the process and those that it started; pages that several share count in parts."""
+    """Bytes that the process and those that it started hold for themselves: pages shared with others come and go with those."""
     process = psutil.Process(pid)
-    return sum(int(one.memory_full_info().pss) for one in (process, *process.children(recursive=True)))
+    return sum(int(one.memory_full_info().uss) for one in (process, *process.children(recursive=True)))
 
 
 def _show(sample: Sample) -> None:

@@ -50,7 +50,7 @@ class Sample(BaseModel):
     """Memory at a moment of watching."""
 
     seconds: Seconds
-    dashboard: int  # bytes, the process's proportional set
+    dashboard: int  # bytes, the processes' unique set
     backend: int
     steps: int  # reported so far
 
