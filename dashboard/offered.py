@@ -40,7 +40,7 @@ def offer(key: str, chart: Offered) -> dict[str, str]:
     with _lock:
         _charts[name] = chart
         _charts.move_to_end(name)
-        if len(_charts) > MOST:
+        while len(_charts) > MOST:
             _charts.popitem(last=False)
     return {kind: f"/take-away/{TICKET}/chart/{name}.{kind}" for kind in KINDS}
 

@@ -22,7 +22,8 @@ def metrics(at: AppTest) -> dict[str, str]:
 
 def shown(at: AppTest) -> str:
     kinds = (at.markdown, at.caption, at.info, at.error, at.code, at.get("html"))
-    return "\n".join(element.value for kind in kinds for element in kind)
+    words = "\n".join(element.value for kind in kinds for element in kind)
+    return re.sub(r"/chart/\w+", "/chart/…", words)  # each page has addresses of its own for its pictures
 
 
 @pytest.fixture
