@@ -1,6 +1,7 @@
 """The Playground's page against a real backend."""
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest

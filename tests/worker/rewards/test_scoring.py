@@ -360,7 +360,7 @@ with acting() as scorer:
     sys.exit(scorer.score(samples("pause the worker", "one")).total.tolist() != [1.0, 1.0])
 """
     with subprocess.Popen([sys.executable, "-c", program]) as worker:
-        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
+        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, seconds=60.0)
         resume = time.monotonic() + 2 * TIME_LIMIT
         until(lambda: time.monotonic() > resume)
         worker.send_signal(signal.SIGCONT)
