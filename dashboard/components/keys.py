@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+# `data-keys` says which keys act by now: the script comes a moment after the rest of the page.
 # Typing belongs to the field that is typed into, and a table has arrow keys of its own. AltGr, which some keyboards need for a bracket, counts as Ctrl with Alt.
 _SCRIPT = """
 export default function ({ data }) {
@@ -17,7 +18,11 @@ export default function ({ data }) {
     field.tagName === "INPUT" ? field.focus() : field.click()
   }
   document.addEventListener("keydown", onKey)
-  return () => document.removeEventListener("keydown", onKey)
+  document.body.dataset.keys = Object.keys(data).join(" ")
+  return () => {
+    document.removeEventListener("keydown", onKey)
+    delete document.body.dataset.keys
+  }
 }
 """
 _keys = st.components.v2.component("groupscope.keys", js=_SCRIPT)

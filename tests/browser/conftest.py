@@ -50,6 +50,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         site.close()
 
 
+@pytest.fixture(params=["finished", "live"])
+def run_id(request: pytest.FixtureRequest, stack: Stack) -> int:
+    """A run that is over, and one that goes on."""
+    return stack.first if request.param == "finished" else stack.live[0]
+
+
 @pytest.fixture(scope="session")
 def worker(stack: Stack) -> Callable[[], subprocess.Popen[bytes]]:
     """Starts the one worker when it is first called."""

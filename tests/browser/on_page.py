@@ -22,6 +22,12 @@ def settled(page: Page) -> None:
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
+def press(page: Page, key: str) -> None:
+    """A key anywhere on the page, once the page listens for it."""
+    expect(page.locator("body")).to_have_attribute("data-keys", re.compile(rf"(^| ){re.escape(key)}( |$)"))
+    page.keyboard.press(key)
+
+
 def field(page: Page, label: str, within: str = "body") -> Locator:
     """A field of the form; while the page is drawn anew the old one lingers, marked as stale."""
     fresh = page.locator(f"{within} [data-testid='stElementContainer'][data-stale='false']")

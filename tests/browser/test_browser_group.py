@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import cards, settled
+from on_page import cards, press, settled
 from playwright.sync_api import Page, expect
 from stack import IMAGE, SCRIPT, Stack
 
@@ -14,9 +14,9 @@ from backend.contract.protocol import Report
 pytestmark = pytest.mark.slow
 
 
-def press(page: Page, key: str, then: str) -> None:
+def press_and_follow(page: Page, key: str, then: str) -> None:
     """A key anywhere on the page; the address follows."""
-    page.keyboard.press(key)
+    press(page, key)
     page.wait_for_url(re.compile(then))
     settled(page)
 
@@ -42,14 +42,14 @@ def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str],
     members = stack.client.group(early[0]).completions
     ranked = sorted(members, key=lambda one: one.advantage or 0.0, reverse=True)
     for place in (0, 1):
-        press(page, "ArrowRight", f"tokens={ranked[place].index + 1}")
+        press_and_follow(page, "ArrowRight", f"tokens={ranked[place].index + 1}")
         expect(page.locator("[class*='st-key-opened-'] .chip")).to_have_text(f"A {shown[place].advantage}")
-    press(page, "ArrowDown", f"id={early[1]}")
+    press_and_follow(page, "ArrowDown", f"id={early[1]}")
     expect(page.get_by_text("Group 2 of 3")).to_be_visible()
-    press(page, "]", f"id={late[1]}")
+    press_and_follow(page, "]", f"id={late[1]}")
     expect(page.get_by_role("link", name="Step 5")).to_be_visible()
-    press(page, "[", f"id={early[1]}")
-    press(page, "ArrowUp", f"id={early[0]}")
+    press_and_follow(page, "[", f"id={early[1]}")
+    press_and_follow(page, "ArrowUp", f"id={early[0]}")
     head = opened(page)
     again = open_page(page.url)
     expect(again.get_by_title("advantage", exact=True)).to_have_count(5)  # the opened one, above the four
@@ -109,7 +109,7 @@ def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(
     assert f"id={groups[0]}" in page.url
     page.keyboard.press("Escape")
     expect(read).to_be_hidden()
-    page.keyboard.press("]")
+    press(page, "]")
     expect(page.get_by_role("link", name=f"Step {newest + 1}")).to_be_visible()
     fold = page.locator("[class*='st-key-card-'] .model-text").first
     expect(fold).not_to_contain_text("word200 ", use_inner_text=True)

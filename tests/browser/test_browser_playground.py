@@ -87,6 +87,7 @@ def test_a_logged_group_opens_from_its_page_and_from_the_chooser(
     page.get_by_role("button", name="The documents' example").click()
     expect(page.get_by_text("Calculate 2 + 2 x 6", exact=True)).to_be_visible()
     expect(bars(page)).to_have_count(8)
+    settled(page)
     page.get_by_role("button", name="Load a real group").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("Group, widest spread first")).to_be_visible()

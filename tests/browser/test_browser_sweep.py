@@ -97,3 +97,13 @@ def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a
     for name in ("learning_rate", "group_size"):
         expect(chart.get_by_text(name, exact=True)).to_be_attached()
     expect(chart.locator(".mark-line path[stroke-width='1.8']")).to_have_count(4)
+
+    again.get_by_role("button", name="All sweeps").click()
+    again.wait_for_url(re.compile(r"/compare$"))
+    again.reload()
+    name = stack.client.sweeps(limit=1).items[0].name
+    again.get_by_role("button", name=name).click()
+    again.wait_for_url(re.compile(r"/compare\?sweep=\d+$"))
+    expect(again.get_by_text("4 of 4 finished")).to_be_visible()
+    again.go_back()
+    expect(again.get_by_role("button", name=name)).to_be_visible()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
-from on_page import settled
+from on_page import press, settled
 from playwright.sync_api import Dialog, Locator, Page, expect
 from stack import LONG, ODD, SHORT, Stack
 
@@ -94,7 +94,7 @@ def test_keys_move_the_pin_inside_the_view_and_the_completion_outside(
     box.press("Escape")
     expect(page.get_by_role("option", selected=True)).to_have_count(0)
     expect(page).not_to_have_url(re.compile("token="))
-    page.keyboard.press("ArrowRight")
+    press(page, "ArrowRight")
     tokens(page, len(LONG))
     expect(page).to_have_url(re.compile(r"tokens=2\b"))
 

@@ -1,0 +1,46 @@
+"""Runs side by side while one of them goes on."""
+
+from collections.abc import Callable
+
+import pytest
+import recorded
+from on_page import lines, points, settled
+from playwright.sync_api import Page, expect
+from processes import wait_until
+from stack import Stack
+
+from backend.contract.protocol import Report
+
+pytestmark = pytest.mark.slow
+
+PAGE = "[data-testid=stMain]"
+
+
+def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    run_id, claim = stack.live
+    page = open_page(f"/compare?runs={stack.first},{run_id}&smooth=0.0")
+    chart = page.locator(".st-key-compare-1")
+    line = lines(chart).and_(page.locator("[aria-label*='under way']")).first
+    expect(line).to_be_attached()
+    expect(lines(chart).and_(page.locator("[aria-label*='recorded one']")).first).to_be_attached()
+    page.locator(".st-key-log label").click()
+    page.wait_for_url("**log=true**")
+    settled(page)
+    page.locator(PAGE).evaluate("part => { part.scrollTop = 120 }")
+    page.evaluate("window.never_reloaded = true")
+    known = points(line)
+
+    last = stack.client.steps(run_id)[-1].step
+    for step in range(last + 1, last + 3):
+        groups = [recorded.group_of(index, [1.0, 0.1, 0.0, 1.0]) for index in range(60)]
+        report = Report(attempt=claim.attempt, seq=step + 1, step=step, groups=groups, metrics={"reward": 0.7})
+        stack.client.report(run_id, report)
+    wait_until(lambda: points(line) == known + 2, "the line has the two new steps")
+    assert page.evaluate("window.never_reloaded")
+    assert page.locator(PAGE).evaluate("part => part.scrollTop") == 120
+    expect(page.get_by_role("switch", name="Logarithmic")).to_be_checked()
+    again = open_page(page.url)
+    expect(again.get_by_role("switch", name="Logarithmic")).to_be_checked()
+    wait_until(lambda: points(lines(again.locator(".st-key-compare-1")).last) > 0, "the chart is drawn again")
