@@ -77,7 +77,7 @@ def one_step(name: str) -> dict[str, object]:
     """Eight completions, of which one may stay unscored."""
     limit = LONGER_THAN_THE_LEASE if name == "hang_without_the_interpreter" else 0.5
     function = {"name": "mine", "kind": "python", "function": f"{MODULE}:{name}", "weight": 2.0}
-    return tiny_run(1, every=0, rewards={"functions": [function], "time_limit": limit})
+    return tiny_run(1, every=0, rewards={"functions": [function], "time_limit": limit}, telemetry={"probe_prompts": 0})
 
 
 @pytest.fixture(scope="module")
