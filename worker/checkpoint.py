@@ -15,7 +15,9 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +30,7 @@ from worker.errors import RunFailure
 from worker.policy.policy import Policy
 
 _MANIFEST = "manifest.json"
+_ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes minutes
 _VALUE_HEAD = "value_head."
 
 
@@ -197,9 +200,12 @@ def weights_hash(trained: Trained) -> str:
 
 
 def remove_partial(store: Path) -> None:
-    """Remove what a crash in the middle of saving left."""
+    """Remove what a crash in the middle of saving left. What changed lately may be a checkpoint that another worker writes."""
     for partial in store.glob("run-*/.*.partial"):
-        shutil.rmtree(partial, ignore_errors=True)
+        changes = (path.stat().st_mtime for path in [partial, *partial.rglob("*")])
+        with suppress(FileNotFoundError):  # another worker completes it, or removes it, in this moment
+            if time.time() - max(changes) > _ABANDONED_SECONDS:
+                shutil.rmtree(partial, ignore_errors=True)
 
 
 def _optimizer_tensors(trained: Trained, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

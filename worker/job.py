@@ -79,8 +79,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool))
         except Interrupted:
             end = Finish(attempt=claim.attempt, outcome="released")
-        except LeaseLost as error:
-            log.warning("left run %s: %s", claim.run_id, error)
+        except LeaseLost:
+            pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
             exhausted = out_of_memory(error)
             end = failure(claim.attempt, error)
@@ -91,6 +91,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         else:
             _tell_the_end(worker, claim, spool, end)
     spool.close()
+    if lease.lost:
+        log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     if exhausted:
         raise MemoryExhausted
 

@@ -47,6 +47,11 @@ class Lease:
         """Say how far the step is; the next heartbeat carries it."""
         self._progress = progress
 
+    @property
+    def lost(self) -> bool:
+        """Another attempt holds the run."""
+        return self._lost.is_set()
+
     def mark_lost(self) -> None:
         """Another part of the worker learned that the lease is lost."""
         self._lost.set()

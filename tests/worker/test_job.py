@@ -1,5 +1,6 @@
 """How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from worker_models import tiny_policy
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import CheckpointRef, Fail, Finish, Report
 from worker import job
-from worker.checkpoint import TrainingState, save_checkpoint
+from worker.checkpoint import TrainingState, remove_partial, save_checkpoint
 from worker.failure import failure
 from worker.job import run_claim
 
@@ -95,6 +96,18 @@ def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_fu
         save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
     assert not list((tmp_path / "run-7").iterdir())
     assert failure(1, caught.value).error.code == "disk_full"
+
+
+def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_worker_writes(tmp_path: Path) -> None:
+    abandoned, written = tmp_path / "run-7" / ".step-1.partial", tmp_path / "run-8" / ".step-1.partial"
+    for partial in (abandoned, written):
+        (partial / "model").mkdir(parents=True)
+        (partial / "model" / "config.json").write_text("{}")
+    for path in (abandoned, *abandoned.rglob("*")):
+        os.utime(path, (0, 0))
+    remove_partial(tmp_path)
+    assert not abandoned.exists()
+    assert (written / "model" / "config.json").exists()
 
 
 @pytest.mark.parametrize(
