@@ -1,5 +1,6 @@
 """What tests of several parts share."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,12 @@ from serving import Backend, Backends
 from skips import pytest_sessionfinish, pytest_terminal_summary
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]  # hooks: a skip fails in CI
+
+
+def pytest_collection_finish() -> None:
+    """Of torch's and transformers' million objects none ever goes: looking through them again and again takes seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

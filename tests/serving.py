@@ -4,12 +4,14 @@ import socket
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import uvicorn
 
-from backend.app import create_app
+from backend.app import create_app, open_services
 from backend.clock import Clock
 from backend.contract.client import Client
 from backend.services import Services
@@ -56,9 +58,16 @@ class Serving:
         self._thread.start()
 
     def close(self) -> None:
+        """Told to end, not waited for: it takes two tenths of a second, longer than most tests, and closes its own socket."""
         self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
+
+
+@cache
+def empty_database() -> bytes:
+    """As the migrations make it; tests of those have databases of their own."""
+    with TemporaryDirectory() as folder:
+        open_services(Settings(home=Path(folder)), Clock()).database.close()
+        return (Path(folder) / "groupscope.db").read_bytes()
 
 
 class Backends:
@@ -77,6 +86,10 @@ class Backends:
     def start(self, *, clock: SteppedClock | None = None, **settings: object) -> Backend:
         """One more, with the settings given."""
         clock = clock or SteppedClock()
+        database = self._home / "groupscope.db"
+        if not database.exists():
+            self._home.mkdir(parents=True, exist_ok=True)
+            database.write_bytes(empty_database())
         values = {"home": self._home, "token": TOKEN, "sweep_seconds": 3600.0} | settings
         serving = Serving(Settings.model_validate(values), clock)
         self._closing.callback(serving.close)

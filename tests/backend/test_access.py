@@ -34,6 +34,7 @@ def paths(app: FastAPI) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_route_needs_the_token(shared_backend: Backend, tmp_path: Path) -> None:
     known = paths(create_app(Settings(home=tmp_path, token=SecretStr(TOKEN))))
     assert len(known) > 30
@@ -135,6 +136,7 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["token"]
 
 
+@pytest.mark.slow
 def test_listening_to_other_machines_without_a_token_is_refused(tmp_path: Path) -> None:
     environment = {**os.environ, "GROUPSCOPE_HOME": str(tmp_path / "home"), "GROUPSCOPE_BACKEND_HOST": "0.0.0.0"}  # noqa: S104
     environment.pop("GROUPSCOPE_TOKEN", None)

@@ -89,6 +89,7 @@ def test_lists_are_newest_first_filtered_and_paged(backend: Backend) -> None:
     assert [run.name for run in backend.client.runs(kind="sample").items] == ["try"]
 
 
+@pytest.mark.slow
 def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend) -> None:
     old, new = backend.client.create_run(GRPO), backend.client.create_run(GRPO)
     urgent = backend.client.create_run(GRPO, priority=5)

@@ -14,6 +14,7 @@ from backend.export import tables
 HOSTILE = ["<b>bold</b>", "\x1b[2J\x07", "\u202edesrever", "=cmd()\x85"]
 
 
+@pytest.mark.slow
 def test_a_table_of_groups_has_every_completion_with_its_group(backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claim = recorded.claim(backend.client, run_id)
@@ -46,6 +47,7 @@ def test_a_table_of_metrics_tells_what_was_not_finite_from_what_is_missing(backe
     ]
 
 
+@pytest.mark.slow
 def test_a_table_of_metrics_longer_than_a_page_is_whole_and_in_order(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ SICKNESSES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sick", SICKNESSES, ids=lambda sick: f"{sick.code}-{sick.level}")
 def test_a_sick_run_has_one_hint_with_its_rule_its_numbers_and_where_to_look(
     shared_backend: Backend, sick: Sickness
@@ -287,6 +288,7 @@ def test_a_silent_worker_is_told_and_a_lost_one_remembered(backend: Backend) -> 
     assert [(one.code, one.level) for one in backend.client.health(run_id).items] == [("worker_lost", "note")]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_well_has_no_warning_and_every_rule_was_looked_at(backend: Backend) -> None:
     run_id = recorded.queue(backend.client, "well")
     claim = recorded.train(backend.client, run_id, steps=30, total=400, prompts=4)
@@ -318,6 +320,7 @@ def test_a_metric_that_the_run_does_not_log_is_said_to_be_missing(backend: Backe
     assert missing["entropy_collapse"] == "needs 20 steps"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_judged_by_its_live_steps_alone(backend: Backend) -> None:
     run_id, _ = record(backend.client, 30, lambda step: {"completions/clipped_ratio": 0.9 if step >= 10 else 0.0})
     assert only_warning(backend.client.health(run_id)).code == "truncation"

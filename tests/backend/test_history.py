@@ -48,6 +48,7 @@ def test_the_same_evaluation_by_the_later_attempt_counts(backend: Backend) -> No
     assert backend.client.metrics(second.run_id).series["eval/pass@1"].value == [0.1, 0.25]
 
 
+@pytest.mark.slow
 def test_groups_and_steps_show_the_live_history_only(backend: Backend) -> None:
     run_id = resumed_at_2(backend).run_id
     assert [one.prompt_id for one in backend.client.groups(run_id).items] == [
@@ -85,6 +86,7 @@ def test_the_list_shows_the_live_metrics_too(backend: Backend) -> None:
     assert run.progress.step == 4
 
 
+@pytest.mark.slow
 def test_what_lists_show_is_kept_as_it_would_be_counted_anew(backend: Backend) -> None:
     second = resumed_at_2(backend)
     for step in range(4, 95):
@@ -107,6 +109,7 @@ def test_a_third_attempt_that_begins_earlier_cuts_both_earlier_ones(backend: Bac
     assert [one.attempt for one in backend.client.groups(third.run_id).items] == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_third_attempt_that_begins_later_brings_nothing_back(backend: Backend) -> None:
     second = resumed_at_2(backend)
     second.finish("released")

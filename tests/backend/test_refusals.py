@@ -144,6 +144,7 @@ def test_reports_and_uploads_have_a_larger_limit(start_backend: Callable[..., Ba
         assert backend.http.post(path, content=b" " * (largest + 1)).status_code == 413
 
 
+@pytest.mark.slow
 def test_a_database_that_stays_locked_is_said_to_be_busy_and_nothing_is_half_written(
     start_backend: Callable[..., Backend],
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_database_that_stays_locked_is_said_to_be_busy_and_nothing_is_half_wri
     assert len(backend.client.runs().items) == 2
 
 
+@pytest.mark.slow
 def test_a_short_lock_is_waited_for(backend: Backend) -> None:
     other = sqlite3.connect(backend.home / "groupscope.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -171,6 +173,7 @@ def test_a_short_lock_is_waited_for(backend: Backend) -> None:
     other.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_what_was_stored_stays(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     actor = Actor(backend.client).begin()

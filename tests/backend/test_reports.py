@@ -190,6 +190,7 @@ def test_a_report_that_is_refused_leaves_no_trace_file_and_one_repeated_keeps_it
     assert [file.name[:4] for file in backend.home.rglob("*.parquet")] == ["1-0-"]
 
 
+@pytest.mark.slow
 def test_a_time_too_large_to_reckon_with_leaves_every_run_readable(backend: Backend) -> None:
     actor = began(backend)
     actor.report(0, metrics={"step_time": 1.7e308})

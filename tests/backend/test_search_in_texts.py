@@ -65,6 +65,7 @@ def _has(text: str, term: str) -> bool:
     return folded(term) in folded(text)
 
 
+@pytest.mark.slow
 def test_terms_of_any_length_find_what_a_look_at_every_text_finds(shared_backend: Backend, run_id: int) -> None:
     client = shared_backend.client
     all_of_them = client.completions(run_id, limit=200).items

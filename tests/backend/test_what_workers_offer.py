@@ -135,6 +135,7 @@ def test_only_a_worker_that_has_the_engine_gets_the_run(backend: Backend) -> Non
     assert claim.run_id == run.id
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_heard_of_engines_gets_native_runs(backend: Backend) -> None:
     backend.client.create_run(sampling_with("transformers"))
     native = backend.client.create_run(GRPO)

@@ -62,5 +62,6 @@ def test_importing_the_algorithms_imports_no_torch() -> None:
     assert loaded_by(statement, "torch", "transformers") == []
 
 
+@pytest.mark.slow
 def test_the_backend_imports_neither_torch_nor_streamlit() -> None:
     assert loaded_by("import backend.app", "torch", "transformers", "streamlit", "datasets") == []

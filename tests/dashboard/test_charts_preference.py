@@ -25,6 +25,7 @@ def test_every_metric_of_a_run_on_pairs_is_on_a_chart_and_has_a_meaning(kind: st
     assert all(meaning(name).help != "A metric of the trainer." for name in LOGGED[kind])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LOGGED)
 def test_no_step_opens_groups_that_there_are_none_of(kind: str) -> None:
     points = {name: Series(step=[0, 1, 2], value=[0.0, 1.0, 2.0]) for name in LOGGED[kind]}

@@ -63,6 +63,7 @@ def test_a_backend_that_is_down_is_no_file(dashboard_of: Callable[[str], None]) 
         assert client.get(address(1, "lines")).status_code == 503
 
 
+@pytest.mark.slow
 def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
     for title in ("first", "second"):
         links = offer("a chart", Offered(training_figure(single("reward"), {}, steps=3, weight=0.0), title, "reward"))
@@ -90,6 +91,7 @@ def test_no_text_in_a_chart_can_end_the_process() -> None:
     assert png(figure, title=names[0]).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(backend: Backend, run_id: int) -> None:
     metrics = backend.client.metrics(run_id)
     lines = [Line("mine #1", "#4e79a7", metrics, 8), Line("<b>\x1b theirs #2", "#f28e2b", metrics, 8)]

@@ -198,6 +198,7 @@ def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> Non
 
 @settings(deadline=None)  # the first example on a loaded machine
 @given(s.text(s.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], include_characters="\x85\n"), min_size=1))
+@pytest.mark.slow
 def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:
     config = {**DEFAULT, "task": {"kind": "single_prompt", "prompt": prompt}}
     assert paths.get(from_yaml(to_yaml(config)), "task.prompt") == prompt

@@ -62,6 +62,7 @@ def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_
     assert not re.search(r"[\x00\x1b\u202e]", page)
 
 
+@pytest.mark.slow
 def test_a_chart_is_a_png_too() -> None:
     figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
     assert png(figure).startswith(b"\x89PNG")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
@@ -29,6 +30,7 @@ def worker(name: str) -> p.WorkerInfo:
     )
 
 
+@pytest.mark.slow
 def test_without_workers_the_page_says_what_will_appear(open_page: OpenPage) -> None:
     assert "No worker has been here yet" in texts(open_page("workers"))
 

@@ -28,6 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GROUPSCOPE_{name}", "")
 
 
+@pytest.mark.slow
 def test_importing_the_command_line_needs_the_base_install_only() -> None:
     heavy = "fastapi sqlalchemy uvicorn torch transformers streamlit numpy pandas"
     code = f"import sys, backend.cli; print([name for name in {heavy.split()!r} if name in sys.modules])"
@@ -87,6 +88,7 @@ def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend)
     assert "0/100" in said.output
 
 
+@pytest.mark.slow
 def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> None:
     backend.client.create_run({"kind": "grpo"}, name="mine")
     said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token", TOKEN)

@@ -102,6 +102,7 @@ def test_the_backends_health_check_tells_an_answering_backend_from_none(backend:
     assert check("backend", {}, ("http://127.0.0.1:8000", "http://127.0.0.1:9")) == 1
 
 
+@pytest.mark.slow
 def test_the_workers_health_check_asks_whether_the_backend_hears_from_it(backend: Backend) -> None:
     reach = {"GROUPSCOPE_BACKEND_URL": backend.url, "GROUPSCOPE_TOKEN": TOKEN}
     assert check("worker", reach) == 1

@@ -68,6 +68,7 @@ STAY = "__import__('time').sleep(60)"
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 
+@pytest.mark.slow
 def test_a_crashed_program_is_started_again_and_said_to_be(stage: Stage) -> None:
     stage.start("worker", note("starts", "x") + "print('no memory left'); raise SystemExit(3)")
     stage.until(lambda: stage.written("starts").startswith("xxx"))
@@ -76,6 +77,7 @@ def test_a_crashed_program_is_started_again_and_said_to_be(stage: Stage) -> None
     assert any("the worker is started again" in line for line in stage.said)
 
 
+@pytest.mark.slow
 def test_each_crash_doubles_the_pause(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
     child = stage.supervisor.start(
@@ -93,6 +95,7 @@ def test_stopping_asks_first_and_waits_for_the_answer(stage: Stage) -> None:
     assert stage.written("out") == "ready released"
 
 
+@pytest.mark.slow
 def test_what_does_not_stop_in_its_grace_is_killed_with_its_children(stage: Stage) -> None:
     grandchild = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-Sc', {IGNORE_TERM + STAY!r}]); "
     pid = stage.start(

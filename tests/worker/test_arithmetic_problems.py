@@ -59,6 +59,7 @@ def test_with_precedence_the_two_readings_never_agree() -> None:
         assert read_left_to_right(problem.expression).answer != problem.answer
 
 
+@pytest.mark.slow
 def test_a_large_space_gives_a_full_pool_of_distinct_problems_within_bounds() -> None:
     pool = problems(operands=4, low=1, high=99, operators=ALL, precedence=True)
     assert len(pool) == len(set(pool)) == LARGEST_POOL
@@ -66,6 +67,7 @@ def test_a_large_space_gives_a_full_pool_of_distinct_problems_within_bounds() ->
     assert numbers == set(range(1, 100))
 
 
+@pytest.mark.slow
 def test_the_order_is_the_same_every_time_and_starts_where_it_always_did() -> None:
     assert default_pool() == default_pool()
     assert [problem.expression for problem in default_pool()[:3]] == ["1 + 1 x 2", "2 + 1 x 2", "3 + 1 x 2"]

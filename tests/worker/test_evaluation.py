@@ -27,6 +27,7 @@ def configured(*functions: Correctness | Judge) -> GrpoConfig:
     return GrpoConfig.model_validate({"rewards": rewards, "budget": {"eval_samples": 4}})
 
 
+@pytest.mark.slow
 def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
     config, policy = configured(RIGHT), tiny_policy(reference=False)
     scorable = [replace(item, verifier={"kind": "numeric"}) for item in items(4)]
@@ -41,6 +42,7 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
     assert all(math.isnan(nothing[name]) for name in rates)
 
 
+@pytest.mark.slow
 def test_what_a_judge_cost_an_evaluation_is_told_with_it() -> None:
     policy = tiny_policy(reference=False)
     config = configured(Judge(name="kind", endpoint="strict"), RIGHT)

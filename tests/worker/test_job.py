@@ -52,6 +52,7 @@ def test_a_sample_in_progress_goes_back_to_the_queue_when_the_worker_is_told_to_
     assert not any(isinstance(message, Report) for message in wire.told)
 
 
+@pytest.mark.slow
 def test_a_worker_told_to_end_does_not_wait_for_an_absent_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

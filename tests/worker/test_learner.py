@@ -183,6 +183,7 @@ def test_the_learning_rate_warms_up_and_falls(schedule: str, expected: list[floa
     assert [learning_rate(optimizer, step, steps=6) for step in (0, 2, 3, 5)] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_adapters_train_and_the_reference_is_the_model_without_them() -> None:
     config = GrpoConfig.model_validate(
         {"model": {"lora": {"rank": 4, "alpha": 8}}, "sampling": {"prompts_per_step": 2, "group_size": 4}}
@@ -197,6 +198,7 @@ def test_adapters_train_and_the_reference_is_the_model_without_them() -> None:
     assert sum(parameter.numel() for parameter in policy.parameters()) < 100_000
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_changes_memory_not_the_gradient() -> None:
     found = []
     for checkpointing in (False, True):

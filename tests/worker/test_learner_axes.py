@@ -82,6 +82,7 @@ def test_a_value_is_of_the_state_before_its_token(fast: bool) -> None:
         assert (values[row, len(completion) :] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO | {"updates_per_batch": 2}, DPO], ids=["ppo", "dpo"])
 def test_no_split_changes_the_loss_of_a_critic_or_of_pairs(algorithm: dict[str, object]) -> None:
     results = []
@@ -96,6 +97,7 @@ def test_no_split_changes_the_loss_of_a_critic_or_of_pairs(algorithm: dict[str, 
             assert value == pytest.approx(results[0][0][name], abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_critic_learns_what_to_expect() -> None:
     policy = tiny_policy()
     config = configured({"advantage": {"kind": "gae", "lam": 1.0, "value_learning_rate": 0.02}, "kl": {"beta": 0.0}})
@@ -180,6 +182,7 @@ def test_a_group_of_one_that_is_scored_is_not_called_unscored() -> None:
     assert states == ["zero_variance", "zero_variance", "unscored"]
 
 
+@pytest.mark.slow
 def test_a_synced_reference_stays_until_it_is_copied_again() -> None:
     policy = tiny_policy(reference=False)
     config = configured({"kl": {"reference": "synced", "beta": 0.1}})

@@ -11,6 +11,7 @@ from witness import Killed, Witness, configured, train
 from worker.policy.decoder import Decoder
 
 
+@pytest.mark.slow
 def test_fast_paths_change_no_token_of_a_rollout_and_log_probs_by_rounding_only(tmp_path: Path) -> None:
     config = configured(telemetry={"token_traces": "all"}, budget={"steps": 1, "eval_every": 0})
     told = []
@@ -28,6 +29,7 @@ def test_fast_paths_change_no_token_of_a_rollout_and_log_probs_by_rounding_only(
         assert abs(fast_values - plain_values).max() < 1e-4, name
 
 
+@pytest.mark.slow
 def test_a_resume_by_other_paths_than_before_is_said(tmp_path: Path) -> None:
     first, second = Witness(kill_at_step=4), Witness()
     with pytest.raises(Killed):
@@ -38,6 +40,7 @@ def test_a_resume_by_other_paths_than_before_is_said(tmp_path: Path) -> None:
     assert not any("differ in rounding" in line.message for line in first.said)
 
 
+@pytest.mark.slow
 def test_a_fast_path_that_is_given_up_is_said_in_the_runs_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Decoder, "normalise", lambda self, x: 2 * x)
     witness = Witness()

@@ -34,6 +34,7 @@ def sampled(wire: Wire, home: Path, **changes: object) -> list[GroupReport]:
     return report.groups
 
 
+@pytest.mark.slow
 def test_the_prompts_are_those_of_the_first_step_of_a_run_with_this_task_and_seed(tmp_path: Path) -> None:
     groups = sampled(Wire(), tmp_path / "sample")
     wire = Wire()

@@ -25,6 +25,7 @@ def ids(rollout: Rollout) -> list[list[int]]:
     return [completion.ids for completion in rollout.completions_R]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_a_completion_does_not_depend_on_how_many_fit_beside_it(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     policy = tiny_policy(reference=False)

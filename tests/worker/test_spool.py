@@ -49,6 +49,7 @@ def test_reports_arrive_in_order_and_leave_nothing_behind(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_an_absent_backend_did_not_take_is_sent_by_the_next_process(tmp_path: Path) -> None:
     wire = Wire()
     wire.trouble = Unreachable("away")

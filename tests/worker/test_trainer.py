@@ -67,6 +67,7 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, var
     assert weights_hash(resumed) == weights_hash(whole)
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
     config = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0})
     other = configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 0, "seed": 1})
@@ -79,6 +80,7 @@ def test_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -
     assert runs[0] != runs[2]
 
 
+@pytest.mark.slow
 def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     witness = Witness()
     ending, _ = train(configured(), tmp_path, witness)

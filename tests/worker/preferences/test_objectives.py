@@ -93,6 +93,7 @@ def test_a_reward_model_scores_both_completions_as_it_does_when_it_is_a_reward()
 
 
 @KINDS
+@pytest.mark.slow
 def test_the_update_does_not_depend_on_how_the_pairs_are_split(kind: str) -> None:
     moved = []
     for tokens in (16, 200, 100_000):
@@ -110,6 +111,7 @@ def test_the_update_does_not_depend_on_how_the_pairs_are_split(kind: str) -> Non
 
 
 @KINDS
+@pytest.mark.slow
 def test_a_few_updates_put_the_chosen_completions_first(kind: str) -> None:
     objective = objective_of(kind)
     learner = PairLearner(objective, Optimizer(learning_rate=3e-4), steps=12)

@@ -264,6 +264,7 @@ def test_a_reply_that_never_ends_is_given_up(service: Service, act: Act) -> None
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_is_down_fails_the_run_and_is_not_tried_for_ever(service: Service) -> None:
     service.act = answers(503, b"down for maintenance")
     with pytest.raises(RewardErrors) as caught:
@@ -282,6 +283,7 @@ def test_nobody_listens(service: Service) -> None:
 # ---- bounds, cost and secrets
 
 
+@pytest.mark.slow
 def test_no_more_requests_at_once_than_allowed(service: Service) -> None:
     def slow(one: Service, handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.05)
@@ -292,6 +294,7 @@ def test_no_more_requests_at_once_than_allowed(service: Service) -> None:
     assert 1 < service.most <= 3
 
 
+@pytest.mark.slow
 def test_requests_start_no_faster_than_allowed(service: Service) -> None:
     judged(service, *map(str, range(4)), requests_per_minute=600)
     starts = sorted(service.times)
@@ -314,6 +317,7 @@ def test_a_cache_that_cannot_be_used_costs_money_only(service: Service, tmp_path
     assert raws(judged(service, "a", cache=tmp_path / "no" / "folder")) == [0.5]
 
 
+@pytest.mark.slow
 def test_the_key_is_sent_and_never_told(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
