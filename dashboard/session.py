@@ -26,6 +26,7 @@ SCRIPTS: dict[PageName, str] = {
     "group": "screens/group.py",
     "prompt": "screens/prompt.py",
 }
+LEFT = "pages-left"  # how often, by a click on something else than a link
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
 
@@ -96,6 +97,7 @@ def link(page: PageName, label: str, *, icon: str | None = None, help: str | Non
 
 def go(page: PageName, **query: Query) -> NoReturn:
     """Leave for another page."""
+    st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
     st.switch_page(SCRIPTS[page], query_params=_given(query))
 
 

@@ -5,8 +5,17 @@ from typing import TypeVar
 
 import streamlit as st
 
+from dashboard.session import LEFT
+
 T = TypeVar("T")
 _SHOWN = "rows-shown"
+
+
+def unclicked(key: str) -> str:
+    """The key to draw a table with: another one each time a page was left. The browser may still send the selection that led
+    away when it goes back, and the table would lead away again."""
+    left = st.session_state.get(LEFT, 0)
+    return f"{key}-{left}" if left else key
 
 
 def clicked(key: str, rows: Sequence[T], cells: Sequence[tuple[int, str]]) -> T | None:

@@ -8,7 +8,7 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.groups import GroupState, GroupSummary
 from dashboard.charts.group import reward_squares
-from dashboard.components.clicked import clicked
+from dashboard.components.clicked import clicked, unclicked
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, number, signed
 
@@ -71,6 +71,7 @@ def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
 
 def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *, key: str) -> GroupSummary | None:
     """The table with the columns `shown`; the group in whose row a person clicked."""
+    key = unclicked(key)
     event = st.dataframe(
         table(groups, highest),
         key=key,

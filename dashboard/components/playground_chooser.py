@@ -15,10 +15,10 @@ _MOST = 200
 def choose_group() -> None:
     """The newest runs first; opening a group replaces what the page shows."""
     with guard():
-        runs = {run.id: run for run in client().runs(limit=_MOST).items}
+        runs = {run.id: run for run in client().runs(limit=_MOST).items if _has_groups(run)}
     run_id = st.selectbox("Run", list(runs), format_func=lambda each: _run_in_a_line(runs[each]), key="load-run")
     if run_id is None:
-        st.caption("There is no run yet.")
+        st.caption("No run has recorded groups yet.")
         return
     with guard():
         steps = [summary.step for summary in client().steps(run_id)]
@@ -39,6 +39,11 @@ def choose_group() -> None:
     if st.button("Open", type="primary", icon=":material/science:", disabled=group_id is None):
         st.query_params.from_dict({"group": str(group_id)})
         st.rerun()
+
+
+def _has_groups(run: Run) -> bool:
+    """By its kind and progress: runs on pairs have none at all."""
+    return run.kind in ("grpo", "sample") and run.progress.step > 0
 
 
 def _run_in_a_line(run: Run) -> str:

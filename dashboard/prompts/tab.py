@@ -9,7 +9,7 @@ import streamlit as st
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
 from dashboard.components.address import PROMPTS, leave_run
-from dashboard.components.clicked import clicked
+from dashboard.components.clicked import clicked, unclicked
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
@@ -83,7 +83,7 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
-    key = f"prompts-{run.id}"
+    key = unclicked(f"prompts-{run.id}")
     event = st.dataframe(
         _table(prompts),
         key=key,

@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
 from dashboard.components.address import SEARCH, leave_run
-from dashboard.components.clicked import clicked
+from dashboard.components.clicked import clicked, unclicked
 from dashboard.components.group_rows import ROW_HEIGHT, TALLEST, WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
@@ -45,7 +45,7 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, hits: Sequence[CompletionHit]) -> CompletionHit | None:
-    key = f"found-{run.id}"
+    key = unclicked(f"found-{run.id}")
     event = st.dataframe(
         _table(hits),
         key=key,

@@ -8,7 +8,7 @@ from functools import cache
 import hostile
 import pytest
 import recorded
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from processes import Site
 from stack import HOSTILE, IMAGE, LONG, ODD, SCRIPT, SHORT, Stack
 from token_traces import trace_of_tokens
@@ -73,14 +73,20 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser, stack: Stack) -> BrowserContext:
+    """Of one person, who has been here before: the browser keeps the dashboard's scripts, and each page is a session of its own."""
+    context = browser.new_context(base_url=stack.url, viewport={"width": 1500, "height": 1000}, locale="en-GB")
+    context.set_default_timeout(PATIENCE)
+    return context
+
+
 @pytest.fixture
-def open_page(browser: Browser, stack: Stack) -> Iterator[Callable[[str], Page]]:
-    """Opens an address of the dashboard in a browser context of its own, which nothing else has touched."""
+def open_page(context: BrowserContext) -> Iterator[Callable[[str], Page]]:
+    """Opens an address of the dashboard in a tab of its own."""
     opened: list[Page] = []
 
     def open_(address: str) -> Page:
-        context = browser.new_context(base_url=stack.url, viewport={"width": 1500, "height": 1000}, locale="en-GB")
-        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         opened.append(page)
         page.goto(address)
@@ -88,7 +94,7 @@ def open_page(browser: Browser, stack: Stack) -> Iterator[Callable[[str], Page]]
 
     yield open_
     for page in opened:
-        page.context.close()
+        page.close()
 
 
 def _ended(client: Client, name: str, *, group_size: int) -> int:

@@ -83,7 +83,7 @@ def rows(page: Page, header: str, count: int | None = None) -> list[list[str]]:
 
 def click_row(page: Page, table: str, row: int) -> None:
     """Click into the prompt of a row of the table of groups: where the mouse rests, as the table follows it frame by frame."""
-    grid = page.locator(f".st-key-{table} .dvn-scroller")
+    grid = page.locator(f"[class*='st-key-{table}'] .dvn-scroller")
     place = Position(x=140, y=HEADER + ROW * row + ROW // 2)
     grid.hover(position=place)
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")

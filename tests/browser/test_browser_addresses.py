@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from on_page import field, lines, rows
+from on_page import field, lines, rows, settled
 from playwright.sync_api import Page, expect
 from stack import Stack
 
@@ -22,6 +22,7 @@ def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], 
     page = open_page(f"/run?id={run_id}")
     expect(lines(page.locator(".st-key-panel-reward")).first).to_be_attached()
     for tab, words in seen.items():
+        settled(page)
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_text(words).first).to_be_visible()
         page.wait_for_url(re.compile(f"tab={tab.lower()}"))

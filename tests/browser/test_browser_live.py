@@ -7,6 +7,7 @@ import pytest
 import recorded
 from on_page import rows, settled
 from playwright.sync_api import Page, expect
+from processes import wait_until
 from stack import Stack
 
 from backend.contract.protocol import Report
@@ -22,6 +23,13 @@ def scrolled(page: Page) -> list[float]:
     return [float(page.locator(part).evaluate("part => part.scrollTop")) for part in (PAGE, TABLE)]
 
 
+def scroll(page: Page) -> bool:
+    """Scroll the page and the table; whether the table's first row went out of sight: one that is still drawn jumps back."""
+    for part, way in ((PAGE, 150), (TABLE, 400)):
+        page.locator(part).evaluate("(part, way) => { part.scrollTop = way }", way)
+    return scrolled(page) == [150, 400] and page.locator("#glide-cell-0-0").count() == 0
+
+
 def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], stack: Stack) -> None:
     run_id, claim = stack.live
     reported = stack.client.steps(run_id)[-1].step
@@ -32,9 +40,7 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
         page.locator(".st-key-step-back button").first.click()
         expect(page.get_by_text(re.compile(rf"^Step {step} ·"))).to_be_visible()
     settled(page)
-    for part, way in ((PAGE, 150), (TABLE, 400)):
-        page.locator(part).evaluate("(part, way) => { part.scrollTop = way }", way)
-    expect(page.locator("#glide-cell-0-0")).to_have_count(0)  # the first row is out of sight
+    wait_until(lambda: scroll(page), "the first row is out of sight")
     place, read = scrolled(page), rows(page, "best ends with")[:IN_SIGHT]
     assert place == [150, 400]
 

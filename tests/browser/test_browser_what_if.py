@@ -69,8 +69,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     page.get_by_role("button", name="The run's own").click()
     expect(page.get_by_text("The run's own settings.")).to_be_visible()
     expect(numbers(page)).to_have_text(before)
-    settled(page)
-    assert "wi_estimator" not in page.url
+    page.wait_for_url(lambda url: "wi_estimator" not in url)
 
 
 def test_a_steps_what_if_stays_while_the_run_goes_on(open_page: Callable[[str], Page], stack: Stack) -> None:
@@ -82,6 +81,7 @@ def test_a_steps_what_if_stays_while_the_run_goes_on(open_page: Callable[[str], 
     weight.fill("0")
     weight.press("Enter")
     expect(page.get_by_text("these are not the run's own settings")).to_be_visible()
+    settled(page)
     dead = metric(page, "Dead groups").text_content()
     report = Report(
         attempt=claim.attempt,
