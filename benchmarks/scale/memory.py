@@ -13,6 +13,7 @@ from scale.site import Site
 
 STEP = 1.5  # seconds
 SAMPLED_EVERY = 10.0
+FEWEST = 4  # samples; without two that count there is no rise
 WARM_UP = 1 / 6  # of the time: minutes 0 to 5 of 30
 
 
@@ -24,7 +25,7 @@ def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> M
     with chromium(site.dashboard_url) as page:
         open_view(page, f"/run?id={known.live}", CHARTS)
         began = time.monotonic()
-        while (seconds := time.monotonic() - began) < 60 * minutes:
+        while (seconds := time.monotonic() - began) < 60 * minutes or len(memory.samples) < FEWEST:
             if seconds >= len(memory.samples) * min(SAMPLED_EVERY, memory.since):
                 sample = Sample(
                     seconds=seconds,

@@ -70,7 +70,7 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
 def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "measured.json"
     parts = ["api", "views", "live", "memory"]
-    options = ["--trial", "--home", str(home), "--out", str(kept), "--minutes", "0.05", "--only", *parts]
+    options = ["--trial", "--home", str(home), "--out", str(kept), "--minutes", "0.1", "--only", *parts]
     ran = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "inspector.py"), *options], capture_output=True, text=True, cwd=ROOT
     )
