@@ -1,7 +1,7 @@
 """A run that cannot work fails with a reason that a person understands, and the worker takes the next one."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from processes import Site, tiny_run
@@ -9,6 +9,18 @@ from processes import Site, tiny_run
 pytestmark = pytest.mark.slow
 
 FOREVER = {"name": "slow", "kind": "pattern", "syntax": "regex", "patterns": ["([^!]+)+!"], "weight": 1.0}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One worker, which meets all of them."""
+    one = Site(tmp_path_factory.mktemp("site") / "home")
+    try:
+        one.backend()
+        one.worker()
+        yield one
+    finally:
+        one.close()
 
 
 def missing_model(site: Site) -> dict[str, object]:
@@ -56,8 +68,6 @@ def adapters_on_no_layer(site: Site) -> dict[str, object]:
 def test_it_fails_with_its_reason_and_the_next_run_trains(
     site: Site, configure: Callable[[Site], dict[str, object]], code: str, says: str
 ) -> None:
-    site.backend()
-    site.worker()
     run = site.client.create_run(configure(site))
     following = site.client.create_run(tiny_run(1, every=0))
     ended = site.wait_for_end(run.id)
@@ -71,8 +81,6 @@ def test_it_fails_with_its_reason_and_the_next_run_trains(
 
 
 def test_a_person_who_tries_a_checkpoint_is_served_between_two_steps_of_a_busy_worker(site: Site) -> None:
-    site.backend()
-    site.worker()
     run = site.client.create_run(tiny_run(300, every=2))
     site.wait_for_step(run.id, 3)
     tried = site.client.create_run(
