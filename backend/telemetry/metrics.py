@@ -16,6 +16,7 @@ from backend.telemetry import history, stretches
 from backend.telemetry.thinning import Point, Stretch, drawn, joined, stretch_of
 
 LAST = 2**63 - 1
+FINER_ROWS = 10_000  # read in about 40 ms; the charts of a page are far from it, all metrics of a run are not
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Window:
     from_step: int | None = None
     to_step: int | None = None
     max_points: int | None = None
-    finer: bool = False  # from up to twice as many stretches as fit: they lie a factor of 4 apart
+    finer: bool = False  # from up to twice as many stretches as fit (they lie a factor of 4 apart), unless that is too much to read
 
 
 def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping[str, float | None]) -> None:
@@ -55,8 +56,10 @@ def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:
     if window.max_points is None:
         series = _raw(tx, run_id, window.names, low, high)
     else:
-        rows = window.max_points if window.finer else window.max_points // 2
-        series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window.max_points, rows)
+        names = window.names or _names(tx, run_id)
+        finer = window.finer and len(names) * window.max_points <= FINER_ROWS
+        rows = window.max_points if finer else window.max_points // 2
+        series = _thinned(tx, run_id, names, low, high, window.max_points, rows)
     return r.Metrics(run_id=run_id, series={name: _series(series[name]) for name in sorted(series)})
 
 
