@@ -44,7 +44,7 @@ bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two
 bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
-bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (under 12 minutes)
+bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (half an hour; 7 minutes with one that is kept)
 	$(BIN)/python benchmarks/inspector.py $(ARGS)
 
 clean: ## Remove the environment and what tools cached; .groupscope, the data, stays

@@ -1,7 +1,7 @@
 """Is it still fast with a hundred runs? Makes a large database, and measures requests, views, a run under way, and memory.
 
-    python benchmarks/inspector.py                               all but memory (make bench-inspector): under 12 minutes on two cores
-    python benchmarks/inspector.py --home /data/scale            keeps the database there, and finds it again the next time
+    python benchmarks/inspector.py                               all but memory (make bench-inspector): half an hour on two cores
+    python benchmarks/inspector.py --home /data/scale            keeps the database there: 7 minutes the next time
     python benchmarks/inspector.py --only views live             some parts; the others keep what was measured before
     python benchmarks/inspector.py --only memory --minutes 30    somebody watches a run for so long
     python benchmarks/inspector.py --write                       and put the tables into docs/benchmarks.md
