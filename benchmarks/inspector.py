@@ -45,7 +45,7 @@ def measure(running: Site, part: str, plan: Plan, arguments: argparse.Namespace)
     if part == "api":
         return {part: measure_api(running, known, 2 if trial else 100)}
     if part == "views":
-        return {part: measure_views(running, known, 1 if trial else 5, warm_up=not trial)}
+        return {part: measure_views(running, known, 1 if trial else 5, uncounted=0 if trial else 1)}
     if part == "live":
         return {part: measure_live(running, known, plan, 2 if trial else 20)}
     return {part: measure_memory(running, known, plan, arguments.minutes)}

@@ -11,16 +11,16 @@ from scale.words import COMMON, RARE
 CHART, TABLE = "svg.marks", '[data-testid="stDataFrame"] canvas'
 
 
-def measure_views(site: Site, known: Contents, times: int, *, warm_up: bool = True) -> list[View]:
-    """Each view so many times, after one that does not count."""
+def measure_views(site: Site, known: Contents, times: int, *, uncounted: int) -> list[View]:
+    """Each view so many times, after those that warm up and do not count."""
     with chromium(site.dashboard_url) as page:
         views = _views(known).items()
-        return [_measure(page, name, address, content, times, warm_up) for name, (address, content) in views]
+        return [_measure(page, name, address, content, times, uncounted) for name, (address, content) in views]
 
 
-def _measure(page: Page, name: str, address: str, content: Content, times: int, warm_up: bool) -> View:
-    seconds = [open_view(page, address, content) for _ in range(warm_up + times)]
-    view = View(name=name, seconds=seconds[warm_up:])
+def _measure(page: Page, name: str, address: str, content: Content, times: int, uncounted: int) -> View:
+    seconds = [open_view(page, address, content) for _ in range(uncounted + times)]
+    view = View(name=name, seconds=seconds[uncounted:])
     print(f"  {view.median:6.2f} s  {name}", flush=True)
     return view
 

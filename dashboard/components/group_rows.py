@@ -8,12 +8,10 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.groups import GroupState, GroupSummary
 from dashboard.charts.group import reward_squares
-from dashboard.components.clicked import clicked, unclicked
+from dashboard.components.clicked import pick_row
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, number, signed
 
-ROW_HEIGHT = 36
-TALLEST = 620
 WORDS: dict[GroupState, str] = {
     "live": "live",
     "zero_variance": "dead",
@@ -71,20 +69,7 @@ def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
 
 def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *, key: str) -> GroupSummary | None:
     """The table with the columns `shown`; the group in whose row a person clicked."""
-    key = unclicked(key)
-    event = st.dataframe(
-        table(groups, highest),
-        key=key,
-        on_select="rerun",
-        selection_mode="single-cell",
-        hide_index=True,
-        height=min(ROW_HEIGHT * len(groups) + 38, TALLEST),
-        placeholder=MISSING,
-        row_height=ROW_HEIGHT,
-        column_order=shown,
-        column_config=columns(groups),
-    )
-    return clicked(key, groups, event.selection.cells)
+    return pick_row(groups, table(groups, highest), columns(groups), shown=shown, key=key)
 
 
 def _range(advantages: Sequence[float | None]) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
 from dashboard.components.address import PROMPTS, leave_run
-from dashboard.components.clicked import clicked, unclicked
-from dashboard.components.group_rows import ROW_HEIGHT, TALLEST
+from dashboard.components.clicked import pick_row
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import ROWS, cursor, first_page, show_pager
@@ -18,6 +18,7 @@ from dashboard.format import MISSING, counted, number, signed
 from dashboard.listing.sparkline import sparkline
 from dashboard.session import client, guard
 
+COLUMNS = ("probe", "prompt", "draws", "steps", "first", "latest", "change", "course")
 PAGES = "prompts"  # the name of the pages in the address
 ORDERS = {
     "drawn most often first": "-draws",
@@ -83,32 +84,18 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
-    key = unclicked(f"prompts-{run.id}")
-    event = st.dataframe(
-        _table(prompts),
-        key=key,
-        on_select="rerun",
-        selection_mode="single-cell",
-        hide_index=True,
-        height=min(ROW_HEIGHT * len(prompts) + 38, TALLEST),
-        row_height=ROW_HEIGHT,
-        placeholder=MISSING,
-        column_order=None if any(prompt.probes for prompt in prompts) else COLUMNS[1:],
-        column_config={
-            "probe": st.column_config.TextColumn("", width=60, help="A fixed prompt that is sampled every few steps."),
-            "prompt": st.column_config.TextColumn("prompt", width="large"),
-            "draws": st.column_config.NumberColumn("draws", width=60, help="How often it was drawn."),
-            "steps": st.column_config.TextColumn("steps", width=90, help="First … latest step at which it was drawn."),
-            "first": st.column_config.TextColumn("first reward", width=90, alignment="right"),
-            "latest": st.column_config.TextColumn("latest reward", width=90, alignment="right"),
-            "change": st.column_config.TextColumn("change", width=75, alignment="right"),
-            "course": st.column_config.ImageColumn("from draw to draw", width=130, help="Mean reward of each draw."),
-        },
-    )
-    return clicked(key, prompts, event.selection.cells)
-
-
-COLUMNS = ("probe", "prompt", "draws", "steps", "first", "latest", "change", "course")
+    columns: dict[str, ColumnConfig] = {
+        "probe": st.column_config.TextColumn("", width=60, help="A fixed prompt that is sampled every few steps."),
+        "prompt": st.column_config.TextColumn("prompt", width="large"),
+        "draws": st.column_config.NumberColumn("draws", width=60, help="How often it was drawn."),
+        "steps": st.column_config.TextColumn("steps", width=90, help="First … latest step at which it was drawn."),
+        "first": st.column_config.TextColumn("first reward", width=90, alignment="right"),
+        "latest": st.column_config.TextColumn("latest reward", width=90, alignment="right"),
+        "change": st.column_config.TextColumn("change", width=75, alignment="right"),
+        "course": st.column_config.ImageColumn("from draw to draw", width=130, help="Mean reward of each draw."),
+    }
+    shown = None if any(prompt.probes for prompt in prompts) else COLUMNS[1:]
+    return pick_row(prompts, _table(prompts), columns, shown=shown, key=f"prompts-{run.id}")
 
 
 def _table(prompts: Sequence[PromptSummary]) -> pd.DataFrame:

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
 from dashboard.components.address import SEARCH, leave_run
-from dashboard.components.clicked import clicked, unclicked
-from dashboard.components.group_rows import ROW_HEIGHT, TALLEST, WORDS
+from dashboard.components.clicked import pick_row
+from dashboard.components.group_rows import WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import show_pager
-from dashboard.format import MISSING, counted, number, signed
+from dashboard.format import counted, number, signed
 from dashboard.search.asked import PAGES, ask, clear, fields
 from dashboard.session import guard
 
@@ -45,29 +46,18 @@ def _draw_nothing(run: Run) -> None:
 
 
 def _pick(run: Run, hits: Sequence[CompletionHit]) -> CompletionHit | None:
-    key = unclicked(f"found-{run.id}")
-    event = st.dataframe(
-        _table(hits),
-        key=key,
-        on_select="rerun",
-        selection_mode="single-cell",
-        hide_index=True,
-        height=min(ROW_HEIGHT * len(hits) + 38, TALLEST),
-        row_height=ROW_HEIGHT,
-        placeholder=MISSING,
-        column_config={
-            "step": st.column_config.NumberColumn("step", width=55),
-            "where": st.column_config.TextColumn("group · completion", width=120),
-            "state": st.column_config.TextColumn("state", width=70),
-            "reward": st.column_config.TextColumn("reward", width=65, alignment="right"),
-            "advantage": st.column_config.TextColumn("advantage", width=80, alignment="right"),
-            "tokens": st.column_config.NumberColumn("tokens", width=65),
-            "ended by": st.column_config.TextColumn("ended by", width=70),
-            "prompt": st.column_config.TextColumn("prompt", width=200),
-            "completion": st.column_config.TextColumn("completion", width="large"),
-        },
-    )
-    return clicked(key, hits, event.selection.cells)
+    columns: dict[str, ColumnConfig] = {
+        "step": st.column_config.NumberColumn("step", width=55),
+        "where": st.column_config.TextColumn("group · completion", width=120),
+        "state": st.column_config.TextColumn("state", width=70),
+        "reward": st.column_config.TextColumn("reward", width=65, alignment="right"),
+        "advantage": st.column_config.TextColumn("advantage", width=80, alignment="right"),
+        "tokens": st.column_config.NumberColumn("tokens", width=65),
+        "ended by": st.column_config.TextColumn("ended by", width=70),
+        "prompt": st.column_config.TextColumn("prompt", width=200),
+        "completion": st.column_config.TextColumn("completion", width="large"),
+    }
+    return pick_row(hits, _table(hits), columns, key=f"found-{run.id}")
 
 
 def _table(hits: Sequence[CompletionHit]) -> pd.DataFrame:
