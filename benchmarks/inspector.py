@@ -55,8 +55,7 @@ def made(home: Path, seconds: float) -> Made:
     """What the database holds."""
     with sqlite3.connect(f"file:{home / 'groupscope.db'}?mode=ro", uri=True) as database:
         runs, completions, metrics = (
-            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
-            for table in ("run", "completion", "metric")
+            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("run", "completion", "metric")
         )
     traces = sum(path.stat().st_size for path in (home / "traces").rglob("*.parquet"))
     size = (home / "groupscope.db").stat().st_size

@@ -54,7 +54,7 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int
     if not trigrams:
         return []
     wanted = (" AND " if len(term) > 2 else " OR ").join(map(_quoted, trigrams))
-    query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :wanted AND rowid BETWEEN :low AND :high LIMIT :most")  # noqa: S608
+    query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :wanted AND rowid BETWEEN :low AND :high LIMIT :most")
     low, high = _range(tx, table, run_id)
     found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": MOST + 1}).scalars())
     return found if len(found) <= MOST else None
@@ -71,9 +71,9 @@ def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:
     """
     if any(sign.lower() != sign.upper() and not sign.isascii() for sign in term):
         return None  # how the index folds such letters is its own affair
-    behind = f"SELECT term FROM {index}_places WHERE term >= {{}} AND term <= :last LIMIT 1"  # noqa: S608
+    behind = f"SELECT term FROM {index}_places WHERE term >= {{}} AND term <= :last LIMIT 1"
     query = text(
-        f"WITH RECURSIVE found(term) AS (SELECT ({behind.format(':first')}) UNION ALL "  # noqa: S608
+        f"WITH RECURSIVE found(term) AS (SELECT ({behind.format(':first')}) UNION ALL "
         f"SELECT ({behind.format('found.term || char(1)')}) FROM found WHERE found.term IS NOT NULL LIMIT :most) "
         "SELECT term FROM found WHERE term IS NOT NULL"
     )

@@ -14,7 +14,7 @@ from backend.contract.client import ApiError, Client
 def counts(backend: Backend) -> list[int]:
     tables = ("metric", "prompt_group", "completion", "checkpoint", "log_line", "report", "run_event", "attempt")
     with backend.services.database.read() as tx:
-        return [tx.execute(text(f"select count(*) from {table}")).scalar_one() for table in tables]  # noqa: S608
+        return [tx.execute(text(f"select count(*) from {table}")).scalar_one() for table in tables]
 
 
 def test_a_paused_worker_cannot_overwrite_its_successor(backend: Backend) -> None:

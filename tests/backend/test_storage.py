@@ -122,4 +122,4 @@ def test_a_running_run_always_has_a_lease(database: Database) -> None:
     columns = "name, kind, status, requested, priority, config, tags, notes, attempt, failures, step, total_steps, summary, sparkline, created_at"
     values = "'x', 'grpo', 'running', 'nothing', 0, '{}', '[]', '', 1, 0, 0, 1, '{}', '{}', '2026-01-01'"
     with pytest.raises(IntegrityError, match="running_has_a_lease"), database.write() as tx:
-        tx.execute(text(f"insert into run ({columns}) values ({values})"))  # noqa: S608
+        tx.execute(text(f"insert into run ({columns}) values ({values})"))

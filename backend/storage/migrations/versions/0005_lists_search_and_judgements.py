@@ -154,13 +154,13 @@ def _trigrams() -> None:
             f"CREATE VIRTUAL TABLE {index} USING fts5("
             f"{column}, content='{table}', content_rowid='id', tokenize='trigram', detail='none')"
         )
-        op.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")  # noqa: S608
+        op.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
         op.execute(
-            f"CREATE TRIGGER {table}_gains_{column} AFTER INSERT ON {table} BEGIN "  # noqa: S608
+            f"CREATE TRIGGER {table}_gains_{column} AFTER INSERT ON {table} BEGIN "
             f"INSERT INTO {index} (rowid, {column}) VALUES (new.id, new.{column}); END"
         )
         op.execute(
-            f"CREATE TRIGGER {table}_loses_{column} AFTER DELETE ON {table} BEGIN "  # noqa: S608
+            f"CREATE TRIGGER {table}_loses_{column} AFTER DELETE ON {table} BEGIN "
             f"INSERT INTO {index} ({index}, rowid, {column}) VALUES ('delete', old.id, old.{column}); END"
         )
 

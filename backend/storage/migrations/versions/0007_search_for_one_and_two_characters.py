@@ -42,12 +42,12 @@ def _build(index: str, table: str, column: str, *, content: str, behind: str) ->
         f"CREATE VIRTUAL TABLE {index} USING fts5("
         f"{column}, content='{content}', content_rowid='id', tokenize='trigram', detail='none')"
     )
-    op.execute(f"INSERT INTO {index} (rowid, {column}) SELECT id, {column}{behind} FROM {table}")  # noqa: S608
+    op.execute(f"INSERT INTO {index} (rowid, {column}) SELECT id, {column}{behind} FROM {table}")
     op.execute(
-        f"CREATE TRIGGER {table}_gains_{column} AFTER INSERT ON {table} BEGIN "  # noqa: S608
+        f"CREATE TRIGGER {table}_gains_{column} AFTER INSERT ON {table} BEGIN "
         f"INSERT INTO {index} (rowid, {column}) VALUES (new.id, new.{column}{behind}); END"
     )
     op.execute(
-        f"CREATE TRIGGER {table}_loses_{column} AFTER DELETE ON {table} BEGIN "  # noqa: S608
+        f"CREATE TRIGGER {table}_loses_{column} AFTER DELETE ON {table} BEGIN "
         f"INSERT INTO {index} ({index}, rowid, {column}) VALUES ('delete', old.id, old.{column}{behind}); END"
     )
