@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from backend.contract.client import ApiError, Unreachable
 from dashboard.format import counted
+from dashboard.leaving import leave_in_one_step
 from dashboard.session import AWAY, SCRIPTS, client
 
 TITLE = "Groupscope"
@@ -25,22 +24,13 @@ WORDMARK = (
 
 
 @st.fragment(run_every=3)
-def pulse(page: StreamlitPage, drawn: str) -> None:
+def pulse() -> None:
     """One line for the whole machine: 1 worker, busy · 2 queued. Draws the page again when the backend is back."""
-    if _running() != drawn:
-        # The browser asked in the name of the page before, in the moment in which this one took its place, and has emptied it.
-        st.switch_page(page, query_params=st.query_params.to_dict())
     line = _read_pulse()
     if line is not None and st.session_state.pop(AWAY, False):
         st.rerun()
     with st.container(key="pulse"):
         st.caption(line or ":red[backend away]")
-
-
-def _running() -> str:
-    """The page for which Streamlit runs this."""
-    context = get_script_run_ctx()
-    return context.page_script_hash if context else ""
 
 
 @st.cache_data(ttl=2, max_entries=1, show_spinner=False)
@@ -82,7 +72,8 @@ def main() -> None:
         position="top",
     )
     st.set_page_config(page_title=f"{page.title} · {TITLE}", page_icon=MARK, layout="wide")
-    pulse(page, _running())
+    leave_in_one_step()
+    pulse()
     page.run()
 
 

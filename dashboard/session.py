@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NoReturn
+from typing import Literal
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -26,7 +26,6 @@ SCRIPTS: dict[PageName, str] = {
     "group": "screens/group.py",
     "prompt": "screens/prompt.py",
 }
-LEFT = "pages-left"  # how often, by a click on something else than a link
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
 
@@ -86,20 +85,15 @@ def explain(refusal: ApiError) -> str:
 def url(page: PageName, **query: Query) -> str:
     """The page's address on this server: `url("run", id=3, tab="groups")` is `/run?id=3&tab=groups`."""
     path = "/" if page == "runs" else f"/{page}"
-    given = _given(query)
-    return f"{path}?{urlencode(given)}" if given else path
+    asked = given(query)
+    return f"{path}?{urlencode(asked)}" if asked else path
 
 
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
     """A link within the application; the label is shown as it is, never as markup."""
-    st.page_link(SCRIPTS[page], label=plain(label), icon=icon or "", help=help or "", query_params=_given(query))
+    st.page_link(SCRIPTS[page], label=plain(label), icon=icon or "", help=help or "", query_params=given(query))
 
 
-def go(page: PageName, **query: Query) -> NoReturn:
-    """Leave for another page."""
-    st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
-    st.switch_page(SCRIPTS[page], query_params=_given(query))
-
-
-def _given(query: dict[str, Query]) -> dict[str, str]:
+def given(query: dict[str, Query]) -> dict[str, str]:
+    """The query as it stands in an address, without what is not asked."""
     return {key: str(value) for key, value in query.items() if value is not None}

@@ -1,65 +1,11 @@
-"""What the address of a page says: which run, group, step and tab. Every view has its address, and Back finds it again.
+"""What the address of a page says: which run, group, step and tab. Every view has its address, and Back finds it again."""
 
-Streamlit, told to leave a page, first writes the next page's query behind the page it leaves, and the browser keeps that
-address for its Back button: `/run?id=<group>&…`, `/run?clone=<run>`. Such an address is recognised here by what it holds:
-the way to a group carries `run`, the way to a run carries `tab`, and neither page else has a use for the other's. What
-widgets keep in the address cannot go along (Streamlit refuses it); the session holds it until somebody comes back.
-"""
-
-from collections.abc import Iterable
 from math import ceil, floor
-from typing import NoReturn
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-
-from dashboard.session import PageName, Query, go
 
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _OPEN = "open-groups"
-_LEFT = "left-with"
-
-
-def run_in_address() -> int | None:
-    """The run that is looked at."""
-    query = st.query_params
-    if "run" in query:
-        return _number(query["run"])
-    return _own_or_last("own-run", _number(query.get("id", "")))
-
-
-def group_in_address() -> int | None:
-    """The group that is looked at."""
-    query = st.query_params
-    way_to_a_run = "tab" in query and "run" not in query
-    return _own_or_last("own-group", None if way_to_a_run else _number(query.get("id", "")))
-
-
-def leave_run(run_id: int, tab: str, page: PageName, *, filters: Iterable[str], **query: Query) -> NoReturn:
-    """Open another page from a run's tab; the widgets named by `filters` are as they were when the browser goes back."""
-    st.session_state[_LEFT] = {name: st.session_state[name] for name in filters if name in st.session_state}
-    go(page, run=run_id, tab=tab.lower(), **query)
-
-
-def come_back() -> None:
-    """Set the widgets of a run's page to what they were when it was left."""
-    left = st.session_state.get(_LEFT)
-    if left is None:
-        return
-    if "run" in st.query_params:
-        st.session_state.update(left)
-        context = get_script_run_ctx()
-        if context is not None and context.is_history_navigation:
-            st.rerun()  # in such a run the address alone counts for widgets; there may be several
-    del st.session_state[_LEFT]
-
-
-def _own_or_last(key: str, own: int | None) -> int | None:
-    """What the address names; where it is another page's, what this session looked at last on this page."""
-    if own is not None:
-        st.session_state[key] = own
-    last: int | None = st.session_state.get(key)
-    return last
 
 
 def tab_in_address(tabs: tuple[str, ...]) -> str:

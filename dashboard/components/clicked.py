@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from dashboard.format import MISSING
-from dashboard.session import LEFT
+from dashboard.leaving import LEFT
 
 T = TypeVar("T")
 _SHOWN = "rows-shown"

@@ -155,8 +155,6 @@ def follow_to_step(group: Group) -> int:
     place = here.index(group.id) if group.id in here else 0
     found = there[min(place, len(there) - 1)] if there else group.id
     _open_group(found)
-    if "step" in st.query_params:
-        st.query_params["step"] = str(step)  # where the way back to the run leads
     return found
 
 

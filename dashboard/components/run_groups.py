@@ -4,12 +4,13 @@ import streamlit as st
 
 from backend.contract.groups import GroupState, GroupSummary, StepSummary
 from backend.contract.records import Run
-from dashboard.components.address import GROUPS, choose, chosen, leave_run
+from dashboard.components.address import choose, chosen
 from dashboard.components.dead_groups import describe_states, why_dead
 from dashboard.components.group_rows import WORDS, pick
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
+from dashboard.leaving import go
 from dashboard.session import client, guard
 from dashboard.what_if.panel import draw_what_if_step
 
@@ -123,8 +124,7 @@ def _draw_table(run: Run, step: int | None) -> None:
     columns = COLUMNS if step is not None else ("step", *COLUMNS)
     group = pick(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
     if group is not None:
-        filters = ("show", "bookmarked", "sort", "search")
-        leave_run(run.id, GROUPS, "group", filters=filters, id=group.id, step=group.step)
+        go("group", id=group.id)
     if more and st.button(f"Show {PAGE} more"):
         st.session_state[f"pages-{place}"] = pages + 1
         st.rerun(scope="fragment")

@@ -9,9 +9,9 @@ from dashboard.components.model_text import one_line
 from dashboard.format import count, counted, number, percent
 from dashboard.judging.asked import kept
 from dashboard.judging.proportion import wilson
-from dashboard.session import client, go, guard, link
+from dashboard.leaving import go
+from dashboard.session import client, guard, link
 
-TAB = "judgement"  # in the address of the run's page
 WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5
 
@@ -51,9 +51,6 @@ def _draw_way_to_judge(run: Run) -> None:
             "Judge the newest groups",
             icon=":material/thumbs_up_down:",
             id=group.id,
-            run=run.id,
-            step=group.step,
-            tab=TAB,
             panel=WHICH,
         )
 
@@ -113,7 +110,7 @@ def _draw_disagreements(run: Run, found: Agreement) -> None:
     )
     if event.selection.cells:
         one = shown[event.selection.cells[0][0]]
-        go("group", id=one.group_id, run=run.id, step=one.step, tab=TAB)
+        go("group", id=one.group_id)
 
 
 def disagreement_table(shown: list[Disagreement]) -> pd.DataFrame:

@@ -9,12 +9,12 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
-from dashboard.components.address import PROMPTS, leave_run
 from dashboard.components.clicked import pick_row
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import ROWS, cursor, first_page, show_pager
 from dashboard.format import MISSING, counted, number, signed
+from dashboard.leaving import go
 from dashboard.listing.sparkline import sparkline
 from dashboard.session import client, guard
 
@@ -42,9 +42,7 @@ def draw_prompts(run: Run) -> None:
     st.markdown(f"**{counted(len(prompts), 'prompt')}**{about} :gray[:small[· click a line to open its history]]")
     prompt = _pick(run, prompts)
     if prompt is not None:
-        page_of_prompts = {PAGES: st.query_params.get(PAGES)}
-        filters = ("words", "prompt_order")
-        leave_run(run.id, PROMPTS, "prompt", filters=filters, prompt=prompt.prompt_id, runs=run.id, **page_of_prompts)
+        go("prompt", prompt=prompt.prompt_id, runs=run.id)
     show_pager(PAGES, page.next_cursor)
 
 

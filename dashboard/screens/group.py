@@ -6,7 +6,7 @@ import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from dashboard.components.address import group_in_address
+from dashboard.components.address import number_in_address
 from dashboard.components.completion_card import STYLE, draw_cards
 from dashboard.components.completion_html import look_at, order_of
 from dashboard.components.group_numbers import draw_numbers, draw_strip, draw_table
@@ -30,7 +30,7 @@ LONG_PROMPT = 900  # characters, from which a prompt scrolls in a frame of its o
 
 def main() -> None:
     """The prompt, the arithmetic, the completions."""
-    group_id = group_in_address()
+    group_id = number_in_address("id")
     if group_id is None:
         st.info("This address names no group. Open one from a run's groups.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")

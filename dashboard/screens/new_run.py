@@ -23,7 +23,8 @@ from dashboard.judging.training import origin_of, trained_on
 from dashboard.lab.panel import draw_lab
 from dashboard.lab.request import SAMPLE, ask, restore
 from dashboard.lab.results import measured
-from dashboard.session import client, explain, go, guard, link
+from dashboard.leaving import go
+from dashboard.session import client, explain, guard, link
 
 _CATALOG = "catalog"
 VIEW, FORM, LAB = "view", "Form", "Before launch"

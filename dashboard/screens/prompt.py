@@ -13,10 +13,11 @@ from dashboard.components.group_rows import pick
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
 from dashboard.format import MISSING, counted
+from dashboard.leaving import go
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared
 from dashboard.prompts.draws import MOST, course, fetch_draws, has_drawn, highest
-from dashboard.session import client, go, guard, link, run_or_none
+from dashboard.session import client, guard, link, run_or_none
 
 MOST_RUNS = 20
 COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")

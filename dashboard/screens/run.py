@@ -10,9 +10,8 @@ from dashboard.components.address import (
     OVERVIEW,
     PROMPTS,
     SEARCH,
-    come_back,
+    number_in_address,
     open_tab,
-    run_in_address,
     tab_in_address,
 )
 from dashboard.components.live import TICK, moment
@@ -51,8 +50,7 @@ TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 def main() -> None:
     """Header, tabs, and the tab that is open."""
-    run_id = run_in_address()
-    come_back()
+    run_id = number_in_address("id")
     if run_id is None:
         st.info("This address names no run.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")

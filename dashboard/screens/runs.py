@@ -3,10 +3,11 @@
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
+from dashboard.leaving import go
 from dashboard.listing.filters import Filters, clear_filters, show_filters, show_pages
 from dashboard.listing.row import show_run
 from dashboard.listing.selection import picked
-from dashboard.session import SCRIPTS, go, guard, link
+from dashboard.session import SCRIPTS, guard, link
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}
 

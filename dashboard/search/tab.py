@@ -8,14 +8,14 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
-from dashboard.components.address import SEARCH, leave_run
 from dashboard.components.clicked import pick_row
 from dashboard.components.group_rows import WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import show_pager
 from dashboard.format import counted, number, signed
-from dashboard.search.asked import PAGES, ask, clear, fields
+from dashboard.leaving import go
+from dashboard.search.asked import PAGES, ask, clear
 from dashboard.session import guard
 
 
@@ -32,8 +32,7 @@ def draw_search(run: Run) -> None:
     st.markdown(f"**{found}** :gray[:small[· click a line to open its group with that completion]]")
     hit = _pick(run, page.items)
     if hit is not None:
-        page_of_hits = {PAGES: st.query_params.get(PAGES)}
-        leave_run(run.id, SEARCH, "group", filters=fields(), id=hit.group_id, tokens=hit.index + 1, **page_of_hits)
+        go("group", id=hit.group_id, tokens=hit.index + 1)
     show_pager(PAGES, page.next_cursor)
 
 

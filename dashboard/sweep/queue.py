@@ -11,7 +11,8 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.common_ground import over_seeds
 from dashboard.comparison.progress import runs_and_time
 from dashboard.format import count, counted, plain
-from dashboard.session import client, explain, go
+from dashboard.leaving import go
+from dashboard.session import client, explain
 from dashboard.sweep.cost import Checked, check, seconds_of, wrong_of
 from dashboard.sweep.seeds import MOST_SEEDS, show_seeds
 from dashboard.sweep.variant import Plan, Variant

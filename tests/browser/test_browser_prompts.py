@@ -32,6 +32,11 @@ def test_a_word_leads_to_its_group_and_back_to_the_search(
     expect(page.locator("[class*='st-key-opened-']").first).to_be_visible()
     page.go_back()
     expect(field(page, "Search in completions")).to_have_value("answer")
+    page.get_by_role("link", name="Clone").click()
+    page.wait_for_url(re.compile(r"/new-run\?clone="))
+    expect(page.locator(".st-key-section-model")).to_be_visible()
+    page.go_back()
+    expect(field(page, "Search in completions")).to_have_value("answer")
     assert len(rows(page, "completion")) > 1
 
 

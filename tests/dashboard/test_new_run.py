@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -127,7 +128,7 @@ def test_the_run_that_starts_has_the_configuration_that_was_shown(
     run = backend.client.runs().items[0]
     assert run.name == "mine"
     assert run.config == {**recipe.config, "budget": {**recipe.config["budget"], "seed": 6}}  # type: ignore[dict-item]
-    assert at.query_params == {"id": str(run.id)}
+    assert follow(at).query_params == {"id": str(run.id)}
     assert "draft" not in at.session_state
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import recorded
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -98,7 +99,7 @@ def test_prompts_are_searched_and_sorted_from_the_address(open_page: Open, run_i
 def test_a_line_of_the_prompts_opens_its_history(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="prompts")
     at.session_state[f"prompts-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "prompt")]}}
-    at.run()
+    follow(at.run())
     assert at.query_params["prompt"] == ADDITION.replace(" ", "")
     assert at.query_params["runs"] == str(run_id)
     assert at.dataframe[0].value["step"].tolist() == [0, 1, 2]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -91,10 +92,9 @@ def test_another_search_begins_at_its_first_page(open_page: Open, run_id: int) -
 def test_a_line_opens_the_group_with_that_completion(open_page: Open, backend: Backend, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", find="cat")
     at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
-    at.run()
+    follow(at.run())
     group = backend.client.groups(run_id, step=0).items[0]
-    assert not at.exception
-    assert (at.query_params["id"], at.query_params["tokens"]) == (str(group.id), "2")
+    assert at.query_params == {"id": str(group.id), "tokens": "2"}
 
 
 def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
@@ -106,8 +106,8 @@ def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_sin
         run_id, p.Report(attempt=1, seq=2, step=2, groups=[recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
     )
     at.session_state[f"found-{run_id}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "completion")]}}
-    at.run()
-    assert (at.query_params["id"], at.query_params["tokens"]) == (str(seen.group_id), str(seen.index + 1))
+    follow(at.run())
+    assert at.query_params == {"id": str(seen.group_id), "tokens": str(seen.index + 1)}
 
 
 def test_where_nothing_fits_everything_is_one_click_away(open_page: Open, run_id: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import recorded
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
@@ -79,7 +80,7 @@ def test_one_click_queues_recipes_times_seeds_on_the_common_ground(open_page: Op
     assert [run.name for run in runs] == [f"{card.id}, seed {seed}" for seed in (0, 1) for card in PAIR]
     assert {run.progress.total_steps for run in runs} == {7}
     assert {str(run.config["task"]) for run in runs} == {str(QUICKSTART["task"])}
-    assert at.query_params["sweep"] == str(made.id)
+    assert follow(at).query_params["sweep"] == str(made.id)
 
 
 def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Backend) -> None:

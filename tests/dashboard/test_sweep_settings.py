@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import recorded
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
@@ -78,7 +79,7 @@ def queued(at: AppTest, backend: Backend) -> list[Run]:
     queue_button(at).click().run()
     assert not at.exception
     (made,) = backend.client.sweeps().items
-    assert at.query_params["sweep"] == str(made.id)
+    assert follow(at).query_params["sweep"] == str(made.id)
     return [backend.client.run(run.id) for run in backend.client.sweep(made.id).runs]
 
 

@@ -1,0 +1,56 @@
+"""Leaving a page: by a click on what is no link, and so that the browser's Back finds it as it was (decision 0023)."""
+
+from typing import NoReturn
+
+import streamlit as st
+
+from dashboard.session import SCRIPTS, PageName, Query, given
+
+LEFT = "pages-left"  # how often, by `go`
+_WAY_ON = "way-on"
+_PRESS = f"""
+export default function () {{
+  const leave = () => {{
+    const link = document.querySelector(".st-key-{_WAY_ON} a")
+    link ? link.click() : requestAnimationFrame(leave)
+  }}
+  leave()
+}}
+"""
+# A page whose widgets keep something in the address is left in two steps: Streamlit writes the next page's query behind the
+# path of this one, and then the path. The first would be an address of its own, which leads nowhere, for Back to stop at.
+_ONE_STEP = """
+export default function () {
+  const other = (address) => new URL(address, location).pathname !== location.pathname
+  const whole = () => delete history.pushState
+  const onClick = (event) => {
+    const link = event.target.closest("a[href]")
+    if (!link || link.target || event.metaKey || event.ctrlKey || event.shiftKey || !other(link.href)) return
+    history.pushState = (state, title, address) => other(address) && whole() && history.pushState(state, title, address)
+  }
+  document.addEventListener("click", onClick, true)
+  window.addEventListener("popstate", whole)
+  return () => {
+    document.removeEventListener("click", onClick, true)
+    window.removeEventListener("popstate", whole)
+  }
+}
+"""
+_press = st.components.v2.component("groupscope.press", js=_PRESS)
+_one_step = st.components.v2.component("groupscope.one-step", js=_ONE_STEP)
+
+
+def go(page: PageName, **query: Query) -> NoReturn:
+    """Leave for another page: the browser presses a link that nobody sees. Were it the server that changed the page, what the
+    browser asks meanwhile would still be in the name of the page before, and Streamlit would mix up the two."""
+    st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
+    with st.container(key=_WAY_ON):
+        st.page_link(SCRIPTS[page], label=page, query_params=given(query))
+        _press(key="press")
+    st.stop()
+
+
+def leave_in_one_step() -> None:
+    """While this is on a page, a link adds one address to the browser's history."""
+    with st.container(key="one-step"):
+        _one_step(key="one-step-script")
