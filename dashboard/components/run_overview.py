@@ -11,12 +11,15 @@ from dashboard.charts.training import Panel, panels, single, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, show
 from dashboard.components.group_arithmetic import estimator
+from dashboard.components.in_sight import in_sight
 from dashboard.components.stored import number_at, reward_names, text_at
+from dashboard.components.style import CHARTS
 from dashboard.format import count, plain
 from dashboard.health.tab import draw_health_line
 from dashboard.session import client, guard
 
 COLUMNS = 3
+AT_ONCE = 3 * COLUMNS  # charts that are drawn before somebody scrolls: drawing one takes a browser a tenth of a second
 POINTS = 240  # of each series: about one for two pixels
 
 
@@ -29,6 +32,16 @@ def draw_overview(run: Run) -> None:
     weight, more = _draw_controls(run, [name for name in in_order(_measured(run)) if name not in drawn])
     shown += [single(name) for name in more]
     metrics = _fetch(run, [name for panel in shown for name in panel.labels])
+    with st.container(key=CHARTS):
+        _draw_rows(shown[:AT_ONCE], run, metrics, weight)
+    below = shown[AT_ONCE:]
+    if below and in_sight(f"below-{run.id}"):
+        _draw_rows(below, run, metrics, weight)
+    elif below:
+        st.caption(f"Below: {plain(' · '.join(panel.title for panel in below))}")
+
+
+def _draw_rows(shown: list[Panel], run: Run, metrics: Metrics, weight: float) -> None:
     for start in range(0, len(shown), COLUMNS):
         for column, panel in zip(st.columns(COLUMNS), shown[start : start + COLUMNS], strict=False):
             with column:

@@ -1,14 +1,17 @@
-"""How a run's name and a row of figures look, where Streamlit's theme cannot say it."""
+"""How a run's name, a row of figures and a chart's place look, where Streamlit's theme cannot say it."""
 
 import streamlit as st
 
 TITLE = "run-title"  # keys of the containers that the rules name
 FIGURES = "figures"
+CHARTS = "charts"  # each of them
 
+# A chart's place is there before the chart: what lies below does not jump, and is not taken for what is in sight.
 # A name is plain text, never a heading's Markdown; it only looks like one.
 _RULES = f"""<style>
 .st-key-{TITLE} [data-testid="stText"] {{ font-family: inherit; font-size: 1.6rem; font-weight: 650; line-height: 1.3; }}
 .st-key-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}
+.st-key-{CHARTS} [data-testid="stColumn"] {{ min-height: 16.5rem; }}
 </style>"""
 
 

@@ -53,3 +53,14 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
     assert rows(page, "best ends with")[:IN_SIGHT] == read
     assert f"step={reported - 2}" in page.url
     expect(page.get_by_text(re.compile(rf"^Step {reported - 2} ·"))).to_be_visible()
+
+
+def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Callable[[str], Page], run_id: int) -> None:
+    page = open_page(f"/run?id={run_id}")
+    charts = page.locator(".st-key-charts [data-testid=stVegaLiteChart]")
+    expect(charts.locator("svg.marks")).to_have_count(9)
+    settled(page)
+    expect(page.locator(".st-key-panel-loss")).to_have_count(0)
+    page.get_by_text(re.compile("^Below: .* Loss ")).scroll_into_view_if_needed()
+    expect(page.locator(".st-key-panel-loss svg.marks")).to_be_visible()
+    expect(charts.locator("svg.marks")).to_have_count(9)

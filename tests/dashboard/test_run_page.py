@@ -52,16 +52,30 @@ def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> No
     assert figures(at)["Held-out pass@1"] == "52 % → 52 %"
 
 
+def charts(at: AppTest) -> int:
+    return len(at.get("vega_lite_chart"))
+
+
+def scroll_down(at: AppTest, run_id: int) -> AppTest:
+    """As far as what a browser is given at first."""
+    at.session_state[f"below-{run_id}"] = True
+    return at.run()
+
+
 def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     at = open_page("run", id=trained)
-    assert len(at.get("vega_lite_chart")) == 15
+    assert charts(at) == 9
+    assert "Below: Clipped tokens · Loss ·" in shown(at)
+    scroll_down(at, trained)
+    assert charts(at) == 15
+    assert "Below:" not in shown(at)
     assert "About 0 is expected" in shown(at)
     assert "Time per step (step_time)" in at.multiselect(key="more").options
 
     at.multiselect(key="more").set_value(["step_time"]).run()
-    assert len(at.get("vega_lite_chart")) == 16
+    assert charts(at) == 16
     assert "**Time per step**" in shown(at)
 
 
@@ -69,8 +83,8 @@ def test_a_metric_that_only_this_run_knows_is_listed_and_its_name_is_no_markup(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     backend.client.report(trained, p.Report(attempt=1, seq=900, step=3, metrics={"my/**own**": 1.0}))
-    at = open_page("run", id=trained, more="my/**own**")
-    assert len(at.get("vega_lite_chart")) == 16
+    at = scroll_down(open_page("run", id=trained, more="my/**own**"), trained)
+    assert charts(at) == 16
     assert "my\\/\\*\\*own\\*\\*" in shown(at)
 
 
@@ -88,14 +102,15 @@ def test_a_range_of_steps_in_the_address_is_all_that_the_charts_show(open_page: 
 
 @pytest.mark.parametrize("range", ["", "7", "5-2", "a-b", "1-1", "-3", "99999999999999999999-3"])
 def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int, range: str) -> None:
-    at = open_page("run", id=trained, range=range)
-    assert len(at.get("vega_lite_chart")) == 15
+    at = scroll_down(open_page("run", id=trained, range=range), trained)
+    assert charts(at) == 15
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
 def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backend: Backend) -> None:
-    at = open_page("run", id=recorded.queue(backend.client))
-    assert len(at.get("vega_lite_chart")) == 15
+    run_id = recorded.queue(backend.client)
+    at = scroll_down(open_page("run", id=run_id), run_id)
+    assert charts(at) == 15
     assert figures(at)["Queue"] == "next"
 
 
