@@ -12,6 +12,7 @@ from floor.rates import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds
 from floor.shape import Shape
 
 _SECONDS, _TIMES = 0.1, 5  # a point of the table is measured for so long and so often, at least
+_MOST = 1000  # times; a small product's median is settled long before its time is up
 _CALLS = 20
 _BANDWIDTH_BYTES = 2**29
 
@@ -73,7 +74,7 @@ def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
     calls = 1 if left.device.type == "cpu" else _CALLS
     product(left, right)
     taken: list[float] = []
-    while len(taken) < _TIMES or sum(taken) < _SECONDS:
+    while len(taken) < _TIMES or (sum(taken) < _SECONDS and len(taken) < _MOST):
         _synchronize(left.device)
         began = time.perf_counter()
         for _ in range(calls):

@@ -51,7 +51,9 @@ def _table(step: StepArrays, after: Recomputed, place: int) -> pd.DataFrame:
             "reward, what if": [digits(reward) for reward in rewards[: len(completions)]],
             "advantage": [digits(one.advantage) for one in completions],
             "advantage, what if": [digits(advantage) for advantage in advantages[: len(completions)]],
-            "": [_change(one.advantage, advantage) for one, advantage in zip(completions, advantages, strict=False)],
+            "pushed": [
+                _change(one.advantage, advantage) for one, advantage in zip(completions, advantages, strict=False)
+            ],
         }
     )
 
