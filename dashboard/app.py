@@ -39,8 +39,10 @@ def _read_pulse() -> str | None:
     try:
         workers = [worker for worker in client().workers() if worker.alive]
         queued = client().runs(status="queued", limit=100)
-    except (ApiError, Unreachable):
+    except Unreachable:
         return None
+    except ApiError as refusal:
+        return ":red[token refused]" if refusal.status == 401 else ":red[backend fails]"
     busy = sum(worker.run_id is not None for worker in workers)
     if not workers:
         state = ":orange[no worker]"

@@ -24,8 +24,9 @@ export default function () {
   const other = (address) => new URL(address, location).pathname !== location.pathname
   const whole = () => delete history.pushState
   const onClick = (event) => {
-    const link = event.target.closest("a[href]")
-    if (!link || link.target || event.metaKey || event.ctrlKey || event.shiftKey || !other(link.href)) return
+    const link = event.target.closest("a[href]:not([download], [target])")
+    const elsewhere = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey  // a new tab, a window, a file
+    if (!link || elsewhere || !other(link.href)) return
     history.pushState = (state, title, address) => other(address) && whole() && history.pushState(state, title, address)
   }
   document.addEventListener("click", onClick, true)

@@ -31,13 +31,18 @@ KEYS = {
 
 def draw_path(run: Run, group: Group, order: list[int]) -> None:
     """The run, the step, the place in it, and a pair of buttons for each way to move; `order` is the cards', by index."""
-    siblings = step_groups(run.id, group.step)
-    place = siblings.index(group.id) if group.id in siblings else 0
+    siblings = step_groups(run.id, run.attempt, group.step)
+    place = siblings.index(group.id) if group.id in siblings else None
+    of = (
+        f"of {len(siblings)}"
+        if place is not None
+        else ":gray[· taken back: a later attempt went on from before this step]"
+    )
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
         link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
         st.text(one_line(run.name), width="content")
         link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
-        st.markdown(f"**Group {group.index + 1}** of {len(siblings)}", width="content")
+        st.markdown(f"**Group {group.index + 1}** {of}", width="content")
         st.markdown(_state(run, group), width="stretch")
         _draw_completion_keys(order)
         _draw_group_keys(siblings, place)
@@ -63,11 +68,12 @@ def _draw_completion_keys(order: list[int]) -> None:
     )
 
 
-def _draw_group_keys(siblings: list[int], place: int) -> None:
+def _draw_group_keys(siblings: list[int], place: int | None) -> None:
+    before, after = (None, None) if place is None else (_at(siblings, place - 1), _at(siblings, place + 1))
     _draw_pair(
         "group",
-        _Way("Previous group", ":material/keyboard_arrow_up:", "↑", _at(siblings, place - 1)),
-        _Way("Next group", ":material/keyboard_arrow_down:", "↓", _at(siblings, place + 1)),
+        _Way("Previous group", ":material/keyboard_arrow_up:", "↑", before),
+        _Way("Next group", ":material/keyboard_arrow_down:", "↓", after),
         _open_group,
     )
 
@@ -146,12 +152,12 @@ def _ask_for_step(step: int) -> None:
     st.session_state[_ASKED] = step
 
 
-def follow_to_step(group: Group) -> int:
+def follow_to_step(run: Run, group: Group) -> int:
     """The id of the group to show: this one, or the one at its place in the step that somebody just asked for."""
     step = st.session_state.pop(_ASKED, None)
     if step is None:
         return group.id
-    here, there = step_groups(group.run_id, group.step), step_groups(group.run_id, step)
+    here, there = (step_groups(run.id, run.attempt, one) for one in (group.step, step))
     place = here.index(group.id) if group.id in here else 0
     found = there[min(place, len(there) - 1)] if there else group.id
     _open_group(found)
@@ -159,8 +165,8 @@ def follow_to_step(group: Group) -> int:
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def step_groups(run_id: int, step: int) -> list[int]:
-    """The ids of the step's groups, in their order."""
+def step_groups(run_id: int, attempt: int, step: int) -> list[int]:  # noqa: ARG001 — a part of the cache's key
+    """The ids of the step's groups as of the run's attempt, in their order."""
     ids: list[int] = []
     cursor: str | None = None
     while True:

@@ -2,9 +2,11 @@
 
 import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.people import Agreement, Disagreement
 from backend.contract.records import Run, Upload
+from dashboard.components.clicked import pick_row
 from dashboard.components.model_text import one_line
 from dashboard.format import count, counted, number, percent
 from dashboard.judging.asked import kept
@@ -93,23 +95,15 @@ def _draw_disagreements(run: Run, found: Agreement) -> None:
     shown = found.disagreements
     newest = f", the newest {count(len(shown))} of {count(found.disagreed)}" if len(shown) < found.disagreed else ""
     st.markdown(f"**Where the reward says the opposite**{newest} :gray[:small[· click a line to open its group]]")
-    event = st.dataframe(
-        disagreement_table(shown),
-        key=f"disagreements-{run.id}",
-        on_select="rerun",
-        selection_mode="single-cell",
-        hide_index=True,
-        height="content" if len(shown) <= 12 else 460,
-        column_config={
-            "step": st.column_config.NumberColumn("step", width=60),
-            "group": st.column_config.NumberColumn("group", width=60),
-            "prompt": st.column_config.TextColumn("prompt", width="large"),
-            "people": st.column_config.TextColumn("people say", width=130),
-            "reward": st.column_config.TextColumn("reward", width=200),
-        },
-    )
-    if event.selection.cells:
-        one = shown[event.selection.cells[0][0]]
+    columns: dict[str, ColumnConfig] = {
+        "step": st.column_config.NumberColumn("step", width=60),
+        "group": st.column_config.NumberColumn("group", width=60),
+        "prompt": st.column_config.TextColumn("prompt", width="large"),
+        "people": st.column_config.TextColumn("people say", width=130),
+        "reward": st.column_config.TextColumn("reward", width=200),
+    }
+    one = pick_row(shown, disagreement_table(shown), columns, key=f"disagreements-{run.id}")
+    if one is not None:
         go("group", id=one.group_id)
 
 

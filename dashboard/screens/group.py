@@ -37,9 +37,9 @@ def main() -> None:
         return
     with guard():
         group = client().group(group_id)
-        if (other := follow_to_step(group)) != group.id:
-            group = client().group(other)
         run = client().run(group.run_id)
+        if (other := follow_to_step(run, group)) != group.id:
+            group = client().group(other)
     st.html(STYLE)
     by_advantage = st.session_state.get("order", st.query_params.get("order")) == BY_ADVANTAGE
     draw_path(run, group, [one.index for one in order_of(group.completions, by_advantage=by_advantage)])
@@ -52,7 +52,8 @@ def main() -> None:
         with compared:
             draw_strip(group)
     _draw_ways_on(run, group)
-    draw_what_if(run, group)
+    if not judging:
+        draw_what_if(run, group)
     _draw_completions(run, group)
 
 

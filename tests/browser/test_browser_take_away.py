@@ -97,6 +97,8 @@ def test_a_chart_is_a_picture_of_its_own(open_page: Callable[[str], Page], stack
     svg = pictures["SVG"].decode()
     assert svg.startswith("<svg")
     assert ">Reward</text>" in svg
+    page.get_by_role("tab", name="Groups").click()
+    page.wait_for_url(re.compile("tab=groups"))  # a file that was saved is no page that was left
 
 
 def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str], Page], stack: Stack) -> None:

@@ -55,8 +55,18 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(
     claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
     assert claimed is not None
     backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
-    taken_back = groups[1]
-    assert "no other draw in this run" in link_labels(open_page("group", id=taken_back))
+    taken_back = open_page("group", id=groups[1])
+    assert "no other draw in this run" in link_labels(taken_back)
+    assert "**Group 2** :gray[· taken back" in shown(taken_back)
+    assert all(taken_back.button(key=f"group-{way}").disabled for way in ("back", "forth"))
+
+
+def test_who_is_asked_which_is_better_is_not_told_the_rewards(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0], wi_open="true", panel="which is better?")
+    assert not at.exception
+    assert "reward, what if" not in {name for frame in at.dataframe for name in frame.value}
+    at.pills(key="panel").set_value("difference").run()
+    assert "reward, what if" in {name for frame in at.dataframe for name in frame.value}
 
 
 def link_labels(at: AppTest) -> str:
