@@ -11,14 +11,29 @@ from dashboard.comparison.chosen import label
 from dashboard.comparison.controls import Controls, draw_charts
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
 from dashboard.comparison.legend import HINT, Entry, choose_front
-from dashboard.comparison.metrics import Found, with_whole_ends
+from dashboard.comparison.metrics import Found, fetch, with_whole_ends
 from dashboard.components.stored import completions_per_step
 from dashboard.format import count, number
+from dashboard.session import guard
 from dashboard.status import look
 
 
-def show_alone(runs: list[Run], found: Found, controls: Controls) -> None:
+def show_alone(runs: list[Run], controls: Controls) -> None:
     """Legend, charts and the table."""
+    charts = st.container()
+    st.subheader("What they came to", anchor=False)
+    judged = choose_judgement(controls.names, runs)
+    names = (*controls.names, judged.name)  # the runs may be judged by what no chart shows
+    with guard():
+        found = fetch(runs, names, controls.view, alone=True)
+        whole = with_whole_ends(found, runs, names, judged.tail)
+    with charts:
+        _show_charts(runs, found, controls)
+    _show_outcomes(runs, whole, controls, judged)
+
+
+def _show_charts(runs: list[Run], found: Found, controls: Controls) -> None:
+    """The legend and a line for each run."""
     colours = run_colours([run.id for run in runs])
     front = choose_front(
         [Entry(run.id, label(run), colours[run.id], note=_note(run)) for run in runs],
@@ -30,9 +45,6 @@ def show_alone(runs: list[Run], found: Found, controls: Controls) -> None:
         for run in runs
     ]
     draw_charts(controls, len(lines), lambda name: comparison_figure(name, lines, controls.view))
-    st.subheader("What they came to", anchor=False)
-    judged = choose_judgement(controls.names, runs)
-    _show_outcomes(runs, with_whole_ends(found, runs, (judged.name, *controls.names), judged.tail), controls, judged)
 
 
 def _note(run: Run) -> str:

@@ -10,7 +10,7 @@ from dashboard.charts.bootstrap import difference, verdict
 from dashboard.charts.group_figures import SUCCESS_TITLE, band_figure, gain_figure
 from dashboard.charts.interval import estimate
 from dashboard.charts.meaning import meaning
-from dashboard.charts.seed_groups import Group, Member, best, by_gain, final, gain, grouped
+from dashboard.charts.seed_groups import SUCCESS, Group, Member, best, by_gain, final, gain, grouped
 from dashboard.comparison.controls import Controls, draw_charts
 from dashboard.comparison.judgement import (
     Judgement,
@@ -22,11 +22,12 @@ from dashboard.comparison.judgement import (
     show_table,
 )
 from dashboard.comparison.legend import HINT, Entry, choose_front
-from dashboard.comparison.metrics import Found, with_whole_ends
+from dashboard.comparison.metrics import Found, fetch, with_whole_ends
 from dashboard.comparison.settings import seed_of, setting
 from dashboard.components.chart import show
 from dashboard.components.stored import completions_per_step
 from dashboard.format import count, plain
+from dashboard.session import guard
 
 CALM = 5  # so many groups can all be in front
 BEST = 3  # of more groups, the first and those that gained most
@@ -42,19 +43,28 @@ def groups_of(runs: list[Run], found: Found, fields: Sequence[str]) -> list[Grou
     ]
 
 
-def show_groups(runs: list[Run], found: Found, controls: Controls) -> None:
+def show_groups(runs: list[Run], controls: Controls) -> None:
     """Gains first, then the curves, then what they came to and whether that is luck."""
-    groups = groups_of(runs, found, controls.by)
+    charts = st.container()
+    st.subheader("What they came to, and is it luck?", anchor=False)
+    judged = choose_judgement(controls.names, runs)
+    names = (*controls.names, judged.name)  # the runs may be judged by what no chart shows
+    with guard():
+        found = fetch(runs, (*names, SUCCESS), controls.view, alone=False)
+        whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
+    with charts:
+        _show_charts(groups_of(runs, found, controls.by), controls)
+    _show_finals(whole, controls, judged)
+    _show_differences(whole, judged)
+
+
+def _show_charts(groups: list[Group], controls: Controls) -> None:
+    """The gains, the legend, and a line for each group."""
     gains = st.container()
     front = _show_legend(groups)
     with gains:
         _show_gains(groups, front)
     draw_charts(controls, len(groups), lambda name: band_figure(name, groups, controls.view, front))
-    st.subheader("What they came to, and is it luck?", anchor=False)
-    judged = choose_judgement(controls.names, runs)
-    whole = groups_of(runs, with_whole_ends(found, runs, (judged.name, *controls.names), judged.tail), controls.by)
-    _show_finals(whole, controls, judged)
-    _show_differences(whole, judged)
 
 
 def in_front(groups: Sequence[Group]) -> frozenset[int]:

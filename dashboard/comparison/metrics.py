@@ -64,6 +64,7 @@ def _series(runs: Sequence[Run], names: tuple[str, ...], points: int, within: St
     """What each run has logged; what an attempt that has ended logged is asked for once."""
     ended = tuple((run.id, run.attempt) for run in runs if run.status in TERMINAL)
     moving = tuple((run.id, run.attempt) for run in runs if run.status not in TERMINAL and run.attempt)
+    names = tuple(dict.fromkeys(names))
     found = [*_ask_once(ended, names, points, within), *_ask(moving, names, points, within)]
     return {run.id: Metrics(run_id=run.id, series={}) for run in runs} | {each.run_id: each for each in found}
 

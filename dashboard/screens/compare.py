@@ -10,7 +10,6 @@ from dashboard.comparison.controls import show_controls
 from dashboard.comparison.differing import show_differences
 from dashboard.comparison.distributions import show_distributions
 from dashboard.comparison.groups import show_groups
-from dashboard.comparison.metrics import fetch
 from dashboard.comparison.parallel import show_parallel
 from dashboard.comparison.prompts import show_prompts
 from dashboard.comparison.settings import setting
@@ -58,13 +57,11 @@ def show_curves(chosen: Chosen) -> None:
     """The charts of the metrics, what the runs came to, and what they differ in."""
     runs = chosen.runs
     controls = show_controls(runs, sweep=chosen.sweep is not None)
-    with guard():
-        found = fetch(runs, controls.names, controls.view, alone=not controls.by)
     if controls.by:
-        show_groups(runs, found, controls)
+        show_groups(runs, controls)
         show_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
     else:
-        show_alone(runs, found, controls)
+        show_alone(runs, controls)
         show_differences({label(run): run.config for run in runs})
 
 

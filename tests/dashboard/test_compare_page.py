@@ -105,6 +105,23 @@ def test_the_table_has_what_each_run_came_to_the_best_first(open_page: Open, bac
     assert row["open"] == f"/run?id={runs[0]}"
 
 
+def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    recorded.finish(
+        backend.client, run_id, recorded.train(backend.client, run_id, steps=25, total=25, prompts=1, group_size=2)
+    )
+    at = open_page("compare", runs=run_id)
+    next(box for box in at.multiselect if box.label == "Charts").set_value(["kl"]).run()
+    assert next(box for box in at.selectbox if box.label == "Judged by").value == "eval/pass@1"
+    held_out = backend.client.metrics(run_id).series["eval/pass@1"].value[-1]
+    assert held_out is not None
+    assert float(frame(at, "final")["final"][0]) == pytest.approx(held_out, abs=0.005)
+    next(box for box in at.multiselect if box.label == "Group by").set_value(["recipe"]).run()
+    assert float(frame(at, "gain")["final"][0]) == pytest.approx(held_out, abs=0.005)
+    next(box for box in at.selectbox if box.label == "Judged by").set_value("reward").run()
+    assert "A row appears for each group" not in sentences(at)
+
+
 def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_differ(
     open_page: Open, runs: list[int]
 ) -> None:
