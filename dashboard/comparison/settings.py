@@ -60,11 +60,14 @@ def setting(run: Run, fields: Sequence[str]) -> str:
     """What a run has in the fields, as the label of its group."""
     names = short_names(fields)
     return " · ".join(
-        one_line(str(run.config.get(RECIPE) or run.kind))
-        if field == RECIPE
-        else f"{names[field]} {cell(get(run.config, field))}"
-        for field in fields
+        _recipe(run) if field == RECIPE else f"{names[field]} {cell(get(run.config, field))}" for field in fields
     )
+
+
+def _recipe(run: Run) -> str:
+    """The recipe; a run without one is of none, also where a recipe is named like its kind."""
+    recipe = run.config.get(RECIPE)
+    return one_line(str(recipe) if recipe else f"no recipe ({run.kind.replace('_', ' ')})")
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:

@@ -68,6 +68,14 @@ def test_runs_that_differ_in_nothing_are_taken_together_by_their_recipe() -> Non
     assert settings_of_sweep(runs({}, {})) == ["recipe"]
 
 
+def test_a_run_without_a_recipe_is_not_taken_for_one_of_the_recipe_named_like_its_kind() -> None:
+    with_it, without = (
+        run.model_copy(update={"config": {**run.config, "recipe": recipe}})
+        for run, recipe in zip(runs({}, {}), ("grpo", None), strict=True)
+    )
+    assert [setting(run, ["recipe"]) for run in (with_it, without)] == ["grpo", "no recipe (grpo)"]
+
+
 def test_a_label_names_what_a_kind_is_the_kind_of_and_writes_numbers_as_people_do() -> None:
     fields = ["algorithm.advantage.kind", "optimizer.learning_rate"]
     (run,) = runs({"optimizer.learning_rate": 1e-5})
