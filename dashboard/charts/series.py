@@ -1,7 +1,7 @@
 """Metric series as tables that charts draw: smoothed, and over steps, samples, tokens or wall time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -131,15 +131,16 @@ def steps_within(
     return math.floor(first), math.ceil(last)
 
 
-def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int]) -> Metrics:
+def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Collection[str] = TOTALS) -> Metrics:
     """The coarse series with the fine ones in place of what they have at these steps, both ends included.
 
-    The totals that place points on the axis stay whole: they are sums from the start.
+    Those in `keep` stay as they are. The totals that place points on the axis are sums from the start: finer in one part, they
+    would move the points of all others.
     """
     first, last = within
     series = dict(coarse.series)
     for name, part in fine.series.items():
-        if name in TOTALS or name not in series:
+        if name in keep or name not in series:
             continue
         outside = [
             point for point in zip(series[name].step, series[name].value, strict=True) if not first <= point[0] <= last

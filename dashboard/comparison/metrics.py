@@ -1,9 +1,10 @@
 """The series of the compared runs: few points of all of them, and finer ones where somebody looks closer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import streamlit as st
 
+from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Metrics, Run
 from dashboard.charts.comparison import View
 from dashboard.charts.seed_groups import WHOLE
@@ -36,24 +37,37 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool)
 
 
 def with_whole_ends(found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], tail: int) -> Found:
-    """With every one of the last `tail` values of each run that has ended: the mean of a thinned series is that of extremes."""
+    """With every one of the last `tail` values of each run, also of one that goes on: the mean of a thinned series is that of extremes.
+
+    Of an evaluation the last value counts alone, and a thinned series has that.
+    """
     whole = dict(found)
-    by_length: dict[int, list[Run]] = {}
+    names = [name for name in names if not name.startswith(EVALUATION)]
+    by_last: dict[int, list[Run]] = {}
     for run in runs:
-        if run.status in TERMINAL and any(
-            len(found[run.id].series[name].step) < run.progress.step for name in names if name in found[run.id].series
-        ):
-            by_length.setdefault(run.progress.step, []).append(run)
-    for steps, same in by_length.items():
-        whole |= _refine(whole, same, names, (max(0, steps - tail), steps), WHOLE)
+        series = [found[run.id].series[name] for name in names if name in found[run.id].series]
+        if any(_has_holes(one.step[-tail:]) for one in series):
+            by_last.setdefault(max(one.step[-1] for one in series if one.step), []).append(run)
+    for last, same in by_last.items():
+        whole |= _refine(whole, same, names, (max(0, last - tail), last), WHOLE, keep=())
     return whole
 
 
+def _has_holes(steps: Sequence[int]) -> bool:
+    """Whether steps between the first and the last are missing."""
+    return len(steps) > 0 and steps[-1] - steps[0] >= len(steps)
+
+
 def _refine(
-    found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], within: Steps, points: int
+    found: Mapping[int, Metrics],
+    runs: Sequence[Run],
+    names: Sequence[str],
+    within: Steps,
+    points: int,
+    keep: Collection[str] = TOTALS,
 ) -> Found:
     fine = _series(runs, tuple(names), points, within)
-    return {**found, **{run.id: refined(found[run.id], fine[run.id], within) for run in runs}}
+    return {**found, **{run.id: refined(found[run.id], fine[run.id], within, keep) for run in runs}}
 
 
 def _thinned(runs: Sequence[Run], points: int) -> bool:

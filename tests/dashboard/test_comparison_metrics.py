@@ -1,0 +1,86 @@
+"""The ends of the series by which runs are judged."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.contract.records import Metrics, Progress, Run, Series, Status
+from dashboard.charts.comparison import outcome
+from dashboard.comparison import metrics
+
+LONG = 1500  # steps
+
+
+class Recorded:
+    """Answers as the backend does: the value of a step is its number. Counts what it is asked."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.asked = 0
+
+    def compare_metrics(
+        self, run_ids: Iterable[int], names: Iterable[str], *, from_step: int, to_step: int, max_points: int
+    ) -> list[Metrics]:
+        assert to_step - from_step < max_points
+        self.asked += 1
+        steps = list(range(from_step, min(to_step + 1, self.steps)))
+        series = Series(step=steps, value=[float(step) for step in steps])
+        return [Metrics(run_id=run_id, series=dict.fromkeys(names, series)) for run_id in run_ids]
+
+
+def run(status: Status, steps: int) -> Run:
+    return Run(
+        id=1,
+        name="x",
+        kind="grpo",
+        status=status,
+        config={},
+        progress=Progress(step=steps, total_steps=2 * LONG),
+        attempt=1,
+        failures=0,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+def thinned(steps: int, *names: str) -> metrics.Found:
+    """Every 50th step and the last one."""
+    kept = [*range(0, steps - 1, 50), steps - 1]
+    return {
+        1: Metrics(run_id=1, series={name: Series(step=kept, value=[float(step) for step in kept]) for name in names})
+    }
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    made = Recorded(LONG)
+    metrics._ask_once.clear()
+    monkeypatch.setattr(metrics, "client", lambda: made)
+    return made
+
+
+@pytest.mark.parametrize("status", ["running", "paused", "finished"])
+@pytest.mark.parametrize("name", ["reward", "step_time"])
+def test_the_final_of_a_long_run_is_the_mean_of_its_last_values_wherever_it_is(
+    recorded: Recorded, status: Status, name: str
+) -> None:
+    found = metrics.with_whole_ends(thinned(LONG, name), [run(status, LONG)], [name], tail=10)
+    assert outcome(name, found[1].series, 10).final == LONG - 5.5
+    assert recorded.asked == 1
+
+
+def test_the_final_of_a_run_that_goes_on_follows_it(recorded: Recorded) -> None:
+    for steps in (LONG, LONG + 7):
+        recorded.steps = steps
+        # the run's row may be a step behind what it has logged
+        found = metrics.with_whole_ends(thinned(steps, "reward"), [run("running", steps - 1)], ["reward"], tail=10)
+        assert outcome("reward", found[1].series, 10).final == steps - 5.5
+
+
+def test_nothing_is_asked_where_all_of_the_end_is_there(recorded: Recorded) -> None:
+    evaluations = thinned(LONG, "eval/pass@1")
+    assert metrics.with_whole_ends(evaluations, [run("running", LONG)], ["eval/pass@1"], tail=10) == evaluations
+    steps = list(range(40))
+    short = {1: Metrics(run_id=1, series={"reward": Series(step=steps, value=[0.0] * 40)})}
+    assert metrics.with_whole_ends(short, [run("running", 40)], ["reward", "kl"], tail=10) == short
+    assert recorded.asked == 0
