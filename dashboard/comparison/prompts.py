@@ -7,34 +7,50 @@ import streamlit as st
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
+from dashboard.components.address import number_in_address
 from dashboard.components.model_text import one_line
-from dashboard.format import MISSING, count, number
+from dashboard.format import MISSING, count, counted, number
 from dashboard.session import client, guard, url
 
 LOOKED = 100  # of each run's prompts, those drawn most often
 SHOWN = 30
+AT_ONCE = 20  # runs, each of them a request and a column; more on demand
+BESIDE = 20  # runs that the page of a prompt takes
+_RUNS = "looked"  # in the address: how many runs are looked at
 
 
 def show_prompts(runs: list[Run]) -> None:
     """A search, and the prompts with what each run got for them."""
-    asked = [run for run in runs if run.kind == "grpo" and run.attempt]
+    sampled = [run for run in runs if run.kind == "grpo" and run.attempt]
+    asked = sampled[: _looked_at()]
     search = st.text_input(
         "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420
     )
     with guard():
         found = {run.id: _fetch(run, str(search or "")) for run in asked}
     common = in_common(found)
-    if not common:
+    if common:
+        _show_table(asked, common)
+    else:
         st.caption("No prompt that two of these runs have drawn, among those that each drew most often.")
-        return
-    run_ids = ",".join(str(run.id) for run in asked)
+    if len(asked) < len(sampled):
+        st.caption(f"Looked at are the first {len(asked)} of {counted(len(sampled), 'run')}.")
+        st.button(
+            counted(len(sampled) - len(asked), "more run"),
+            icon=":material/expand_more:",
+            key="more-prompt-runs",
+            on_click=_more,
+        )
+
+
+def _show_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, PromptSummary]]]) -> None:
     rows = [
         {
             "prompt": one_line(next(iter(draws.values())).prompt)[:200],
             "probe": "probe" if any(draw.probes for draw in draws.values()) else "",
             "runs": count(len(draws)),
             **{f"#{run.id}": _course(draws.get(run.id)) for run in asked},
-            "open": url("prompt", prompt=prompt_id, runs=run_ids),
+            "open": side_by_side(prompt_id, draws),
         }
         for prompt_id, draws in common[:SHOWN]
     ]
@@ -69,6 +85,19 @@ def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[tuple[str, d
     return sorted(((prompt, draws) for prompt, draws in by_prompt.items() if len(draws) >= least), key=rank)
 
 
+def side_by_side(prompt_id: str, draws: Mapping[int, PromptSummary]) -> str:
+    """The address of the prompt's page with the runs that drew it, the first `BESIDE` of them."""
+    return url("prompt", prompt=prompt_id, runs=",".join(str(run_id) for run_id in list(draws)[:BESIDE]))
+
+
+def _looked_at() -> int:
+    return max(AT_ONCE, number_in_address(_RUNS) or 0)
+
+
+def _more() -> None:
+    st.query_params[_RUNS] = str(_looked_at() + AT_ONCE)
+
+
 def _course(draw: PromptSummary | None) -> str:
     """0.25 → 0.88 (5)."""
     if draw is None:
@@ -85,4 +114,5 @@ def _ask(run_id: int, attempt: int, search: str) -> list[PromptSummary]:  # noqa
     return client().prompts(run_id, search=search or None, sort="-draws", limit=LOOKED).items
 
 
-_ask_once = st.cache_data(ttl=600, max_entries=64, show_spinner=False)(_ask)
+# the largest sweep has 200 runs: fewer entries than runs, and each redraw would ask for all of them again
+_ask_once = st.cache_data(ttl=600, max_entries=256, show_spinner=False)(_ask)
