@@ -28,6 +28,7 @@ class Look(NamedTuple):
     dots: bool = False
     legend: bool = True
     pickable: bool = False
+    picked: str = "step"  # the column of whole numbers whose value a click hands over
     zoomable: bool = False  # by dragging along the x axis
     mark: int | None = None  # a step to mark with a line
     height: int = 190
@@ -71,7 +72,7 @@ def line_spec(look: Look) -> Spec:
     )
     if look.pickable:
         points = points.add_params(
-            alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
+            alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
         )
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps)).encode(
         y=_y("value", look)
@@ -94,7 +95,7 @@ def stacked_spec(look: Look) -> Spec:
             description="label:N",
         )
     )
-    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=["step"], empty=False)
+    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
     points = (
         _base(look)
         .transform_filter("datum.touch")

@@ -30,7 +30,7 @@ def show(
 ) -> None:
     """Draw the figure, and offer it as a picture; `about` names it for screen readers, `file` where it is kept.
 
-    `on_pick` receives the step that a person clicks, `on_zoom` the ends of the range of x that a person drags over; the figure
+    `on_pick` receives the step of the point that a person clicks (or what else `Look.picked` names), `on_zoom` the ends of the range of x that a person drags over; the figure
     must have these selections.
     """
     data = in_dictionaries(figure.data)
@@ -46,8 +46,8 @@ def show(
                 points = selection.get(PICKED) or []
                 if on_zoom is not None and low < high:  # a click drags over nothing
                     on_zoom(low, high)
-                elif on_pick is not None and points and points[0].get("step") is not None:
-                    on_pick(int(points[0]["step"]))
+                elif on_pick is not None and points and (values := list(points[0].values())):
+                    on_pick(int(values[0]))
 
             st.vega_lite_chart(
                 data, figure.spec, key=key, alt=about, height="content", on_select=selected, selection_mode=modes

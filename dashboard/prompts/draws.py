@@ -54,12 +54,13 @@ def highest(runs: Sequence[Run]) -> float:
 
 
 def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
-    """The mean reward of each draw over the steps, a line for each run; a click picks the draw."""
+    """The mean reward of each draw over the steps, a line for each run; a click picks the draw, by its id."""
     colours = run_colours([run.id for run in runs])
     labels = {run.id: f"#{run.id} {one_line(run.name)}" for run in runs}
     known = [draw for draw in draws if draw.run_id in labels]
     table = pd.DataFrame(
         {
+            "draw": pd.Series([draw.id for draw in known], dtype="int64"),
             "step": pd.Series([draw.step for draw in known], dtype="int64"),
             "x": pd.Series([draw.step for draw in known], dtype="float64"),
             "metric": pd.Series(["mean reward of the draw"] * len(known), dtype="str"),
@@ -70,7 +71,11 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
         }
     )
     look = Look(
-        colours=tuple((labels[run.id], colours[run.id]) for run in runs), from_zero=True, dots=True, pickable=True
+        colours=tuple((labels[run.id], colours[run.id]) for run in runs),
+        from_zero=True,
+        dots=True,
+        pickable=True,
+        picked="draw",  # runs draw the same probes at the same steps
     )
     return line_figure(look, table)
 

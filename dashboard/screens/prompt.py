@@ -90,10 +90,9 @@ def _keep_runs() -> None:
 def _draw_history(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> None:
     """The course of the mean reward over the draws, and each draw in a table."""
 
-    def compare(step: int) -> None:
-        of_step = [draw.id for draw in draws if draw.step == step]
-        if of_step:  # a resume may have taken the step back since it was drawn
-            choose_draw(LATER, of_step[0])
+    def compare(draw_id: int) -> None:
+        if any(draw.id == draw_id for draw in draws):  # a resume may have taken it back since the chart was drawn
+            choose_draw(LATER, draw_id)
 
     figures, table = st.columns([2, 3], gap="medium")
     with figures, st.container(border=True, key="course"):

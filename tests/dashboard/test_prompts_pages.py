@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pandas as pd
 import pytest
 import recorded
+import streamlit as st
 from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport, GroupState
+from dashboard.charts.figure import PICKED
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -142,6 +146,25 @@ def test_the_same_prompt_stands_side_by_side_across_runs(open_page: Open, backen
     at.select_slider(key="at").set_value(0).run()
     assert {"it is 11", "what?"} <= {code.value for code in at.code}
     assert at.query_params["at"] == "0"
+
+
+def test_a_click_on_a_point_compares_that_runs_draw(
+    open_page: Open, backend: Backend, run_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = report(backend, "second", [[group(0, ADDITION, [0.2, 0.0], ["what?", "why?"])]])  # at step 0, as the first
+
+    def click(data: pd.DataFrame, spec: Any, *, key: str, on_select: Callable[[], None], **_: object) -> None:
+        """What the browser does with a click on the second run's point."""
+        point = data[data["label"] == f"#{other} second"].iloc[0]
+        asked = next(one["select"]["fields"] for one in spec["params"] if one["name"] == PICKED)
+        st.session_state[key] = {"selection": {PICKED: [{name: point[name] for name in asked}]}}
+        on_select()
+
+    monkeypatch.setattr(st, "vega_lite_chart", click)
+    at = open_page("prompt", **history(f"{run_id},{other}"))
+    draw = backend.client.groups_of_prompt(ADDITION.replace(" ", ""), [other]).items[0]
+    assert at.query_params["b"] == str(draw.id)
+    assert sides(at)[1] == "what?"
 
 
 def test_a_history_without_a_run_that_drew_it_says_so(open_page: Open, run_id: int) -> None:
