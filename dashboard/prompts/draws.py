@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -21,23 +22,47 @@ MOST = 1000  # draws on the page, over all its runs
 _PAGE = 200
 
 
-def fetch_draws(prompt_id: str, runs: Sequence[int]) -> list[GroupSummary]:
-    """The groups of the prompt, by run and step; at most `MOST` of them."""
+class Draws(NamedTuple):
+    """The prompt's groups, by run and step; of the runs in `cut` only their newest `share`, of the others all."""
+
+    items: list[GroupSummary]
+    share: int
+    cut: frozenset[int]
+
+
+def fetch_draws(prompt_id: str, runs: Sequence[int]) -> Draws:
+    """The newest draws of each run, each having the same share of `MOST`: none is left out for what another has drawn."""
+    share = MOST // max(1, len(runs))
+    draws: list[GroupSummary] = []
+    cut: list[int] = []
+    for run_id in runs:
+        newest, more = _fetch_newest(prompt_id, run_id, share)
+        draws += newest
+        cut += [run_id] if more else []
+    return Draws(sorted(draws, key=_by_step), share, frozenset(cut))
+
+
+def _fetch_newest(prompt_id: str, run_id: int, most: int) -> tuple[list[GroupSummary], bool]:
+    """The run's newest draws, and whether there are older ones."""
     draws: list[GroupSummary] = []
     cursor: str | None = None
-    while len(draws) < MOST:
+    while True:
+        limit = min(_PAGE, most - len(draws))
         with guard():
-            page = client().groups_of_prompt(prompt_id, runs, limit=_PAGE, cursor=cursor)
+            page = client().groups(run_id, prompt_id=prompt_id, sort="-step", limit=limit, cursor=cursor)
         draws += page.items
         cursor = page.next_cursor
-        if cursor is None:
-            break
-    return draws
+        if cursor is None or len(draws) >= most:
+            return draws, cursor is not None
+
+
+def _by_step(draw: GroupSummary) -> tuple[int, int, int]:
+    return draw.run_id, draw.step, draw.index
 
 
 def by_run(draws: Sequence[GroupSummary]) -> dict[int, list[GroupSummary]]:
     """The draws of each run, by step."""
-    ordered = sorted(draws, key=lambda draw: (draw.run_id, draw.step, draw.index))
+    ordered = sorted(draws, key=_by_step)
     return {run_id: list(group) for run_id, group in groupby(ordered, key=lambda draw: draw.run_id)}
 
 

@@ -12,11 +12,11 @@ from dashboard.components.completion_card import STYLE
 from dashboard.components.group_rows import pick
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
-from dashboard.format import MISSING, counted
+from dashboard.format import MISSING, count, counted
 from dashboard.leaving import go
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared
-from dashboard.prompts.draws import MOST, course, fetch_draws, has_drawn, highest
+from dashboard.prompts.draws import Draws, course, fetch_draws, has_drawn, highest
 from dashboard.session import client, guard, link, run_or_none
 
 MOST_RUNS = 20
@@ -32,7 +32,8 @@ def main() -> None:
         return
     with guard():
         runs = [run for run_id in run_ids if (run := run_or_none(run_id)) is not None]
-    draws = fetch_draws(prompt_id, [run.id for run in runs]) if runs else []
+    fetched = fetch_draws(prompt_id, [run.id for run in runs])
+    draws = fetched.items
     if not draws:
         st.info("None of these runs has drawn this prompt, or it kept no groups.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
@@ -41,12 +42,12 @@ def main() -> None:
     follow(runs)
     _draw_prompt(draws[0], runs)
     _choose_runs(prompt_id, runs)
-    _draw_history(draws, runs)
+    _draw_history(fetched, runs)
     st.subheader("Two draws compared", anchor=False)
     draw_compared(draws)
     if len(runs) > 1:
         st.subheader("Run beside run", anchor=False)
-        draw_across(draws, runs)
+        draw_across(fetched, runs)
 
 
 def _draw_prompt(draw: GroupSummary, runs: Sequence[Run]) -> None:
@@ -87,8 +88,9 @@ def _keep_runs() -> None:
         st.query_params["runs"] = ",".join(map(str, chosen))
 
 
-def _draw_history(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> None:
+def _draw_history(fetched: Draws, runs: Sequence[Run]) -> None:
     """The course of the mean reward over the draws, and each draw in a table."""
+    draws = fetched.items
 
     def compare(draw_id: int) -> None:
         if any(draw.id == draw_id for draw in draws):  # a resume may have taken it back since the chart was drawn
@@ -99,7 +101,8 @@ def _draw_history(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> None:
         st.markdown(heading("Mean reward at each draw"), help="Click a point to compare that draw below.")
         show(course(draws, runs), key="course-chart", about="Mean reward at each draw of the prompt", on_pick=compare)
     with table:
-        kept = ", the first that fit on this page" if len(draws) == MOST else ""
+        of_each = f" {count(fetched.share)} of each run" if len(runs) > 1 else ""
+        kept = f", the newest{of_each}: older ones do not fit on this page" if fetched.cut else ""
         st.markdown(f"**{counted(len(draws), 'draw')}**{kept} :gray[:small[· click a line to open its group]]")
         columns = ("run", *COLUMNS) if len(runs) > 1 else COLUMNS
         group = pick(draws, highest(runs), columns, key="draws")

@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport, GroupState
 from dashboard.charts.figure import PICKED
+from dashboard.prompts import draws
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -165,6 +166,26 @@ def test_a_click_on_a_point_compares_that_runs_draw(
     draw = backend.client.groups_of_prompt(ADDITION.replace(" ", ""), [other]).items[0]
     assert at.query_params["b"] == str(draw.id)
     assert sides(at)[1] == "what?"
+
+
+def test_a_run_with_many_draws_takes_no_other_runs_place_and_keeps_its_newest(
+    open_page: Open, backend: Backend, run_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draws, "MOST", 4)
+    monkeypatch.setattr(draws, "_PAGE", 1)
+    other = report(backend, "second", [[group(0, ADDITION, [0.0, 0.0])], [], [], [group(0, ADDITION, [0.2, 0.0])]])
+    at = open_page("prompt", **history(f"{run_id},{other}"), at=0)
+    assert at.dataframe[0].value[["run", "step"]].values.tolist() == [
+        *([f"#{run_id}", 1], [f"#{run_id}", 2]),
+        *([f"#{other}", 0], [f"#{other}", 3]),
+    ]
+    said = shown(at)
+    assert "**4 draws**, the newest 2 of each run: older ones do not fit on this page" in said
+    assert "Its draws up to step 0 are not on this page, only its newest 2." in said  # of the first run
+    assert "step 0 · 1 draw · mean 0" in said  # of the second, which is whole
+    assert "Not drawn" not in said
+    at.select_slider(key="at").set_value(3).run()
+    assert "step 2 · more than 2 draws · mean 0.750" in shown(at)
 
 
 def test_a_history_without_a_run_that_drew_it_says_so(open_page: Open, run_id: int) -> None:
