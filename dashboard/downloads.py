@@ -1,6 +1,6 @@
-"""Files of a run on their way from the backend to the browser: each piece is passed on and none is kept.
+"""Files of a run, its models among them, on their way from the backend to the browser: each piece is passed on and none is kept.
 
-Streamlit's own download button holds a file in the dashboard's memory; a run's groups may be gigabytes.
+Streamlit's own download button holds a file in the dashboard's memory; a run's groups may be gigabytes, and so is a model.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +22,7 @@ from dashboard.report.pictures import png, svg
 from dashboard.settings import Settings
 
 What = Literal["report", "groups", "metrics", "lines", "configuration"]
+_EARLIER = "This link is of an earlier dashboard: open the run's page again."
 _ALONE = 560  # pixels: the plot of a picture that stands by itself
 
 
@@ -63,16 +64,33 @@ def address(run_id: int, what: What, **query: str) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
+def model_address(run_id: int, step: int) -> str:
+    """Where this dashboard serves the model of a checkpoint."""
+    return f"/take-away/{TICKET}/{run_id}/checkpoint/{step}"
+
+
 def _serve(request: Request) -> Response:
-    """The file, as a download. What goes wrong before the first piece is said in plain text."""
-    file = _FILES.get(request.path_params["what"])
+    """The file, as a download."""
+    file, run_id = _FILES.get(request.path_params["what"]), request.path_params["run_id"]
     if file is None or not _ours(request):
-        return PlainTextResponse("This link is of an earlier dashboard: open the run's page again.", 404)
-    run_id = request.path_params["run_id"]
-    settings = Settings()
-    pieces = _pieces(
-        file, Client(settings.backend_url, settings.secret()), run_id, request.query_params.get("groups", "")
+        return PlainTextResponse(_EARLIER, 404)
+    chosen = request.query_params.get("groups", "")
+    return _passed_on(lambda client: file.chunks(client, run_id, chosen), f"run-{run_id}{file.ending}", file.media_type)
+
+
+def _serve_model(request: Request) -> Response:
+    """The zip of a checkpoint's model, as a download."""
+    if not _ours(request):
+        return PlainTextResponse(_EARLIER, 404)
+    run_id, step = request.path_params["run_id"], request.path_params["step"]
+    return _passed_on(
+        lambda client: client.download_checkpoint(run_id, step), f"run-{run_id}-step-{step}.zip", "application/zip"
     )
+
+
+def _passed_on(chunks: Callable[[Client], Iterator[bytes]], name: str, media_type: str) -> Response:
+    """The file under that name, piece by piece. What goes wrong before the first piece is said in plain text."""
+    pieces = _pieces(chunks)
     try:
         first = next(pieces, b"")
     except ApiError as refusal:
@@ -80,16 +98,18 @@ def _serve(request: Request) -> Response:
     except Unreachable:
         return PlainTextResponse("The backend does not answer; try again when it is back.", 503)
     headers = {
-        "Content-Disposition": f'attachment; filename="run-{run_id}{file.ending}"',
-        "Content-Encoding": "identity",  # Parquet is packed already, and a run's lines would cost a core to pack
+        "Content-Disposition": f'attachment; filename="{name}"',
+        # Parquet is packed already, weights do not shrink, and a run's lines would cost a core to pack
+        "Content-Encoding": "identity",
         "Cache-Control": "no-store",
     }
-    return StreamingResponse(chain([first], pieces), media_type=file.media_type, headers=headers)
+    return StreamingResponse(chain([first], pieces), media_type=media_type, headers=headers)
 
 
-def _pieces(file: _File, client: Client, run_id: int, chosen: str) -> Iterator[bytes]:
-    with client:
-        yield from file.chunks(client, run_id, chosen)
+def _pieces(chunks: Callable[[Client], Iterator[bytes]]) -> Iterator[bytes]:
+    settings = Settings()
+    with Client(settings.backend_url, settings.secret()) as client:
+        yield from chunks(client)
 
 
 def _serve_picture(request: Request) -> Response:
@@ -111,5 +131,6 @@ def _ours(request: Request) -> bool:
 
 ROUTES = [
     Route("/take-away/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"]),
+    Route("/take-away/{ticket}/{run_id:int}/checkpoint/{step:int}", _serve_model, methods=["GET"]),
     Route("/take-away/{ticket}/chart/{name}.{kind}", _serve_picture, methods=["GET"]),
 ]

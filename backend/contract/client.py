@@ -312,9 +312,9 @@ class Client:
         """Checkpoints of the live history, by step."""
         return self._to.get(r.Page[r.Checkpoint], f"/api/v1/runs/{run_id}/checkpoints").items
 
-    def download_checkpoint(self, run_id: int, step: int) -> bytes:
-        """A zip of the model directory that `from_pretrained` opens, where the backend reaches the store."""
-        return self._to.send("GET", f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip").content
+    def download_checkpoint(self, run_id: int, step: int) -> Iterator[bytes]:
+        """A zip of the model directory that `from_pretrained` opens, in chunks, where the backend reaches the store."""
+        return self._to.chunks(f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip")
 
     def export(self, run_id: int) -> Iterator[bytes]:
         """The whole run as JSON lines, in chunks as they arrive."""

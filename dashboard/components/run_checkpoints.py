@@ -6,6 +6,7 @@ import streamlit as st
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
 from dashboard.components.try_checkpoint import draw_try
+from dashboard.downloads import model_address
 from dashboard.format import absolute, ago, size
 from dashboard.session import client, guard, link
 
@@ -80,8 +81,8 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
     show_text(f"{checkpoint.store.partition('#')[0]}/{checkpoint.path}")
     st.caption(
-        "There it lies on the worker. A download that fails means that the backend does not reach the store, because the "
-        "worker is on another machine: copy it from there."
+        "There it lies on the worker. Where the backend does not reach the store, because the worker is on another machine, "
+        "the download says so: copy it from there."
     )
 
 
@@ -97,15 +98,10 @@ def link_as_reward(run: Run, step: int) -> None:
 
 
 def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
-    """The zip is made when it is asked for: a model is too large to be fetched for every look at this page."""
-    backend = client()
-    st.download_button(
+    """A link to the zip, which no page holds. It opens beside this page, where a refusal is read; a file opens nothing."""
+    st.link_button(
         "Download model",
-        lambda: backend.download_checkpoint(run.id, checkpoint.step),
-        file_name=f"run-{run.id}-step-{checkpoint.step}.zip",
-        mime="application/zip",
+        model_address(run.id, checkpoint.step),
         icon=":material/download:",
-        key="download",
-        help="A directory that transformers' `from_pretrained` opens, or a PEFT adapter.",
-        on_click="ignore",
+        help="A zip of the directory that transformers' `from_pretrained` opens, or of a PEFT adapter.",
     )

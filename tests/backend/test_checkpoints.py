@@ -86,7 +86,7 @@ def test_a_model_is_downloaded_whole(backend: Backend) -> None:
     store = backend.home / "checkpoints"
     actor = saved(backend, f"{store.resolve()}#ab12")
     model_at(store, actor.run_id)
-    zipped = zipfile.ZipFile(io.BytesIO(backend.client.download_checkpoint(actor.run_id, 1)))
+    zipped = zipfile.ZipFile(io.BytesIO(b"".join(backend.client.download_checkpoint(actor.run_id, 1))))
     assert zipped.testzip() is None
     assert sorted(zipped.namelist()) == ["config.json", "sub/model.safetensors"]
     assert zipped.read("sub/model.safetensors") == b"w" * 3_000_000
@@ -97,7 +97,7 @@ def test_a_link_inside_the_model_leads_nowhere(backend: Backend) -> None:
     actor = saved(backend, str(store.resolve()))
     model = model_at(store, actor.run_id)
     (model / "token").symlink_to(backend.home / "groupscope.db")
-    names = zipfile.ZipFile(io.BytesIO(backend.client.download_checkpoint(actor.run_id, 1))).namelist()
+    names = zipfile.ZipFile(io.BytesIO(b"".join(backend.client.download_checkpoint(actor.run_id, 1)))).namelist()
     assert sorted(names) == ["config.json", "sub/model.safetensors"]
 
 
@@ -106,7 +106,7 @@ def test_nothing_outside_our_own_store_is_read(backend: Backend, tmp_path: Path)
     actor = saved(backend, str(outside))
     model_at(outside, actor.run_id)
     with pytest.raises(ApiError) as caught:
-        backend.client.download_checkpoint(actor.run_id, 1)
+        list(backend.client.download_checkpoint(actor.run_id, 1))
     assert caught.value.status == 409
     assert str(outside) in caught.value.message
     actor.finish()
@@ -123,14 +123,14 @@ def test_no_path_of_a_worker_leads_out_of_the_store(backend: Backend, tmp_path: 
     actor = saved(backend, store.format(home=backend.home.resolve()))
     model_at(tmp_path, actor.run_id)
     with pytest.raises(ApiError) as caught:
-        backend.client.download_checkpoint(actor.run_id, 1)
+        list(backend.client.download_checkpoint(actor.run_id, 1))
     assert caught.value.status == 409
 
 
 def test_a_checkpoint_whose_files_are_gone_says_so(backend: Backend) -> None:
     actor = saved(backend, str((backend.home / "checkpoints").resolve()))
     with pytest.raises(ApiError, match="is gone") as caught:
-        backend.client.download_checkpoint(actor.run_id, 1)
+        list(backend.client.download_checkpoint(actor.run_id, 1))
     assert caught.value.status == 404
 
 

@@ -39,7 +39,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "tokens": lambda c: c.tokens(1),
     "logs": lambda c: c.logs(1),
     "checkpoints": lambda c: c.checkpoints(1),
-    "download_checkpoint": lambda c: c.download_checkpoint(1, 1),
+    "download_checkpoint": lambda c: list(c.download_checkpoint(1, 1)),
     "export": lambda c: list(c.export(1)),
     "export_table": lambda c: [list(c.export_table(1, "groups")), list(c.export_table(1, "metrics"))],
     "groups_of_prompt": lambda c: c.groups_of_prompt("x", [1]),

@@ -1,4 +1,6 @@
+import io
 import unicodedata
+import zipfile
 from collections.abc import Callable, Iterator
 
 import hostile
@@ -15,7 +17,7 @@ from dashboard.charts.comparison import Line, View, comparison_figure
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec
 from dashboard.charts.training import single, training_figure
-from dashboard.downloads import ROUTES, address
+from dashboard.downloads import ROUTES, address, model_address
 from dashboard.offered import Offered, offer
 from dashboard.report.pictures import png, svg
 
@@ -44,8 +46,39 @@ def test_a_configuration_comes_back_as_it_was_stored(served: TestClient, backend
     assert yaml.safe_load(served.get(address(run_id, "configuration")).text) == backend.client.run(run_id).config
 
 
+def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
+    """Registers one at step 2 in that store."""
+    report = recorded.checkpoint_of(1, 2, run_id).model_copy(update={"store": store})
+    backend.client.checkpoint(run_id, report)
+
+
+def test_a_model_is_passed_on_as_it_arrives(served: TestClient, backend: Backend, run_id: int) -> None:
+    store = (backend.home / "checkpoints").resolve()
+    save_checkpoint(backend, run_id, str(store))
+    model = store / str(run_id) / "2" / "model"
+    model.mkdir(parents=True)
+    (model / "weights").write_bytes(b"w" * 3_000_000)
+    with served.stream("GET", model_address(run_id, 2)) as answer:
+        assert "content-length" not in answer.headers  # nobody has had the whole of it
+        zipped = zipfile.ZipFile(io.BytesIO(answer.read()))
+    assert zipped.read("weights") == b"w" * 3_000_000
+    assert answer.headers["content-disposition"] == f'attachment; filename="run-{run_id}-step-2.zip"'
+
+
+def test_a_model_that_the_backend_does_not_reach_says_where_it_lies(
+    served: TestClient, backend: Backend, run_id: int
+) -> None:
+    save_checkpoint(backend, run_id, "/of/another/machine")
+    answer = served.get(model_address(run_id, 2))
+    assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
+    assert "lies in /of/another/machine" in answer.text
+    assert "copy it from the worker's machine" in answer.text
+    assert "content-disposition" not in answer.headers  # a browser shows it, instead of a failed download
+
+
 def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: int) -> None:
     for link in (
+        model_address(run_id, 2).replace(offered.TICKET, "x" * 22),
         address(run_id, "lines").replace(offered.TICKET, "x" * 22),
         f"/take-away/{offered.TICKET}/{run_id}/token",
     ):

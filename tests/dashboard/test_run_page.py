@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
 from backend.contract.records import Progress, RunError
+from dashboard.downloads import model_address
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -316,7 +317,8 @@ def test_a_checkpoint_can_be_downloaded_and_says_where_it_lies(open_page: Open, 
     at = open_page("run", id=saved, tab="checkpoints")
     assert at.dataframe[0].value["step"].tolist() == [3]
     assert at.code[0].value == f"recorded/{saved}/3"
-    assert at.download_button(key="download").label == "Download model"
+    link = at.get("link_button")[0].proto  # type: ignore[attr-defined]
+    assert (link.label, link.url) == ("Download model", model_address(saved, 3))
 
 
 def test_a_checkpoint_is_tried_with_the_runs_own_rewards(open_page: Open, backend: Backend, saved: int) -> None:
