@@ -36,6 +36,7 @@ class Draft:
     sample_id: int | None = None  # what was sampled before the launch
     sample_prompts: int = 4
     sample_completions: int | None = None  # None: as many as a forecast needs
+    sample_right: float | None = None  # the reward that counts as right; None: the highest
     sample_refused: str | None = None
     generation: int = 0
     id: str = field(default_factory=lambda: uuid4().hex)

@@ -32,7 +32,7 @@ def draw_results(draft: Draft, sample: Run) -> None:
     with guard():
         summaries, groups = _fetch(sample.id)
     _draw_changes(draft, sample)
-    threshold = _threshold(sample)
+    threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(words.summary(groups, sample.config, threshold))}**")
     _draw_errors(sample, groups)
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
@@ -50,7 +50,7 @@ def measured(draft: Draft) -> Forecast | None:
         groups = _fetch(sample.id)[1]
     except (Unreachable, ApiError):
         return None
-    return forecast(groups, sample.config, _own_size(draft), _kept_threshold(sample))
+    return forecast(groups, sample.config, _own_size(draft), _threshold(draft, sample))
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)
@@ -74,21 +74,29 @@ def _draw_changes(draft: Draft, sample: Run) -> None:
         )
 
 
-def _kept_threshold(sample: Run) -> float | None:
+def _threshold(draft: Draft, sample: Run) -> float | None:
+    """The reward that counts as right; None where a reward function says what is right."""
     if says_right(sample.config):
         return None
-    return float(st.session_state.get(THRESHOLD, highest_reward(sample.config)))
+    highest = float(highest_reward(sample.config))  # weights may be whole numbers, which the field does not take
+    return highest if draft.sample_right is None else draft.sample_right
 
 
-def _threshold(sample: Run) -> float | None:
-    """Where no reward says what is right: the reward that counts as right."""
-    if says_right(sample.config):
+def _choose_threshold(draft: Draft, sample: Run) -> float | None:
+    """The same, and where a person says it, the field for that. The draft keeps it: a widget's own value goes with the widget."""
+    threshold = _threshold(draft, sample)
+    if threshold is None:
         return None
+
+    def take() -> None:
+        draft.sample_right = st.session_state[THRESHOLD]
+
     return st.number_input(
         "Counts as right from a reward of",
-        value=_kept_threshold(sample),
+        value=threshold,
         step=0.1,
         key=THRESHOLD,
+        on_change=take,
         width=260,
         help="No reward of this form compares with a reference answer, so you say how much is enough\\.",
     )

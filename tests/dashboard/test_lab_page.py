@@ -206,11 +206,11 @@ def test_a_form_that_cannot_be_sampled_says_what_is_wrong_and_queues_nothing(ope
     assert draft_of(at).get("sampling.temperature") == -1.0
 
 
-def test_where_no_reward_says_what_is_right_a_person_does(open_page: OpenPage, backend: Backend) -> None:
+def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
+    open_page: OpenPage, backend: Backend
+) -> None:
     at = open_page("new-run")
-    draft_of(at).change(
-        {"rewards.functions": [{"kind": "format", "name": "format", "weight": 1.0, "tags": ["answer"]}]}
-    )
+    draft_of(at).change({"rewards.functions": [{"kind": "format", "name": "format", "weight": 1, "tags": ["answer"]}]})
     at.run()
     press(at, "Sample before launch")
     sample = backend.client.run(cast(int, draft_of(at).sample_id))
@@ -218,6 +218,11 @@ def test_where_no_reward_says_what_is_right_a_person_does(open_page: OpenPage, b
     at.run()
     assert "4 of 16 completions right" in texts(at)
     at.number_input(key="lab-threshold").set_value(0.5).run()
+    assert "16 of 16 completions right" in texts(at)
+    at.segmented_control(key="view").set_value("Form").run()
+    at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
+    assert "measured: success rate 1.00 on 1 prompts" in texts(at)
+    at.segmented_control(key="view").set_value("Before launch").run()
     assert "16 of 16 completions right" in texts(at)
 
 
