@@ -28,11 +28,15 @@ def draw_level_filter() -> None:
 def draw_log(run: Run) -> None:
     """The lines, with level and time; the view keeps to the end while lines come, unless a person scrolled up."""
     levels = st.session_state.get("levels", LEVELS)
-    lines = [line for line in _lines(run.id) if line.level in levels or line.level not in LEVELS]
-    if not lines:
+    every = _lines(run.id)
+    lines = [line for line in every if line.level in levels or line.level not in LEVELS]
+    if not every:
         st.info(
             "No lines yet. The worker writes here when it starts, saves, evaluates or warns.", icon=":material/notes:"
         )
+        return
+    if not lines:
+        st.info("No line of these levels among the newest: choose others above.", icon=":material/filter_alt:")
         return
     with st.container(height=TALL if len(lines) > FITTING else "content", border=False, autoscroll=True, key="log"):
         st.code("\n".join(map(_line, lines)), language=None, wrap_lines=True)

@@ -304,6 +304,9 @@ def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(
     assert at.code[0].value.splitlines()[-1].endswith("info     second")
     at.pills(key="levels").set_value(["warning"]).run()
     assert at.code[0].value.splitlines()[-1].endswith("warning  first")
+    at.pills(key="levels").set_value(["error"]).run()
+    assert "No line of these levels among the newest: choose others above." in shown(at)
+    assert "No lines yet" not in shown(at)
 
 
 @pytest.fixture
