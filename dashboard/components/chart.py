@@ -30,8 +30,8 @@ def show(
 ) -> None:
     """Draw the figure, and offer it as a picture; `about` names it for screen readers, `file` where it is kept.
 
-    `on_pick` receives the step of the point that a person clicks (or what else `Look.picked` names), `on_zoom` the ends of the range of x that a person drags over; the figure
-    must have these selections.
+    `on_pick` receives the step of the point that a person clicks (or what else `Look.picked` names), `on_zoom` the ends of the
+    range of x that a person drags over; the figure must have these selections.
     """
     data = in_dictionaries(figure.data)
     modes = [name for name, wanted in ((PICKED, on_pick), (ZOOMED, on_zoom)) if wanted is not None]

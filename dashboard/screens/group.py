@@ -15,6 +15,7 @@ from dashboard.components.model_text import show_text
 from dashboard.components.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
 from dashboard.difference.panel import PARAMETER, draw_difference
 from dashboard.format import MISSING
+from dashboard.judging.agreement import WHICH
 from dashboard.judging.bookmark import draw_bookmark
 from dashboard.judging.choices import draw_choices
 from dashboard.session import client, guard, link
@@ -23,7 +24,6 @@ from dashboard.what_if.panel import draw_what_if
 CARDS, STACKED, TABLE = "side by side", "stacked", "table"
 BY_ADVANTAGE = "by advantage"
 ORDERS = ("as sampled", BY_ADVANTAGE)
-WHICH = "which is better?"
 PANELS = (DIFFERENCE, WHICH)
 LONG_PROMPT = 900  # characters, from which a prompt scrolls in a frame of its own
 
