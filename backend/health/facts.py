@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from backend.contract.base import Json
 from backend.contract.groups import GroupState
-from backend.health.stored import highest_reward
+from backend.contract.reward_bound import reward_bound
 from backend.health.stretch import Stretch
 
 RECENT = 10  # steps that "now" means
@@ -59,5 +59,5 @@ class Facts:
 
     def solved(self, share: float = SOLVED) -> bool:
         """Whether the recent reward is at least this share of the highest there is. False where none is known."""
-        highest, reward = highest_reward(self.config), self.recent("reward").mean
+        highest, reward = reward_bound(self.config), self.recent("reward").mean
         return highest is not None and reward is not None and reward >= share * highest

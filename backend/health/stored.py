@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from backend.contract.base import Json
-
-BOUNDED = frozenset({"correctness", "format", "length", "pattern", "judge"})  # kinds whose raw score is from 0 to 1
+from backend.contract.reward_bound import BOUNDED
 
 
 def at(config: Mapping[str, Json], path: str) -> Json:
@@ -36,14 +35,6 @@ def weights(config: Mapping[str, Json]) -> dict[str, float]:
 def bounded(config: Mapping[str, Json], name: str) -> bool:
     """Whether the reward function's raw score lies between 0 and 1."""
     return any(text(one, "name") == name and text(one, "kind") in BOUNDED for one in _functions(config))
-
-
-def highest_reward(config: Mapping[str, Json]) -> float | None:
-    """The total reward of a completion that leaves nothing to wish for; None where a function's score has no bound."""
-    weighing = weights(config)
-    if not weighing or not all(bounded(config, name) for name in weighing):
-        return None
-    return sum(max(0.0, weight) for weight in weighing.values()) or None
 
 
 def _functions(config: Mapping[str, Json]) -> list[dict[str, Json]]:

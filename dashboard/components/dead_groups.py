@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.records import Run
+from backend.contract.reward_bound import BOUNDED, reward_bound
 from dashboard.components.group_arithmetic import estimator
-from dashboard.components.stored import highest_reward, number_at, reward_functions, text_at
+from dashboard.components.stored import number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
@@ -38,11 +39,11 @@ def describe_states(run: Run, summary: StepSummary) -> str:
 
 def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
     """All right, or: 3 all right, 2 all at 0.1."""
-    highest = highest_reward(run.config)
+    highest = reward_bound(run.config)
     kinds: Counter[str] = Counter()
     for group in groups:
         reward = next((reward for reward in group.rewards if reward is not None), None)
-        right = reward is not None and highest > 0 and abs(reward - highest) < 1e-6
+        right = reward is not None and highest is not None and abs(reward - highest) < 1e-6
         kinds["all right" if right else f"all at {number(reward)}"] += 1
     if len(kinds) == 1:
         return next(iter(kinds))
@@ -82,10 +83,10 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
 
 
 def _success_rate(run: Run, step: int) -> float | None:
-    """The mean of the correctness reward in this step; where there is none, of the only reward function."""
+    """The mean of the correctness reward in this step; where there is none, of the only reward function from 0 to 1."""
     functions = reward_functions(run.config)
     right = [function for function in functions if function.get("kind") == "correctness"] or functions
-    if len(right) != 1:
+    if len(right) != 1 or right[0].get("kind") not in BOUNDED:
         return None
     name = f"rewards/{text_at(right[0], 'name')}/mean"
     with guard():

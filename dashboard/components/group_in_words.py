@@ -72,8 +72,10 @@ def _same(group: Group, otherwise: str, highest: float | None) -> str:
     if len(rewards) != 1:
         return otherwise
     reward = rewards.pop()
-    right = highest is not None and highest > 0 and math.isclose(reward, highest, abs_tol=1e-6)
-    meant = ", the most there is (all right)" if right else " (all wrong)" if reward == 0 else ""
+    right = highest is not None and math.isclose(reward, highest, abs_tol=1e-6)
+    meant = (
+        ", the most there is (all right)" if right else " (all wrong)" if highest is not None and reward == 0 else ""
+    )
     return f"all {group.scored} scored completions got {number(reward)}{meant}"
 
 

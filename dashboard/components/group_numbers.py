@@ -6,6 +6,7 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.reward import KL_PENALTY
+from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
 from dashboard.components.completion_html import order_of
@@ -21,14 +22,13 @@ from dashboard.components.group_arithmetic import (
 )
 from dashboard.components.group_in_words import state_in_words
 from dashboard.components.model_text import in_html
-from dashboard.components.stored import highest_reward
 from dashboard.format import number
 
 
 def draw_numbers(run: Run, group: Group) -> None:
     """Why the policy moved, or why it did not, in a sentence; and the numbers that say so."""
     how = estimator(run.config)
-    st.markdown(state_in_words(group, how, highest=highest_reward(run.config)))
+    st.markdown(state_in_words(group, how, highest=reward_bound(run.config)))
     st.html(figures_html(group, how))
 
 

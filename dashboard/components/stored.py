@@ -30,7 +30,10 @@ def reward_names(config: Mapping[str, Json]) -> list[str]:
 
 
 def highest_reward(config: Mapping[str, Json]) -> float:
-    """The reward of a completion that every function scores 1: the sum of the positive weights."""
+    """The reward of a completion that every function scores 1: the sum of the positive weights.
+
+    It is the end of a scale. Where a function has no bound a reward can be higher: words ask `reward_bound`.
+    """
     return sum(max(0.0, number_at(function, "weight", 1.0)) for function in reward_functions(config))
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
+from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
 from dashboard.components.completion_html import TextLook, card_html, look_at, order_of
 from dashboard.components.group_arithmetic import estimator
 from dashboard.components.group_in_words import state_in_words
 from dashboard.components.group_numbers import figures_html
 from dashboard.components.model_text import in_html
-from dashboard.components.stored import highest_reward
 from dashboard.format import count, counted
 from dashboard.report.pictures import svg
 
@@ -32,7 +32,7 @@ def group_html(chosen: Chosen, config: Mapping[str, Json]) -> str:
     """The group as a section of the report."""
     group = chosen.group
     how = estimator(config)
-    words = state_in_words(group, how, highest=highest_reward(config))
+    words = state_in_words(group, how, highest=reward_bound(config))
     note = group.bookmark.note if group.bookmark is not None else ""
     return (
         f'<article class="group"><h3>Step {count(group.step)} · group {count(group.index + 1)} '

@@ -216,6 +216,8 @@ def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
     assert "all 2 scored completions got 1.00, the most there is (all right)" in state_in_words(right, how, highest=1.0)
     assert "(all right)" not in state_in_words(right, how, highest=2.0)
     assert "got 0 (all wrong)" in state_in_words(wrong, how, highest=1.0)
+    for unbounded in (right, wrong):
+        assert "(all" not in state_in_words(unbounded, how, highest=None)
 
 
 def test_a_probe_says_that_it_is_scored_and_never_trained_on() -> None:

@@ -12,6 +12,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
+from backend.contract.base import Json
 from backend.contract.groups import GroupReport
 from backend.contract.records import Progress, RunError
 from dashboard.downloads import model_address
@@ -203,6 +204,23 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open,
     page = shown(open_page("run", id=run_id, tab="groups"))
     assert "4 groups: 1 live · 3 dead (all right)" in page
     assert "0.938^4 + 0.0625^4 = 77 %" in page
+
+
+def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(open_page: Open, backend: Backend) -> None:
+    steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
+    run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
+    worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
+    claimed = backend.client.claim(p.ClaimRequest(worker=worker))
+    assert claimed is not None
+    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    groups = [recorded.group_of(0, [1.0, 1.0])]
+    mean = {"rewards/steps/mean": 1.0}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=mean))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "1 dead (all at 1.00)" in page
+    assert "answer of this step is right" not in page
+    opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
+    assert "all 2 scored completions got 1.00, so nobody is better than the mean" in opened
 
 
 def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page: Open, backend: Backend) -> None:

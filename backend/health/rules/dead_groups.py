@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from backend.contract.advantage import GROUP_RELATIVE
+from backend.contract.reward_bound import reward_bound
 from backend.health.facts import RECENT, Facts, GroupFact
 from backend.health.rule import Finding, Rule, evidence
 from backend.health.rules.all_rewards_zero import nothing_is_rewarded
-from backend.health.stored import highest_reward, number, text
+from backend.health.stored import number, text
 from backend.health.words import figure, percent, span
 
 MOST = 0.5
@@ -38,7 +39,7 @@ def check(facts: Facts) -> Finding | None:
 
 
 def _right(facts: Facts, dead: Sequence[GroupFact]) -> list[GroupFact]:
-    highest = highest_reward(facts.config)
+    highest = reward_bound(facts.config)
     if highest is None:
         return []
     return [group for group in dead if group.reward_mean is not None and group.reward_mean >= RIGHT * highest]
