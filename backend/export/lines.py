@@ -1,17 +1,22 @@
 """A run as JSON lines, {"kind": "run" | "metrics" | "group", <kind>: {…}}; read page by page, so that a slow reader holds nothing."""
 
 from collections.abc import Iterator
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.runs import store as runs
 from backend.storage.database import Database, to_json
-from backend.storage.tables import attempt, prompt_group
-from backend.telemetry import groups, history, metrics
+from backend.storage.tables import attempt, metric, prompt_group
+from backend.telemetry import groups, history
+from backend.telemetry.metrics import is_live
 
-PAGE = 50
+PAGE = 50  # groups
+ROWS = 20_000  # values of metrics in a page
 Chunks = Iterator[bytes]
 
 
@@ -19,8 +24,7 @@ def lines(database: Database, run_id: int) -> Chunks:
     """One object a line. Raises NotFound before the first line."""
     with database.read() as tx:
         run = runs.get(tx, run_id)
-        series = metrics.read(tx, run_id, metrics.Window())
-    return _lines(database, run_id, [_line("run", run.model_dump(mode="json")), _line("metrics", series.model_dump())])
+    return chain([_line("run", run.model_dump(mode="json"))], _metrics(database, run_id), _groups(database, run_id))
 
 
 def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
@@ -42,8 +46,43 @@ def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
         yield found
 
 
-def _lines(database: Database, run_id: int, head: list[bytes]) -> Chunks:
-    yield from head
+def live_metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any]]]:
+    """The values of the live history, by name and step, in pages, each in a transaction of its own: a slow reader holds none open."""
+    key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
+    later = metric.alias()
+    again = select(1).where(
+        *(later.c[name] == metric.c[name] for name in ("run_id", "name", "step")), later.c.attempt > metric.c.attempt
+    )
+    query = (
+        select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
+        .join(attempt, history.of_attempt(metric))
+        .where(metric.c.run_id == run_id, is_live())
+        .where(~again.exists())  # a resumed run evaluates once more where it begins
+        .order_by(*key)
+        .limit(ROWS)
+    )
+    page = query
+    while True:
+        with database.read() as tx:
+            rows = tx.execute(page).mappings().all()
+        if not rows:
+            return
+        yield [{name: row[name] for name in ("run_id", "name", "step", "value")} for row in rows]
+        page = query.where(key > tuple_(*(rows[-1][column] for column in ("name", "step", "attempt"))))
+
+
+def _metrics(database: Database, run_id: int) -> Chunks:
+    """The one line of the metrics, a series at a time."""
+    yield f'{{"kind":"metrics","metrics":{{"run_id":{run_id},"series":{{'.encode()
+    values = chain.from_iterable(live_metrics(database, run_id))
+    for number, (name, of_name) in enumerate(groupby(values, key=itemgetter("name"))):
+        points = list(of_name)
+        series = {"step": [point["step"] for point in points], "value": [point["value"] for point in points]}
+        yield f"{',' if number else ''}{to_json(name)}:{to_json(series)}".encode()
+    yield b"}}}\n"
+
+
+def _groups(database: Database, run_id: int) -> Chunks:
     for page in live_groups(database, run_id):
         yield b"".join(_line("group", group.model_dump(mode="json")) for group in page)
 

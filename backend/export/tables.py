@@ -7,16 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import select, tuple_
 
-from backend.export.lines import live_groups
+from backend.export.lines import live_groups, live_metrics
 from backend.runs import store as runs
 from backend.storage.database import Database
-from backend.storage.tables import attempt, metric
-from backend.telemetry import history
-from backend.telemetry.metrics import is_live
-
-ROWS = 20_000  # metrics in a row group
 
 METRICS = pa.schema([("run_id", pa.int64()), ("name", pa.string()), ("step", pa.int64()), ("value", pa.float64())])
 GROUPS = pa.schema(
@@ -46,7 +40,7 @@ def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
 def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
     """A row for each value of the live history; null where it was not finite. Raises NotFound at once."""
     _require(database, run_id)
-    return _parquet(METRICS, _metrics(database, run_id))
+    return _parquet(METRICS, live_metrics(database, run_id))
 
 
 def _require(database: Database, run_id: int) -> None:
@@ -64,32 +58,6 @@ def _completions(page: list[Any]) -> list[dict[str, Any]]:
             rewards = json.dumps([reward.model_dump() for reward in one.rewards], ensure_ascii=False)
             rows.append(shared | row | {"completion_id": one.id, "completion_index": one.index, "rewards": rewards})
     return rows
-
-
-def _metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any]]]:
-    """Page by page, each in a transaction of its own: a slow reader holds none open."""
-    key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
-    later = metric.alias()
-    again = select(1).where(
-        *(later.c[name] == metric.c[name] for name in ("run_id", "name", "step")), later.c.attempt > metric.c.attempt
-    )
-    query = (
-        select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
-        .join(attempt, history.of_attempt(metric))
-        .where(
-            metric.c.run_id == run_id, is_live(), ~again.exists()
-        )  # a resumed run evaluates once more where it begins
-        .order_by(*key)
-        .limit(ROWS)
-    )
-    page = query
-    while True:
-        with database.read() as tx:
-            rows = tx.execute(page).mappings().all()
-        if not rows:
-            return
-        yield [{name: row[name] for name in METRICS.names} for row in rows]
-        page = query.where(key > tuple_(*(rows[-1][column] for column in ("name", "step", "attempt"))))
 
 
 def _parquet(schema: pa.Schema, pages: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:

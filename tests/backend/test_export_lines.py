@@ -1,0 +1,54 @@
+"""A run as JSON lines: the metrics leave a series at a time, and come to what the interface says of them."""
+
+from typing import Any
+
+import pytest
+import recorded
+from serving import Backend
+
+from backend.export import lines
+from backend.storage.database import to_json
+
+
+def report(backend: Backend, claim: recorded.p.Claim, seq: int, step: int, metrics: dict[str, Any]) -> None:
+    sent = recorded.p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics)
+    backend.client.report(claim.run_id, sent)
+
+
+def resumed(backend: Backend) -> int:
+    """Two attempts: the second goes on from step 3 of the first one's five, and evaluates again there."""
+    run_id = recorded.queue(backend.client, name="schön <b>")
+    for attempt, steps in enumerate([range(5), range(3, 9)]):
+        claim = backend.client.claim(recorded.p.ClaimRequest(worker=recorded.WORKER))
+        assert claim is not None
+        start = recorded.p.Start(attempt=claim.attempt, from_step=steps[0], device="cpu")
+        backend.client.start(run_id, start)
+        for seq, step in enumerate(steps):
+            metrics = {"reward": step + attempt / 2, "loss": None if step == 3 else 1e-9, "eval/reward": attempt / 3}
+            report(backend, claim, seq, step, metrics)
+        recorded.finish(backend.client, run_id, claim, "finished" if attempt else "released")
+    return run_id
+
+
+@pytest.mark.parametrize("rows", [4, 20_000])
+def test_the_line_of_metrics_is_what_the_interface_says_of_them_byte_for_byte(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(lines, "ROWS", rows)
+    run_id = resumed(backend)
+    read = backend.client.metrics(run_id).model_dump()
+    assert [len(series["step"]) for series in read["series"].values()] == [9, 9, 9]
+    exported = backend.http.get(f"/api/v1/runs/{run_id}/export").content
+    assert exported.split(b"\n")[1].decode() == to_json({"kind": "metrics", "metrics": read})
+
+
+def test_the_metrics_are_never_held_as_a_whole(backend: Backend) -> None:
+    chunks = list(lines.lines(backend.services.database, resumed(backend)))
+    held = [[name for name in (b'"reward"', b'"loss"', b'"eval/reward"') if name in chunk] for chunk in chunks[1:]]
+    assert sorted(map(len, held)) == [0, 0, 1, 1, 1]
+
+
+def test_a_run_without_metrics_has_their_line(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    exported = backend.http.get(f"/api/v1/runs/{run_id}/export").content
+    assert exported.split(b"\n")[1] == b'{"kind":"metrics","metrics":{"run_id":%d,"series":{}}}' % run_id
