@@ -75,6 +75,7 @@ class Agreement(Record):
     thumbs_down: Count
     choices: Count
     pairs: Count
+    trainable: Count = 0  # pairs that the preference data set has: none of probes; of texts, none with an empty side
     agreed: Count
     disagreed: Count
     undecided: Count

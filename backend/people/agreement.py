@@ -1,13 +1,17 @@
 """People against the reward."""
 
+from collections.abc import Mapping
+
+from backend.contract.base import Json
 from backend.contract.people import Agreement, Disagreement
 from backend.people.pairs import Judgement, Pair
+from backend.people.preferences import trainable
 
 SHOWN = 50
 
 
-def agreement(said: Judgement) -> Agreement:
-    """How often the reward is higher for what people find better."""
+def agreement(said: Judgement, config: Mapping[str, Json]) -> Agreement:
+    """How often the reward is higher for what people find better; `config` is the run's stored one."""
     agreed, undecided = 0, 0
     against: list[Disagreement] = []
     for pair in said.pairs:
@@ -23,6 +27,7 @@ def agreement(said: Judgement) -> Agreement:
         thumbs_down=said.thumbs_down,
         choices=said.choices,
         pairs=len(said.pairs),
+        trainable=len(trainable(config, said.pairs).pairs),
         agreed=agreed,
         disagreed=len(against),
         undecided=undecided,

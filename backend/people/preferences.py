@@ -8,6 +8,7 @@ format `raw`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from backend.contract.base import Json
@@ -17,19 +18,37 @@ from backend.storage.database import to_json
 Config = Mapping[str, Json]
 
 
-def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]:
-    """One JSON object a line: prompt, chosen, rejected, and where they come from.
+@dataclass(frozen=True)
+class Trainable:
+    """The judged pairs that a data set takes, and whether their prompts are chats."""
 
-    Left out are pairs of probes, whose prompts are held out from training, and from a file of texts those with an empty
-    side: no reader takes an empty text for an answer.
+    chat: bool
+    pairs: Sequence[Pair]
+
+
+def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]:
+    """One JSON object a line: prompt, chosen, rejected, and where they come from; of the pairs that can be trained on."""
+    asked, taught = _asked(config), trainable(config, pairs)
+    for pair in taught.pairs:
+        texts = _as_chat(asked, pair) if taught.chat else _as_text(pair)
+        yield to_json({**texts, **_origin(run_id, pair)}).encode() + b"\n"
+
+
+def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
+    """Without pairs of probes, whose prompts are held out from training, and, where prompts are texts, without those with an
+    empty side: no reader takes an empty text for an answer.
     """
     asked = _asked(config)
-    pairs = [pair for pair in pairs if pair.group.state != "probe"]
-    chat = asked.get("prompt_format", "chat") == "chat" and all(_asks_one_question(asked, pair.group) for pair in pairs)
-    for pair in pairs:
-        if chat or (pair.better.text and pair.worse.text):
-            texts = _as_chat(asked, pair) if chat else _as_text(pair)
-            yield to_json({**texts, **_origin(run_id, pair)}).encode() + b"\n"
+    trained_on = [pair for pair in pairs if not of_probe(pair)]
+    chat = asked.get("prompt_format", "chat") == "chat" and all(
+        _asks_one_question(asked, pair.group) for pair in trained_on
+    )
+    return Trainable(chat, [pair for pair in trained_on if chat or (pair.better.text and pair.worse.text)])
+
+
+def of_probe(pair: Pair) -> bool:
+    """Whether the pair's prompt is held out from training."""
+    return pair.group.state == "probe"
 
 
 def _asked(config: Config) -> Config:

@@ -71,8 +71,8 @@ def remove_choice(services: ServicesDep, choice_id: RowId) -> Response:
 def run_agreement(services: ServicesDep, run_id: RowId) -> Agreement:
     """People against the reward."""
     with services.database.read() as tx:
-        runs.require(tx, run_id)
-        return agreement(judgement(tx, run_id))
+        run = runs.get(tx, run_id)
+        return agreement(judgement(tx, run_id), run.config)
 
 
 @router.get("/runs/{run_id}/preferences")
@@ -87,7 +87,7 @@ def keep_preferences(services: ServicesDep, run_id: RowId) -> r.Upload:
     """The same as an upload; where one holds just these pairs already, it is that one."""
     lines = _lines(services, run_id)
     if not lines:
-        raise Conflict(f"There are no judged pairs in run {run_id} yet; say of two completions which is better.")
+        raise Conflict(_why_none(services, run_id))
     folder = services.settings.home / uploads.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
@@ -115,6 +115,22 @@ def _lines(services: Services, run_id: int) -> list[bytes]:
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
         return list(preferences.lines(run_id, run.config, judgement(tx, run_id).pairs))
+
+
+def _why_none(services: Services, run_id: int) -> str:
+    with services.database.read() as tx:
+        pairs = judgement(tx, run_id).pairs
+    if not pairs:
+        return f"There are no judged pairs in run {run_id} yet; say of two completions which is better."
+    if all(map(preferences.of_probe, pairs)):
+        return (
+            f"All judged pairs of run {run_id} ({len(pairs)}) are of probes, whose prompts are held out from training; "
+            "judge completions of another group."
+        )
+    return (
+        f"No judged pair of run {run_id} can be trained on: each is of a probe or has an empty completion; judge completions of "
+        "another group."
+    )
 
 
 def _file_name(run_id: int) -> str:

@@ -152,13 +152,26 @@ def test_an_empty_completion_can_be_trained_on_in_a_chat_and_is_left_out_of_text
     raw_item = Item("a", "2 + 2", None, "4", {})
     run_id, _ = judge(backend, raw, [reported(0, raw_item, ("four", "")), reported(1, raw_item)])
     assert len(rows_of(backend, run_id)) == 1
+    found = backend.client.people.agreement(run_id)
+    assert (found.pairs, found.trainable) == (2, 1)
+    run_id, _ = judge(backend, raw, [reported(0, raw_item, ("four", ""))])
+    with pytest.raises(ApiError, match="each is of a probe or has an empty completion"):
+        backend.client.people.keep_preferences(run_id)
 
 
 def test_pairs_of_probes_are_left_out(backend: Backend) -> None:
     item = Item("a", "2 + 2", ({"role": "user", "content": "2 + 2"},), "4", {})
     run_id, _ = judge(backend, GRPO, [reported(0, item, state="probe")])
-    assert backend.client.people.agreement(run_id).pairs == 1
+    found = backend.client.people.agreement(run_id)
+    assert (found.pairs, found.trainable) == (1, 0)
     assert rows_of(backend, run_id) == []
+    with pytest.raises(ApiError, match=rf"All judged pairs of run {run_id} \(1\) are of probes") as refused:
+        backend.client.people.keep_preferences(run_id)
+    assert refused.value.status == 409
+
+
+def test_a_run_in_which_nobody_judged_has_no_pairs_to_keep(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
     with pytest.raises(ApiError, match="no judged pairs in run") as refused:
         backend.client.people.keep_preferences(run_id)
     assert refused.value.status == 409
