@@ -80,6 +80,7 @@ class GroupSummary(GroupData):
     best: str | None = None
     worst: str | None = None
     bookmarked: bool = False
+    superseded: bool = False  # a resume took its step back; only bookmarked ones are listed all the same
 
 
 class Group(GroupData):

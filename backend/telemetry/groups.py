@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, or_, select, union
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, not_, or_, select, union
 
 from backend.contract import records as r
 from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
@@ -78,25 +78,32 @@ def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
 
 
 def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[GroupSummary]:
-    """Live groups of a run; those without the number that sorts come last."""
-    query = select(prompt_group.c.id).where(history.uncut(tx, prompt_group, run_id), *_fits(wanted))
-    query = query.where(_said(tx, run_id, wanted.search)).order_by(*_order(wanted.sort))
-    return _summaries(tx, *paging.find(tx, query, limit, offset))
+    """Live groups of a run, of the bookmarked ones also those that a resume took back: a note stays where it can be found.
+
+    Those without the number that sorts come last.
+    """
+    live = history.uncut(tx, prompt_group, run_id)
+    query = select(prompt_group.c.id).where(*_fits(wanted), _said(tx, run_id, wanted.search))
+    query = query.order_by(*_order(wanted.sort))
+    return _summaries(tx, live, *paging.find(tx, query if wanted.bookmarked else query.where(live), limit, offset))
 
 
 def of_prompt(tx: Connection, prompt_id: str, run_ids: Sequence[int], limit: int, offset: int) -> r.Page[GroupSummary]:
     """Live groups of one prompt in several runs, by run and step."""
+    live = history.uncut(tx, prompt_group, *run_ids)
     query = (
         select(prompt_group.c.id)
-        .where(prompt_group.c.run_id.in_(run_ids), prompt_group.c.prompt_id == prompt_id)
-        .where(history.uncut(tx, prompt_group, *run_ids))
+        .where(prompt_group.c.run_id.in_(run_ids), prompt_group.c.prompt_id == prompt_id, live)
         .order_by(prompt_group.c.run_id, prompt_group.c.step, prompt_group.c.id)
     )
-    return _summaries(tx, *paging.find(tx, query, limit, offset))
+    return _summaries(tx, live, *paging.find(tx, query, limit, offset))
 
 
-def _summaries(tx: Connection, ids: Sequence[int], cursor: str | None) -> r.Page[GroupSummary]:
-    rows = paging.fetch(tx, select(prompt_group, BOOKMARKED.label("bookmarked")), prompt_group.c.id, ids)
+def _summaries(
+    tx: Connection, live: ColumnElement[bool], ids: Sequence[int], cursor: str | None
+) -> r.Page[GroupSummary]:
+    query = select(prompt_group, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
+    rows = paging.fetch(tx, query, prompt_group.c.id, ids)
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 
 

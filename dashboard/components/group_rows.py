@@ -33,7 +33,7 @@ def table(groups: Sequence[GroupSummary], highest: float) -> pd.DataFrame:
             "step": [group.step for group in groups],
             "group": [group.index + 1 for group in groups],
             "prompt": [one_line(group.prompt or group.prompt_text) for group in groups],
-            "state": [WORDS[group.state] for group in groups],
+            "state": [_state(group) for group in groups],
             "rewards": [reward_squares(group.rewards, group.advantages, low, high) for group in groups],
             "mean": [number(group.reward_mean) for group in groups],
             "std": [number(group.reward_std) for group in groups],
@@ -51,7 +51,11 @@ def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
         "run": st.column_config.TextColumn("run", width=50),
         "step": st.column_config.NumberColumn("step", width=60),
         "group": st.column_config.NumberColumn("#", width=45),
-        "state": st.column_config.TextColumn("state", width=70),
+        "state": st.column_config.TextColumn(
+            "state",
+            width=150 if any(group.superseded for group in groups) else 70,
+            help="Superseded: a later attempt did this step again, from a checkpoint before it.",
+        ),
         "prompt": st.column_config.TextColumn("prompt", width=170),
         "rewards": st.column_config.ImageColumn(
             "rewards",
@@ -70,6 +74,10 @@ def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
 def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *, key: str) -> GroupSummary | None:
     """The table with the columns `shown`; the group in whose row a person clicked."""
     return pick_row(groups, table(groups, highest), columns(groups), shown=shown, key=key)
+
+
+def _state(group: GroupSummary) -> str:
+    return f"{WORDS[group.state]}, superseded" if group.superseded else WORDS[group.state]
 
 
 def _range(advantages: Sequence[float | None]) -> str:

@@ -57,7 +57,10 @@ def _draw_filters() -> None:
     state, bookmarked, order, search = st.columns([4, 1.4, 2, 3], vertical_alignment="bottom")
     state.segmented_control("Show", list(STATES), default="all groups", required=True, key="show", bind="query-params")
     bookmarked.toggle(
-        "Bookmarked", key="bookmarked", bind="query-params", help="The groups with a bookmark, of all steps."
+        "Bookmarked",
+        key="bookmarked",
+        bind="query-params",
+        help="The groups with a bookmark, of all steps, also of those that a resume took back.",
     )
     order.selectbox("Order", list(ORDERS), key="sort", bind="query-params")
     search.text_input(

@@ -50,7 +50,7 @@ def gather(client: Client, run_id: int, choices: Iterable[str] = CHOICES) -> Con
 def _chosen(client: Client, run_id: int, choices: set[str]) -> Iterator[tuple[GroupSummary, str]]:
     if "bookmarked" in choices:
         for group in client.groups(run_id, bookmarked=True, limit=BOOKMARKED).items:
-            yield group, "bookmarked"
+            yield group, "bookmarked, of a step that a resume took back" if group.superseded else "bookmarked"
     if "examples" not in choices:
         return
     for newest in client.groups(run_id, sort="-step", limit=1).items:

@@ -48,6 +48,22 @@ def test_the_same_evaluation_by_the_later_attempt_counts(backend: Backend) -> No
     assert backend.client.metrics(second.run_id).series["eval/pass@1"].value == [0.1, 0.25]
 
 
+def test_a_bookmarked_group_is_still_listed_as_superseded_when_a_resume_took_its_step_back(backend: Backend) -> None:
+    run_id = resumed_at_2(backend).run_id
+    prompts = {backend.client.group(number).prompt_id: number for number in range(1, 7)}
+    for kept in ("first 0", "first 3", "second 3"):
+        backend.client.people.bookmark(prompts[kept], "look again")
+    listed = backend.client.groups(run_id, bookmarked=True).items
+    assert [(one.prompt_id, one.superseded) for one in listed] == [
+        ("first 0", False),
+        ("first 3", True),
+        ("second 3", False),
+    ]
+    assert [one.prompt_id for one in backend.client.groups(run_id, step=3).items] == ["second 3"]
+    assert [one.prompt_id for one in backend.client.groups(run_id, bookmarked=False).items] == ["first 1", "second 2"]
+    assert not backend.client.groups_of_prompt("first 3", [run_id]).items
+
+
 @pytest.mark.slow
 def test_groups_and_steps_show_the_live_history_only(backend: Backend) -> None:
     run_id = resumed_at_2(backend).run_id

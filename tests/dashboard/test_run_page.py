@@ -16,6 +16,7 @@ from backend.contract.base import Json
 from backend.contract.groups import GroupReport
 from backend.contract.records import Progress, RunError
 from dashboard.downloads import model_address
+from dashboard.report.gather import gather
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -266,6 +267,24 @@ def test_bookmarked_groups_are_found_across_steps(open_page: Open, backend: Back
 
     at.toggle(key="bookmarked").set_value(False).run()
     assert at.dataframe[0].value["star"].tolist() == ["", "", "★", ""]
+
+
+def test_a_bookmark_of_a_step_that_a_resume_took_back_stays_in_the_list_and_in_the_report(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client)
+    first = recorded.claim(backend.client, run_id)
+    report(backend, run_id, first.attempt, 0, [recorded.group_of(0, [1.0, 0.1])])
+    kept = backend.client.groups(run_id).items[0].id
+    backend.client.people.bookmark(kept, "look again")
+    recorded.finish(backend.client, run_id, first, "released")
+    second = recorded.claim(backend.client, run_id)
+    report(backend, run_id, second.attempt, 0, [recorded.group_of(0, [1.0, 1.0])])
+    at = open_page("run", id=run_id, tab="groups", bookmarked="true")
+    assert at.dataframe[0].value[["star", "state"]].values.tolist() == [["★", "live, superseded"]]
+    assert "above the mean it is reinforced" in shown(open_page("group", id=kept))
+    [chosen] = gather(backend.client, run_id, ["bookmarked"]).groups
+    assert chosen.why == "bookmarked, of a step that a resume took back"
 
 
 def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backend: Backend, trained: int) -> None:
