@@ -1,4 +1,4 @@
-"""The memory part: what the processes hold while somebody watches a run that takes a step every other second."""
+"""The memory part: what the processes hold while somebody watches a run that rests 1.5 seconds between two steps."""
 
 import time
 

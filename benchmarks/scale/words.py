@@ -55,7 +55,7 @@ class Writer:
         self._draw, self._rare_every = random.Random(seed), rare_every
 
     def completion(self, answer: int, *, closed: bool) -> Tokens:
-        """A reasoning and its answer, of 20 to 200 tokens; one that was cut at its limit is not `closed`."""
+        """A reasoning and its answer, of 20 to 200 tokens; one that was cut at its limit is not `closed` and lacks the last 5."""
         length = self._draw.randint(FEWEST_TOKENS, MOST_TOKENS) - len(_END)
         tokens: list[str] = ["<think>"]
         if self._draw.randrange(self._rare_every) == 0:

@@ -71,7 +71,7 @@ def ask() -> Asked:
             live=_PAUSE,
             bind="query-params",
             placeholder="a text in completions",
-            help="Key /. The completion contains just this text; capitals do not matter.",
+            help="Key /. The completion contains just this text; capitals of A to Z do not matter.",
             icon=":material/search:",
             on_change=_from_the_start,
         )
