@@ -42,7 +42,3 @@ class Stretch:
     def last(self, count: int) -> "Stretch":
         """Its last points."""
         return Stretch(dict(list(self.values.items())[-count:]))
-
-    def before_last(self, count: int) -> "Stretch":
-        """All but its last points."""
-        return Stretch(dict(list(self.values.items())[:-count]))

@@ -4,7 +4,6 @@ When the stretches run out, neighbours are merged and the stretches double; so a
 step 100,000, and the state fits into the run's row.
 """
 
-from collections.abc import Iterable
 from typing import TypedDict
 
 POINTS = 40
@@ -36,14 +35,6 @@ def add(state: State, step: int, value: float | None) -> State:
     if value is not None:
         buckets[index] = [buckets[index][0] + value, buckets[index][1] + 1]
     return {"stride": stride, "buckets": buckets}
-
-
-def fold(values: Iterable[tuple[int, float | None]]) -> State:
-    """The state of a whole series of (step, value)."""
-    state = empty()
-    for step, value in values:
-        state = add(state, step, value)
-    return state
 
 
 def points(state: State) -> list[float | None]:

@@ -102,12 +102,3 @@ def _square(x: int, reward: float | None, colour: str, low: float, high: float) 
         f'<rect x="{x}" y="{_MARGIN}" width="{_CELL}" height="{_TALL}" fill="{colour}" fill-opacity="0.15" stroke="{colour}"/>'
         f'<rect x="{x}" y="{_MARGIN + _TALL - filled}" width="{_CELL}" height="{filled}" fill="{colour}"/>'
     )
-
-
-def swatch(colour: str) -> str:
-    """A run's colour as a small picture, for a table that serves as the legend."""
-    svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="44" height="14">'
-        f'<rect x="8" y="5" width="28" height="4" rx="2" fill="{colour}"/></svg>'
-    )
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
-from backend.contract.reward import KL_PENALTY
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get
 
@@ -87,15 +86,6 @@ def spell_term(term: Term, *, digits: int = DIGITS) -> str:
     raw = "not scored" if term.score.raw is None else exact(term.score.raw, digits=digits)
     product = f"{raw} × {exact(term.score.weight, digits=digits)}"
     return f"{product} → 0 ({term.shut_by} too low)" if term.shut_by else product
-
-
-def spell_total(completion: CompletionRecord, config: Mapping[str, Json]) -> str:
-    """1 × 0.9 + 1 × 0.1 = 1; a KL penalty in the reward is named, since no reward function gave it."""
-    parts = [
-        f"{spell_term(term)} (KL penalty)" if term.score.name == KL_PENALTY else spell_term(term)
-        for term in terms(completion, config)
-    ]
-    return f"{' + '.join(parts)} = {exact(completion.reward)}" if parts else exact(completion.reward)
 
 
 def spell_advantage(completion: CompletionRecord, group: Group, how: Estimator) -> str:

@@ -11,7 +11,7 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionData
 from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import Line, Outcome, View, comparison_figure, outcome
-from dashboard.charts.group import reward_squares, strip_figure, swatch
+from dashboard.charts.group import reward_squares, strip_figure
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
 from dashboard.charts.palette import (
     DISCOURAGED,
@@ -243,10 +243,6 @@ def test_a_run_keeps_its_colour_when_later_runs_join() -> None:
     few, many = run_colours([3, 7]), run_colours([3, 7, *range(20, 38)])
     assert {run_id: many[run_id] for run_id in few} == few
     assert len(set(many.values())) == 20
-
-
-def test_a_swatch_shows_the_colour_of_its_run() -> None:
-    assert "#4e79a7" in svg(swatch("#4e79a7"))
 
 
 def test_every_metric_has_words_even_one_that_nobody_foresaw() -> None:
