@@ -129,7 +129,7 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
     backend = client()
     with st.container(horizontal=True, vertical_alignment="center", key="preferences"):
         st.download_button(
-            f"Download {counted(found.pairs, 'pair')} as JSONL",
+            f"Download {counted(found.trainable, 'pair')} as JSONL",
             lambda: b"".join(backend.people.preferences(run.id)),
             file_name=f"run-{run.id}-preferences.jsonl",
             mime="application/x-ndjson",
@@ -138,6 +138,7 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             help="One pair a line: prompt, chosen, rejected, and where they come from. Pairs of probes are left out: their "
             "prompts are held out from training.",
             on_click="ignore",
+            disabled=not found.trainable,
         )
         st.button(
             "Keep as a data set",
@@ -146,6 +147,7 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             help="Stores the pairs beside your uploads, as they are now, for runs to train on",
             on_click=_keep,
             args=(run.id,),
+            disabled=not found.trainable,
         )
     upload = st.session_state.get(_kept_key(run.id))
     if isinstance(upload, Upload):
