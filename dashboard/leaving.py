@@ -24,7 +24,7 @@ export default function () {
   const other = (address) => new URL(address, location).pathname !== location.pathname
   const whole = () => delete history.pushState
   const onClick = (event) => {
-    const link = event.target.closest("a[href]:not([download], [target])")
+    const link = event.target.closest("a[href]:not([download], [target=_blank])")
     const elsewhere = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey  // a new tab, a window, a file
     if (!link || elsewhere || !other(link.href)) return
     history.pushState = (state, title, address) => other(address) && whole() && history.pushState(state, title, address)

@@ -123,6 +123,7 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
         )
     page.get_by_role("button", name="Neither: next").click()
     wait_until(lambda: {shown(page, group, side) for side in ("left", "right")} != set(first), "the next two")
+    settled(page)
     second = shown(page, group, "left"), shown(page, group, "right")
     page.get_by_role("button", name="This one is better").first.click()
     wait_until(lambda: stack.client.people.choices(group.id), "the choice is kept")

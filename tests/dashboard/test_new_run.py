@@ -122,7 +122,7 @@ def test_the_run_that_starts_has_the_configuration_that_was_shown(
     open_page: OpenPage, backend: Backend, recipe: RecipeCard
 ) -> None:
     at = open_page("new-run", recipe=recipe.id)
-    at.number_input(key=key(at, "budget.seed")).set_value(6).run()
+    at.number_input(key=key(at, "budget.seed")).set_value(6)
     at.text_input(key=key(at, "name")).set_value("mine").run()
     press_start(at)
     run = backend.client.runs().items[0]
