@@ -72,8 +72,8 @@ def _fits(wanted: Filter) -> list[ColumnElement[bool]]:
 
 
 def _order(sort: Sort) -> list[Any]:
-    """The order of one of the indexes, or its reverse."""
-    columns = (COLUMNS[sort.removeprefix("-")], completion.c.step, completion.c.id)
+    """The order of one of the indexes, or its reverse. A column that stood there twice would be sorted by once more."""
+    columns = dict.fromkeys((COLUMNS[sort.removeprefix("-")], completion.c.step, completion.c.id))
     first, *rest = (column.desc() if sort.startswith("-") else column.asc() for column in columns)
     return [first.nulls_last(), *rest]
 

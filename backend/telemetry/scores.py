@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from backend.contract.inspection import Distribution, GroupScores, StepScores
 from backend.storage.tables import completion, prompt_group
@@ -53,20 +53,19 @@ def distribution(
     chosen = spread(_steps(tx, run_id, first, last), steps)
     column = completion.c[value]
     query = (
-        select(completion.c.step, column, func.count())
+        select(completion.c.step, column)
         .where(completion.c.run_id == run_id, completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
         .where(history.uncut(tx, completion, run_id))
-        .group_by(completion.c.step, column)
     )
     rows = tx.execute(query).all()
-    edges = _edges([number for _, number, _ in rows if number is not None], bins)
+    edges = _edges([number for _, number in rows if number is not None], bins)
     at = {step: place for place, step in enumerate(chosen)}
     counts, missing = [[0] * bins for _ in chosen], [0] * len(chosen)
-    for step, number, count in rows:
+    for step, number in rows:
         if number is None:
-            missing[at[step]] += count
+            missing[at[step]] += 1
         else:
-            counts[at[step]][min(bisect_right(edges, number), bins) - 1] += count
+            counts[at[step]][min(bisect_right(edges, number), bins) - 1] += 1
     return Distribution(run_id=run_id, value=value, edges=edges, steps=chosen, counts=counts, missing=missing)
 
 
