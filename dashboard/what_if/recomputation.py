@@ -13,7 +13,7 @@ from backend.contract.groups import GroupState
 from backend.contract.reward import Rewards
 from dashboard.what_if.settings import Own, Settings
 from dashboard.what_if.step_arrays import StepArrays, Values
-from worker.algorithms.advantages import group_statistics
+from worker.algorithms.advantages import GroupStatistics, group_statistics
 from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.total_reward import total_reward, with_penalty
 
@@ -24,6 +24,7 @@ class Recomputed:
 
     rewards_P_G: Values  # as the estimator uses them; NaN: unscored
     advantages_P_G: Values
+    statistics: GroupStatistics
     states: list[GroupState]  # of each group
 
 
@@ -49,6 +50,7 @@ def recompute(step: StepArrays, own: Own, chosen: Settings) -> Recomputed:
     return Recomputed(
         rewards_P_G,
         estimated.advantages_P_G,
+        estimated.statistics._replace(live_P=live_P),
         [
             _state(live, scored, len(group.completions))
             for live, scored, group in zip(
