@@ -22,18 +22,18 @@ export default function () {{
 _ONE_STEP = """
 export default function () {
   const other = (address) => new URL(address, location).pathname !== location.pathname
-  const whole = () => delete history.pushState
+  const restore = () => delete history.pushState
   const onClick = (event) => {
     const link = event.target.closest("a[href]:not([download], [target=_blank])")
     const elsewhere = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey  // a new tab, a window, a file
     if (!link || elsewhere || !other(link.href)) return
-    history.pushState = (state, title, address) => other(address) && whole() && history.pushState(state, title, address)
+    history.pushState = (state, title, address) => other(address) && restore() && history.pushState(state, title, address)
   }
   document.addEventListener("click", onClick, true)
-  window.addEventListener("popstate", whole)
+  window.addEventListener("popstate", restore)
   return () => {
     document.removeEventListener("click", onClick, true)
-    window.removeEventListener("popstate", whole)
+    window.removeEventListener("popstate", restore)
   }
 }
 """

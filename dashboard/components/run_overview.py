@@ -35,9 +35,11 @@ def draw_overview(run: Run) -> None:
     with st.container(key=CHARTS):
         _draw_rows(shown[:AT_ONCE], run, metrics, weight)
     below = shown[AT_ONCE:]
-    if below and in_sight(f"below-{run.id}"):
+    if not below:
+        return
+    if in_sight(f"below-{run.id}"):
         _draw_rows(below, run, metrics, weight)
-    elif below:
+    else:
         st.caption(f"Below: {plain(' · '.join(panel.title for panel in below))}")
 
 

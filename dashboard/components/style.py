@@ -4,7 +4,7 @@ import streamlit as st
 
 TITLE = "run-title"  # keys of the containers that the rules name
 FIGURES = "figures"
-CHARTS = "charts"  # each of them
+CHARTS = "charts"
 
 # A chart's place is there before the chart: what lies below does not jump, and is not taken for what is in sight.
 # A name is plain text, never a heading's Markdown; it only looks like one.
