@@ -1,1 +1,1 @@
-"""Parts of pages: each draws one thing, from records that it is given or fetches."""
+"""What several pages are made of: addresses, charts, clicks, live updates, text of the model shown as text."""

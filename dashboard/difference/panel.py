@@ -6,11 +6,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
-from dashboard.components.completion_html import GroupLook
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.pair import DEFAULT, pair_in, written_as
 from dashboard.difference.words import difference, words
 from dashboard.format import signed
+from dashboard.group.completion_html import GroupLook
 from dashboard.session import client, guard
 
 PARAMETER = "diff"

@@ -5,8 +5,8 @@ import streamlit as st
 from backend.contract.health import Evidence, Hint
 from backend.contract.records import Run
 from dashboard.components.address import GROUPS, SEARCH, open_tab
-from dashboard.components.group_rows import WORDS
 from dashboard.format import count
+from dashboard.group.rows import WORDS
 from dashboard.search.asked import fields
 
 _FILTERS = ("show", "bookmarked", "sort", "search", "step")  # of the groups, in the address

@@ -10,13 +10,13 @@ from backend.contract.records import Run
 from dashboard.charts.dead_forecast import dead_forecast_figure
 from dashboard.components.address import number_in_address
 from dashboard.components.chart import heading, show
-from dashboard.components.completion_card import STYLE, draw_cards
-from dashboard.components.group_numbers import draw_numbers, draw_strip
-from dashboard.components.group_rows import pick
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import highest_reward
 from dashboard.form.draft import Draft
 from dashboard.format import MISSING, percent, plain
+from dashboard.group.completion_card import STYLE, draw_cards
+from dashboard.group.numbers import draw_numbers, draw_strip
+from dashboard.group.rows import pick
 from dashboard.lab import request, words
 from dashboard.lab.forecast import Forecast, forecast, says_right
 from dashboard.session import client, guard, link

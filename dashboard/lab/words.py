@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group, GroupState
-from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at
 from dashboard.format import counted, percent
+from dashboard.group.arithmetic import estimator
 from dashboard.lab.forecast import Forecast, is_right
 
 TOLD_APART = 0.005  # a difference between two shares that is worth a sentence

@@ -12,10 +12,10 @@ from backend.contract.records import Run
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.palette import run_colours
-from dashboard.components.group_rows import WORDS
 from dashboard.components.model_text import one_line
 from dashboard.components.stored import highest_reward
 from dashboard.format import count, number
+from dashboard.group.rows import WORDS
 from dashboard.session import client, guard
 
 MOST = 1000  # draws on the page, over all its runs

@@ -8,12 +8,12 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
-from dashboard.components.completion_html import TextLook, card_html, look_at, order_of
-from dashboard.components.group_arithmetic import estimator
-from dashboard.components.group_in_words import state_in_words
-from dashboard.components.group_numbers import figures_html
 from dashboard.components.model_text import in_html
 from dashboard.format import count, counted
+from dashboard.group.arithmetic import estimator
+from dashboard.group.completion_html import TextLook, card_html, look_at, order_of
+from dashboard.group.in_words import state_in_words
+from dashboard.group.numbers import figures_html
 from dashboard.report.pictures import svg
 
 MOST = 16  # completions of a group: of more, the most reinforced and the most discouraged

@@ -14,13 +14,13 @@ from backend.contract.records import Metrics, Run
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.components.model_text import in_html
-from dashboard.components.run_configuration import PARTS
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.format import count, duration, model_name, percent, reading
 from dashboard.report.groups import Chosen, group_html
 from dashboard.report.pictures import svg
+from dashboard.run.configuration import PARTS
 
-STYLES = (Path(__file__).parents[1] / "group.css", Path(__file__).with_name("report.css"))
+STYLES = (Path(__file__).parents[1] / "group" / "group.css", Path(__file__).with_name("report.css"))
 SMOOTHING = 0.6
 # no script may run and nothing may be fetched, whatever the texts say
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

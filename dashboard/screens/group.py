@@ -7,14 +7,14 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from dashboard.components.address import number_in_address
-from dashboard.components.completion_card import STYLE, draw_cards
-from dashboard.components.completion_html import look_at, order_of
-from dashboard.components.group_numbers import draw_numbers, draw_strip, draw_table
-from dashboard.components.group_path import draw_path, follow_to_step, opened_completion
 from dashboard.components.model_text import show_text
-from dashboard.components.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
 from dashboard.difference.panel import PARAMETER, draw_difference
 from dashboard.format import MISSING
+from dashboard.group.completion_card import STYLE, draw_cards
+from dashboard.group.completion_html import look_at, order_of
+from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
+from dashboard.group.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
+from dashboard.group.path import draw_path, follow_to_step, opened_completion
 from dashboard.judging.agreement import WHICH
 from dashboard.judging.bookmark import draw_bookmark
 from dashboard.judging.choices import draw_choices

@@ -3,14 +3,14 @@
 import streamlit as st
 
 from dashboard.components.model_text import one_line
-from dashboard.components.playground_advantages import draw_advantages
-from dashboard.components.playground_chooser import choose_group
-from dashboard.components.playground_gae import draw_gae
-from dashboard.components.playground_kl import draw_kl
-from dashboard.components.playground_opening import Opening, load
-from dashboard.components.playground_style import apply_style
-from dashboard.components.playground_surrogate import draw_surrogate
 from dashboard.components.style import apply_style as apply_figures
+from dashboard.playground.advantages import draw_advantages
+from dashboard.playground.chooser import choose_group
+from dashboard.playground.gae import draw_gae
+from dashboard.playground.kl import draw_kl
+from dashboard.playground.opening import Opening, load
+from dashboard.playground.style import apply_style
+from dashboard.playground.surrogate import draw_surrogate
 from dashboard.session import guard, link
 
 MOST = 64  # letters of the prompt in the page's head; the group's page has all of it

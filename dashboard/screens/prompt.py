@@ -8,11 +8,11 @@ from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.components.address import PROMPTS, numbers
 from dashboard.components.chart import heading, show
-from dashboard.components.completion_card import STYLE
-from dashboard.components.group_rows import pick
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
 from dashboard.format import MISSING, count, counted
+from dashboard.group.completion_card import STYLE
+from dashboard.group.rows import pick
 from dashboard.leaving import go
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared

@@ -16,16 +16,16 @@ from dashboard.components.address import (
 )
 from dashboard.components.live import TICK, moment
 from dashboard.components.model_text import one_line
-from dashboard.components.run_checkpoints import draw_checkpoints
-from dashboard.components.run_configuration import draw_configuration
-from dashboard.components.run_groups import draw_groups
-from dashboard.components.run_header import draw_header
-from dashboard.components.run_log import draw_level_filter, draw_log
-from dashboard.components.run_overview import draw_overview
 from dashboard.components.style import apply_style
 from dashboard.health.tab import HEALTH, draw_health, health_label
 from dashboard.judging.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
+from dashboard.run.checkpoints import draw_checkpoints
+from dashboard.run.configuration import draw_configuration
+from dashboard.run.groups import draw_groups
+from dashboard.run.header import draw_header
+from dashboard.run.log import draw_level_filter, draw_log
+from dashboard.run.overview import draw_overview
 from dashboard.search.tab import draw_search
 from dashboard.session import client, guard, link
 

@@ -8,8 +8,8 @@ import streamlit as st
 from backend.contract.groups import FinishReason, GroupState
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Page
-from dashboard.components.group_rows import WORDS
 from dashboard.components.pager import ROWS, cursor, first_page
+from dashboard.group.rows import WORDS
 from dashboard.session import client
 
 PAGES = "found"  # the name of the pages in the address

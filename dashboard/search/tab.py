@@ -9,11 +9,11 @@ from streamlit.elements.lib.column_types import ColumnConfig
 from backend.contract.inspection import CompletionHit
 from backend.contract.records import Run
 from dashboard.components.clicked import pick_row
-from dashboard.components.group_rows import WORDS
 from dashboard.components.keys import listen
 from dashboard.components.model_text import one_line
 from dashboard.components.pager import show_pager
 from dashboard.format import counted, number, signed
+from dashboard.group.rows import WORDS
 from dashboard.leaving import go
 from dashboard.search.asked import PAGES, ask, clear
 from dashboard.session import guard

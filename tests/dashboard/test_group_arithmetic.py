@@ -20,7 +20,7 @@ from backend.contract.advantage import (
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.components.group_arithmetic import (
+from dashboard.group.arithmetic import (
     estimator,
     exact,
     extremes,
@@ -29,8 +29,8 @@ from dashboard.components.group_arithmetic import (
     spell_term,
     terms,
 )
-from dashboard.components.group_in_words import state_in_words
-from dashboard.components.playground_estimate import Rewards, played
+from dashboard.group.in_words import state_in_words
+from dashboard.playground.estimate import Rewards, played
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 

@@ -8,11 +8,11 @@ import pytest
 from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, NormalizeThenSum, Softmax
 from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
 from dashboard.components.algorithm_parts import ADVANTAGE, SURROGATE, read_settings
-from dashboard.components.playground_curves import kl_curve, objective, pull
-from dashboard.components.playground_documents import short, spread
-from dashboard.components.playground_estimate import Rewards, played, rewards_of, zscore_readings
-from dashboard.components.playground_reading import read_rewards, read_rows, written
-from dashboard.components.playground_words import group_in_a_line, ratio_in_a_line
+from dashboard.playground.curves import kl_curve, objective, pull
+from dashboard.playground.documents import short, spread
+from dashboard.playground.estimate import Rewards, played, rewards_of, zscore_readings
+from dashboard.playground.reading import read_rewards, read_rows, written
+from dashboard.playground.words import group_in_a_line, ratio_in_a_line
 
 FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from backend.contract.advantage import Advantage, GroupZscore, Softmax
 from backend.contract.groups import CompletionRecord, Group
-from dashboard.components.playground_reading import batch_of
+from dashboard.playground.reading import batch_of
 from worker.algorithms.advantages import GroupStatistics
 from worker.algorithms.estimator import estimate
 

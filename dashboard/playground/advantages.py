@@ -11,16 +11,16 @@ from dashboard.charts.playground import bars_figure
 from dashboard.components.address_controls import last_good, put, typed
 from dashboard.components.chart import show
 from dashboard.components.estimator_controls import choose_estimator, settings_of
-from dashboard.components.group_arithmetic import Estimator, estimator, extremes, formula, spell_advantage
-from dashboard.components.playground_documents import draw_documents
-from dashboard.components.playground_estimate import OVER_BATCH, Rewards, played, rewards_of
-from dashboard.components.playground_opening import Opening
-from dashboard.components.playground_reading import read_rewards, read_rows
-from dashboard.components.playground_style import draw_title
-from dashboard.components.playground_words import ESTIMATORS as IN_WORDS
-from dashboard.components.playground_words import group_in_a_line, reading
 from dashboard.components.style import FIGURES
 from dashboard.format import number, plain, signed
+from dashboard.group.arithmetic import Estimator, estimator, extremes, formula, spell_advantage
+from dashboard.playground.documents import draw_documents
+from dashboard.playground.estimate import OVER_BATCH, Rewards, played, rewards_of
+from dashboard.playground.opening import Opening
+from dashboard.playground.reading import read_rewards, read_rows
+from dashboard.playground.style import draw_title
+from dashboard.playground.words import ESTIMATORS as IN_WORDS
+from dashboard.playground.words import group_in_a_line, reading
 
 FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
 EXAMPLES = {

@@ -9,8 +9,9 @@ from backend.contract.reward import KL_PENALTY
 from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
-from dashboard.components.completion_html import order_of
-from dashboard.components.group_arithmetic import (
+from dashboard.components.model_text import in_html
+from dashboard.format import number
+from dashboard.group.arithmetic import (
     Estimator,
     estimator,
     exact,
@@ -20,9 +21,8 @@ from dashboard.components.group_arithmetic import (
     spell_term,
     terms,
 )
-from dashboard.components.group_in_words import state_in_words
-from dashboard.components.model_text import in_html
-from dashboard.format import number
+from dashboard.group.completion_html import order_of
+from dashboard.group.in_words import state_in_words
 
 
 def draw_numbers(run: Run, group: Group) -> None:

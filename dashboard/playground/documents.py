@@ -7,8 +7,8 @@ import streamlit as st
 
 from backend.contract.advantage import Advantage, GroupZscore
 from backend.contract.groups import Group
-from dashboard.components.playground_estimate import zscore_readings
 from dashboard.format import MISSING, number
+from dashboard.playground.estimate import zscore_readings
 
 _READINGS = (
     ("population", "z-score, std over G", "the blog's formula, the notebook's code"),

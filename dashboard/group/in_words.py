@@ -4,8 +4,8 @@ import math
 from statistics import fmean
 
 from backend.contract.groups import Group
-from dashboard.components.group_arithmetic import Estimator, all_equal, exact
 from dashboard.format import number
+from dashboard.group.arithmetic import Estimator, all_equal, exact
 
 _LIVE = {
     "softmax": "Each completion gets a weight, all of them together 1: none is discouraged, a better one is reinforced more.",

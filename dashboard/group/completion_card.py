@@ -8,9 +8,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
-from dashboard.components.completion_html import GroupLook, TextLook, card_html, look_at, order_of
+from dashboard.group.completion_html import GroupLook, TextLook, card_html, look_at, order_of
 
-STYLE = Path(__file__).parents[1] / "group.css"
+STYLE = Path(__file__).with_name("group.css")
 STACKED_COLUMNS = 100  # letters in a line of a card that has the page's width
 
 

@@ -12,15 +12,15 @@ from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address_controls import chosen, last_good, put, stepped, typed
 from dashboard.components.algorithm_parts import SURROGATE, read_settings
 from dashboard.components.chart import show
-from dashboard.components.playground_curves import CONSTANT_WEIGHT, Traced, objective, pull
-from dashboard.components.playground_opening import SURROGATES, Opening
-from dashboard.components.playground_style import draw_title
-from dashboard.components.playground_words import CONSTANT_WEIGHT as ONLY_THE_PULL
-from dashboard.components.playground_words import SURROGATES as IN_WORDS
-from dashboard.components.playground_words import on_policy, pull_in_words, ratio_in_a_line
 from dashboard.form.widgets import in_words
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
+from dashboard.playground.curves import CONSTANT_WEIGHT, Traced, objective, pull
+from dashboard.playground.opening import SURROGATES, Opening
+from dashboard.playground.style import draw_title
+from dashboard.playground.words import CONSTANT_WEIGHT as ONLY_THE_PULL
+from dashboard.playground.words import SURROGATES as IN_WORDS
+from dashboard.playground.words import on_policy, pull_in_words, ratio_in_a_line
 
 LABELS = {
     "epsilon_low": "ε low",

@@ -9,11 +9,11 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.address import GROUPS, OVERVIEW
-from dashboard.components.group_arithmetic import estimator
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
 from dashboard.components.model_text import one_line
+from dashboard.group.arithmetic import estimator
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
 

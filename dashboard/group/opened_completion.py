@@ -7,11 +7,11 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
-from dashboard.components.completion_card import foot
-from dashboard.components.completion_html import GroupLook, TextLook, account_html, text_html
-from dashboard.components.group_path import open_completion
 from dashboard.difference.pair import opposite, written_as
 from dashboard.difference.panel import PARAMETER
+from dashboard.group.completion_card import foot
+from dashboard.group.completion_html import GroupLook, TextLook, account_html, text_html
+from dashboard.group.path import open_completion
 from dashboard.judging.thumbs import draw_thumbs
 from dashboard.token_view.component import draw_tokens
 

@@ -5,11 +5,11 @@ import streamlit as st
 from backend.contract.groups import GroupState, GroupSummary, StepSummary
 from backend.contract.records import Run
 from dashboard.components.address import choose, chosen
-from dashboard.components.dead_groups import describe_states, why_dead
-from dashboard.components.group_rows import WORDS, pick
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
+from dashboard.group.dead import describe_states, why_dead
+from dashboard.group.rows import WORDS, pick
 from dashboard.leaving import go
 from dashboard.session import client, guard
 from dashboard.what_if.panel import draw_what_if_step

@@ -5,9 +5,9 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
-from dashboard.components.try_checkpoint import draw_try
 from dashboard.downloads import model_address
 from dashboard.format import absolute, ago, size
+from dashboard.run.try_checkpoint import draw_try
 from dashboard.session import client, guard, link
 
 

@@ -6,10 +6,10 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.sample import SampleConfig
-from dashboard.components.completion_card import draw_cards
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import as_policy_run, number_at, text_at
 from dashboard.form.paths import get
+from dashboard.group.completion_card import draw_cards
 from dashboard.session import client, explain, guard
 from dashboard.status import look
 

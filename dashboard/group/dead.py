@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.records import Run
 from backend.contract.reward_bound import BOUNDED, reward_bound
-from dashboard.components.group_arithmetic import estimator
 from dashboard.components.stored import number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
+from dashboard.group.arithmetic import estimator
 from dashboard.session import client, guard
 from worker.algorithms.dead_groups import dead_share_at_rate
 

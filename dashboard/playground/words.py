@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from backend.contract.groups import Group
 from backend.contract.surrogate import Clip, Surrogate
-from dashboard.components.group_arithmetic import Estimator, exact
-from dashboard.components.playground_curves import Traced
 from dashboard.format import counted, signed
+from dashboard.group.arithmetic import Estimator, exact
+from dashboard.playground.curves import Traced
 
 ESTIMATORS = {
     "group_zscore": "Reward minus the group's mean, in standard deviations of the group: GRPO, in the blog and the notebook.",

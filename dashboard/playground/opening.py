@@ -12,7 +12,7 @@ from backend.contract.records import Run
 from backend.contract.surrogate import Clip, Surrogate
 from dashboard.components.algorithm_parts import ADVANTAGE, KL, SURROGATE, stored_part
 from dashboard.components.estimator_controls import ESTIMATORS
-from dashboard.components.playground_reading import written
+from dashboard.playground.reading import written
 from dashboard.session import client
 
 SURROGATES = ("clip", "cispo", "sapo", "vespo", "policy_gradient")  # dpo needs pairs

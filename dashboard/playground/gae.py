@@ -9,10 +9,10 @@ import streamlit as st
 from dashboard.charts.playground import bars_figure
 from dashboard.components.address_controls import last_good, stepped, typed
 from dashboard.components.chart import show
-from dashboard.components.group_arithmetic import exact
-from dashboard.components.playground_reading import read_rewards
-from dashboard.components.playground_style import draw_title
 from dashboard.format import plain
+from dashboard.group.arithmetic import exact
+from dashboard.playground.reading import read_rewards
+from dashboard.playground.style import draw_title
 from worker.algorithms.gae import gae
 
 REWARDS, VALUES = "0, 0, 0, 0, 1", "0.5, 0.9, 0.3, 0.4, 0.8"

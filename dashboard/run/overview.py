@@ -10,12 +10,12 @@ from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
 from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, show
-from dashboard.components.group_arithmetic import estimator
-from dashboard.components.in_sight import in_sight
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
 from dashboard.format import count, plain
+from dashboard.group.arithmetic import estimator
 from dashboard.health.tab import draw_health_line
+from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
 
 COLUMNS = 3

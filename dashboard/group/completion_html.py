@@ -10,7 +10,9 @@ from backend.contract.groups import CompletionRecord, Group
 from backend.contract.reward import KL_PENALTY
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour, reward_colours
-from dashboard.components.group_arithmetic import (
+from dashboard.components.model_text import in_html
+from dashboard.format import count, counted, number, percent, signed
+from dashboard.group.arithmetic import (
     Estimator,
     Term,
     estimator,
@@ -20,8 +22,6 @@ from dashboard.components.group_arithmetic import (
     spell_term,
     terms,
 )
-from dashboard.components.model_text import in_html
-from dashboard.format import count, counted, number, percent, signed
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
 BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six

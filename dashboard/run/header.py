@@ -9,11 +9,11 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import one_line, show_text
-from dashboard.components.run_checkpoints import link_as_reward
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
-from dashboard.components.take_away import draw_take_away
 from dashboard.format import ago, count, duration, model_name, percent, plain, reading
+from dashboard.run.checkpoints import link_as_reward
+from dashboard.run.take_away import draw_take_away
 from dashboard.session import client, explain, guard, link
 from dashboard.status import look
 

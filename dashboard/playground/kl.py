@@ -9,13 +9,13 @@ from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address_controls import chosen, last_good, typed
 from dashboard.components.algorithm_parts import KL, read_settings
 from dashboard.components.chart import show
-from dashboard.components.group_arithmetic import exact
-from dashboard.components.playground_curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
-from dashboard.components.playground_opening import Opening
-from dashboard.components.playground_style import draw_title
-from dashboard.components.playground_surrogate import OLD, Point, probability
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
+from dashboard.group.arithmetic import exact
+from dashboard.playground.curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
+from dashboard.playground.opening import Opening
+from dashboard.playground.style import draw_title
+from dashboard.playground.surrogate import OLD, Point, probability
 
 COLOURS = dict(zip(KL_ESTIMATORS, (CATEGORICAL[4], CATEGORICAL[6], CATEGORICAL[0]), strict=True))
 FORMULAS = {
