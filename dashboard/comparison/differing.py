@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.base import Json
+from dashboard.comparison.flat import differences
 from dashboard.comparison.settings import cell
-from dashboard.components.config_difference import differences
 
 ROWS = 12  # a longer table scrolls
 

@@ -6,7 +6,7 @@ import yaml
 
 from backend.contract.base import Json
 from backend.contract.records import Run
-from dashboard.components.config_difference import differences, flatten
+from dashboard.comparison.flat import differences, flatten
 from dashboard.components.model_text import one_line
 from dashboard.form.paths import get
 from dashboard.form.written import show_number

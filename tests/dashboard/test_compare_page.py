@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
-from dashboard.components.config_difference import differences, flatten
+from dashboard.comparison.flat import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

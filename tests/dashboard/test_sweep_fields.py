@@ -8,7 +8,7 @@ import pytest
 from backend.contract.base import Json
 from backend.contract.config import MODELS, RUN_CONFIG
 from backend.contract.recipes import RECIPES
-from dashboard.components.config_difference import flatten
+from dashboard.comparison.flat import flatten
 from dashboard.form.paths import get
 from dashboard.form.schema import Record, read_schema
 from dashboard.sweep.fields import NOT_SWEPT, place, sweepable, value_at

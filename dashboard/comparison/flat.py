@@ -1,4 +1,4 @@
-"""Where configurations differ: only those fields, by dotted path."""
+"""Configurations flat: every leaf by its dotted path, and those in which runs differ."""
 
 from collections.abc import Mapping
 
