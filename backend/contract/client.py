@@ -355,6 +355,10 @@ class Client:
         """Every worker seen in the last day."""
         return self._to.get(r.Page[r.Worker], "/api/v1/workers").items
 
+    def worker_use(self) -> list[r.Held]:
+        """What every worker held in the last day, the latest first."""
+        return self._to.get(r.Page[r.Held], "/api/v1/workers/use").items
+
     # ---- the worker's side
 
     def claim(self, request: p.ClaimRequest) -> p.Claim | None:

@@ -196,3 +196,14 @@ class Worker(Record):
     run_name: str | None = None
     seconds_since_seen: float
     alive: bool
+
+
+class Held(Record):
+    """The time for which a worker held a run. `end` says how it ended: None while it goes on, lost where nothing more was heard."""
+
+    worker: str
+    run_id: int
+    run_name: str
+    since: datetime
+    until: datetime  # the end, or the last that was heard
+    end: Literal["finished", "failed", "stopped", "paused", "released", "lost"] | None

@@ -33,11 +33,7 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> boo
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")
     if earlier is not None:
         return True
-    tx.execute(
-        update(attempt)
-        .where(attempt.c.run_id == run_id, attempt.c.attempt == sent.attempt)
-        .values(from_step=sent.from_step, device=sent.device, versions=sent.versions)
-    )
+    _note(tx, run_id, sent.attempt, from_step=sent.from_step, device=sent.device, versions=sent.versions)
     history.begin(tx, run_id, sent.attempt, sent.from_step)
     stretches.cut(tx, run_id, sent.from_step)
     values = {"step": sent.from_step, "device": sent.device, "eta_seconds": None, **summary.recomputed(tx, run_id)}
@@ -45,11 +41,12 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> boo
     return False
 
 
-def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms) -> p.HeartbeatReply:
+def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms, at: datetime) -> p.HeartbeatReply:
     """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
     row = lease.hold(tx, run_id, beat.attempt, terms)
     if beat.progress is not None:
         tx.execute(update(run).where(run.c.id == run_id).values(_within(row, beat.progress, terms.now)))
+    _note(tx, run_id, beat.attempt, heard_at=at)
     waiting = _samples_wait(tx, beat.worker)
     return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl, samples_waiting=waiting)
 
@@ -136,9 +133,12 @@ def _end(tx: Connection, run_id: int, number: int, outcome: str, values: dict[st
     status = str(values["status"])
     ended = at if status in ("finished", "failed", "stopped") else None
     tx.execute(update(run).where(run.c.id == run_id).values(**IDLE, **values, finished_at=ended))
-    this = (attempt.c.run_id == run_id) & (attempt.c.attempt == number)
-    tx.execute(update(attempt).where(this).values(outcome=outcome))
+    _note(tx, run_id, number, outcome=outcome, heard_at=at)
     tell(tx, run_id, status, at)
+
+
+def _note(tx: Connection, run_id: int, number: int, **values: Any) -> None:
+    tx.execute(update(attempt).where(attempt.c.run_id == run_id, attempt.c.attempt == number).values(values))
 
 
 def tell(tx: Connection, run_id: int, status: str, at: datetime) -> None:

@@ -57,7 +57,9 @@ def claim(
     row = tx.execute(taken).mappings().one_or_none()
     if row is None:
         return None
-    tx.execute(insert(attempt).values(run_id=row["id"], attempt=row["attempt"], worker=worker.name, claimed_at=at))
+    tx.execute(
+        insert(attempt).values(run_id=row["id"], attempt=row["attempt"], worker=worker.name, claimed_at=at, heard_at=at)
+    )
     events.record(tx, row["id"], "status", {"status": "running", "requested": row["requested"]}, at)
     return _offer(tx, row, worker.store, terms.ttl)
 

@@ -43,7 +43,7 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat) -> p.Hear
     """Renew the lease; learn what was asked for."""
     with services.database.write() as tx:
         terms = services.terms()
-        reply = attempts.heartbeat(tx, run_id, body, terms)
+        reply = attempts.heartbeat(tx, run_id, body, terms, services.clock.stamp())
         workers.heard(tx, body.worker, terms.now)
         return reply
 

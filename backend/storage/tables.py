@@ -81,6 +81,7 @@ attempt = Table(
     attempt_column(key=True),
     Column("worker", String(200), nullable=False),
     Column("claimed_at", Utc, nullable=False),
+    Column("heard_at", Utc),  # the claim, a heartbeat or the end, whichever came last; null: from before it was kept
     Column("from_step", Id),  # null until the worker says where it begins
     Column("device", String(200)),
     Column("versions", JSON(none_as_null=True)),

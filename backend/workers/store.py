@@ -1,13 +1,16 @@
 """The SQL of workers."""
 
-from sqlalchemy import Connection, select, update
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, case, select, update
 
 from backend.contract import protocol as p
 from backend.contract import records as r
-from backend.storage.tables import run, worker
+from backend.storage.tables import attempt, run, worker
 from backend.storage.upsert import upsert
 
 DAY = 86_400.0
+HELD = 2_000  # times that are told of; a day of runs that take a minute has fewer
 
 
 def seen(tx: Connection, info: p.WorkerInfo, now: float) -> None:
@@ -37,3 +40,23 @@ def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:
         facts = {"run_id": run_id, "run_name": title, "seconds_since_seen": since, "alive": alive}
         found.append(r.Worker.model_validate({**row, **facts}))
     return found
+
+
+def use(tx: Connection, at: datetime) -> list[r.Held]:
+    """The times for which workers held a run and that reach into the last day, the latest first."""
+    goes_on = (run.c.status == "running") & (run.c.attempt == attempt.c.attempt)
+    query = (
+        select(
+            attempt.c.worker,
+            attempt.c.run_id,
+            run.c.name.label("run_name"),
+            attempt.c.claimed_at.label("since"),
+            attempt.c.heard_at.label("until"),
+            case((attempt.c.outcome.is_not(None), attempt.c.outcome), (goes_on, None), else_="lost").label("end"),
+        )
+        .join(run, run.c.id == attempt.c.run_id)
+        .where(attempt.c.heard_at > at - timedelta(seconds=DAY))
+        .order_by(attempt.c.claimed_at.desc(), attempt.c.run_id.desc())
+        .limit(HELD)
+    )
+    return [r.Held.model_validate(dict(row)) for row in tx.execute(query).mappings()]

@@ -1,11 +1,14 @@
 """Workers: who trains, on what, and how to add another."""
 
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import streamlit as st
 
 from backend.contract.records import Worker
-from dashboard.format import duration, plain, size
+from dashboard.charts.worker_use import beginning, busy, worker_use_figure
+from dashboard.components.chart import show
+from dashboard.format import duration, percent, plain, size
 from dashboard.session import client, guard, link, settings
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -16,6 +19,7 @@ def show_page() -> None:
     """Lay the page."""
     st.subheader("Workers")
     show_workers()
+    show_use()
     show_how_to_add()
 
 
@@ -57,6 +61,28 @@ def show_worker(worker: Worker) -> None:
             else:
                 link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
         seen.caption(f"last heartbeat {_heartbeat(worker.seconds_since_seen)}")
+
+
+@st.fragment(run_every=30)
+def show_use() -> None:
+    """What each worker held in the last day, and for how much of it."""
+    with guard():
+        held = client().worker_use()
+    if not held:
+        return
+    now = datetime.now(UTC)
+    start = beginning(held, now)
+    st.markdown("#### Use")
+    shares = {
+        name: busy([one for one in held if one.worker == name], start, now)
+        for name in sorted({one.worker for one in held})
+    }
+    st.caption(
+        f"The last {duration((now - start).total_seconds())}, in your time zone; grey is idle or away. Busy: "
+        + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
+        + "."
+    )
+    show(worker_use_figure(held, now), key="use", about="Which runs each worker held over time", file="workers-use")
 
 
 def _state(worker: Worker) -> str:

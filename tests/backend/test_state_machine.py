@@ -168,7 +168,9 @@ class Life(RuleBasedStateMachine):
 
         def act(terms: lease.Terms) -> None:
             with self.services.database.write() as tx:
-                reply = attempts.heartbeat(tx, holder.run_id, p.Heartbeat(attempt=holder.attempt, worker="w"), terms)
+                reply = attempts.heartbeat(
+                    tx, holder.run_id, p.Heartbeat(attempt=holder.attempt, worker="w"), terms, self.clock.stamp()
+                )
                 assert reply.requested == self.runs[holder.run_id].requested
 
         self.write(holder, act)

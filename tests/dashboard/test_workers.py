@@ -69,3 +69,12 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
     assert at.code[0].value == f"groupscope worker --backend {backend.url} --token TOKEN"
     at.toggle(key="show-token").set_value(True).run()
     assert at.code[0].value == f"groupscope worker --backend {backend.url} --token {TOKEN}"
+
+
+def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:
+    backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
+    assert "Use" not in texts(open_page("workers"))
+    backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
+    at = open_page("workers")
+    assert "The last 1 h 00 m, in your time zone; grey is idle or away. Busy: busy_one < 1 %." in texts(at)
+    assert at.get("arrow_vega_lite_chart")
