@@ -17,6 +17,7 @@ from worker.evaluation import evaluate
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
+from worker.policy.device import peak_memory
 from worker.policy.policy import Policy
 from worker.probes import probe_items, sample_probes
 from worker.reporter import Channels, Ending, Place, Reporter
@@ -220,7 +221,8 @@ class Trainer:
         self._say_how_it_computes(step)
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
-        measured |= self._scorer.take_metrics() | {"num_tokens": float(self._state.num_tokens)}
+        measured |= self._scorer.take_metrics()
+        measured |= {"num_tokens": float(self._state.num_tokens), "peak_memory": peak_memory(self._policy.device)}
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way

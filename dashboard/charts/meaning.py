@@ -175,9 +175,16 @@ _MEANINGS: dict[str, Meaning] = {
     "step_time": Meaning("Time per step", "Seconds of wall time.", "lower", unit="seconds"),
     "tokens_per_second": Meaning(
         "Tokens per second",
-        "Speed of the whole step. Healthy: steady; it falls as completions grow longer.",
+        "Sampled tokens for each second of sampling. Healthy: steady; it falls as completions grow longer.",
         "higher",
         "~s",
+    ),
+    "peak_memory": Meaning(
+        "Peak memory",
+        "The most that the worker's process has held until then, earlier runs included. Healthy: level after the first steps, "
+        "and well below what the worker's device has.",
+        "lower",
+        unit="GiB",
     ),
     "sampling_logprob_diff": Meaning(
         "Sampling mismatch",

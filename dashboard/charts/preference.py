@@ -20,6 +20,7 @@ def pair_panels(kind: str, names: Sequence[str]) -> list[Panel]:
     held_out = [single(f"eval/{name}", dots=True) for name in ("accuracy", "margin", "loss")]
     drift = [] if kind == "dpo" else [single("mean_reward")]
     rest = [single(name, from_zero=True) for name in ("grad_norm", "learning_rate", "step_time")]
+    rest += [single("peak_memory", from_zero=True)] if "peak_memory" in names else []  # earlier runs did not log it
     return [replace(panel, opens_groups=False) for panel in (loss, *own, *held_out, *drift, *rest)]
 
 

@@ -7,7 +7,17 @@ from dashboard.charts.meaning import meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import training_figure
 
-SHARED = ("loss", "grad_norm", "learning_rate", "step_time", "num_tokens", "eval/loss", "eval/accuracy", "eval/margin")
+SHARED = (
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "step_time",
+    "num_tokens",
+    "peak_memory",
+    "eval/loss",
+    "eval/accuracy",
+    "eval/margin",
+)
 LOGGED = {
     "reward_model": (*SHARED, "accuracy", "margin", "mean_reward"),
     "dpo": (

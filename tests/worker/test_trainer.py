@@ -24,7 +24,7 @@ from worker.policy.sources import Pretrained, resolve
 
 def history(report: Report) -> object:
     """Everything of a step that must not depend on an interruption: texts, rewards, advantages, log-probs, loss."""
-    timed = ("time/", "step_time", "tokens_per_second")
+    timed = ("time/", "step_time", "tokens_per_second", "peak_memory")
     metrics = {name: value for name, value in report.metrics.items() if not name.startswith(timed)}
     return json.loads(report.model_dump_json(include={"step", "groups"})), metrics
 

@@ -1,7 +1,10 @@
 """Where the computation runs, and in which precision."""
 
 import ctypes
+import math
 import os
+import resource
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
@@ -40,6 +43,19 @@ def memory_bytes(device: torch.device) -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most that this process has held until now, in GiB: of a GPU what torch's allocator reserved, else what was resident.
+
+    NaN where it cannot be known.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device) / 2**30
+    if device.type == "mps":
+        return math.nan
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from worker.checkpoint import TrainingState, load_optimizer, load_state
 from worker.errors import Interrupted, RunFailure
+from worker.policy.device import peak_memory
 from worker.preferences.learner import PairLearner
 from worker.preferences.objective import Objective
 from worker.preferences.pairs import Pairs
@@ -92,7 +93,11 @@ class PairTrainer:
             num_tokens=self._state.num_tokens + update.tokens,
             samples=self._state.samples + 2 * len(pairs),
         )
-        metrics = {"num_tokens": float(self._state.num_tokens), "step_time": time.monotonic() - began}
+        metrics = {
+            "num_tokens": float(self._state.num_tokens),
+            "step_time": time.monotonic() - began,
+            "peak_memory": peak_memory(self._objective.trained.device),
+        }
         self._reporter.metrics(step, update.metrics | metrics)
 
     def _announce(self) -> None:

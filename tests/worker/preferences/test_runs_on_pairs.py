@@ -100,7 +100,7 @@ def train(
 
 
 def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: value for name, value in metrics.items() if name != "step_time"}
+    return {name: value for name, value in metrics.items() if name not in ("step_time", "peak_memory")}
 
 
 @pytest.mark.parametrize("kind", ["reward_model", pytest.param("dpo", marks=pytest.mark.slow)])
@@ -136,7 +136,7 @@ def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(kind: str, tmp
         | {f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins")}
         | {"logps/chosen", "logps/rejected"},
     }[kind]
-    shared = {"grad_norm", "learning_rate", "step_time", "num_tokens"}
+    shared = {"grad_norm", "learning_rate", "step_time", "num_tokens", "peak_memory"}
     assert set(witness.steps[0]) == metrics | shared
     assert {"eval/loss", "eval/accuracy", "eval/margin"} <= set(witness.evaluations[0])
     assert ("eval/pass@1" in witness.evaluations[0]) == (kind == "dpo")
