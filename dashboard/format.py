@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
         return NOT_FINITE if math.isnan(value) else ("−∞" if value < 0 else "∞")
     if value == 0:
         return "0"
-    size = float(f"{abs(value):.3g}")
+    size = float(f"{float(f'{abs(value):.12g}'):.3g}")  # sums of the same numbers differ in the last digits
     sign = "−" if value < 0 else ""
     if size < 1e-3 or size >= 1e9:
         return sign + scientific(abs(value))
@@ -53,6 +53,12 @@ def signed(value: float | None) -> str:
 def reading(values: Mapping[str, float | None], name: str) -> str:
     """A metric of a summary: missing where nothing was reported, NaN where what was reported was not finite."""
     return number(math.nan if name in values and values[name] is None else values.get(name))
+
+
+def improvement(values: Mapping[str, float | None], name: str) -> str:
+    """A share in a summary, from the first evaluation to the latest: 52 % → 98 %; 52 % while there is one."""
+    latest, first = percent(values.get(name)), f"{name}:first"
+    return f"{percent(values[first])} → {latest}" if first in values else latest
 
 
 def count(value: int | None) -> str:

@@ -61,7 +61,7 @@ class Run(Record):
     notes: str = ""
     parent_id: int | None = None
     sweep_id: int | None = None
-    summary: dict[str, float | None] = {}  # the latest value of each metric, and <name>:first for eval/… metrics
+    summary: dict[str, float | None] = {}  # the latest of each metric; <name>:first of what was evaluated again
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
     created_at: datetime
     started_at: datetime | None = None

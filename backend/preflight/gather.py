@@ -105,7 +105,7 @@ def _asked(config: Any) -> object:
 def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
     """How often the model was right before the newest similar run trained it."""
     for row in similar:
-        measured = row["summary"].get("eval/pass@1:first")
+        measured = row["summary"].get("eval/pass@1:first", row["summary"].get("eval/pass@1"))
         if measured is not None:
             return Success(measured, f"pass@1 before training in run {row['id']}")
     for row in similar:

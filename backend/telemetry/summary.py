@@ -38,6 +38,7 @@ def recomputed(tx: Connection, run_id: int) -> dict[str, Any]:
 
 
 def _with(summary: Summary, values: Mapping[str, float | None]) -> Summary:
-    """The latest values, and of evaluations the first, too."""
-    firsts = {f"{name}:first": value for name, value in values.items() if name.startswith(EVALUATION)}
+    """The latest values, and of what was evaluated again the first, too."""
+    again = (name for name in values if name.startswith(EVALUATION) and name in summary)
+    firsts = {f"{name}:first": summary[name] for name in again}
     return {**firsts, **summary, **values}

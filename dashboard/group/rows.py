@@ -20,6 +20,7 @@ WORDS: dict[GroupState, str] = {
     "probe": "probe",
 }
 STAR = "★"
+ENDING = 32  # letters of a completion's end in the table
 
 
 def table(groups: Sequence[GroupSummary], highest: float) -> pd.DataFrame:
@@ -38,8 +39,8 @@ def table(groups: Sequence[GroupSummary], highest: float) -> pd.DataFrame:
             "mean": [number(group.reward_mean) for group in groups],
             "std": [number(group.reward_std) for group in groups],
             "advantages": [_range(group.advantages) for group in groups],
-            "best": [one_line(group.best or "") for group in groups],
-            "worst": [one_line(group.worst or "") for group in groups],
+            "best": [_end(group.best) for group in groups],
+            "worst": [_end(group.worst) for group in groups],
         }
     )
 
@@ -74,6 +75,12 @@ def columns(groups: Sequence[GroupSummary]) -> dict[str, ColumnConfig]:
 def pick(groups: Sequence[GroupSummary], highest: float, shown: Sequence[str], *, key: str) -> GroupSummary | None:
     """The table with the columns `shown`; the group in whose row a person clicked."""
     return pick_row(groups, table(groups, highest), columns(groups), shown=shown, key=key)
+
+
+def _end(text: str | None) -> str:
+    """As much of the end as a column shows, so that it is the beginning that is cut off."""
+    line = one_line(text or "")
+    return line if len(line) <= ENDING else f"…{line[-ENDING:]}"
 
 
 def _state(group: GroupSummary) -> str:

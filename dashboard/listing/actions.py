@@ -34,7 +34,7 @@ CANCEL = Action("stop", "Cancel", ":material/close:", "Take it out of the queue"
 RETRY = Action("retry", "Retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
 FIRST = Action("first", "To the front", ":material/arrow_upward:", "Move it to the front of the queue")
 DELETE = Action(
-    "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics", "Delete for ever?"
+    "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics, for ever", "Delete it?"
 )
 
 
@@ -60,7 +60,12 @@ def show_actions(run: Run) -> None:
     asked = next((one for one in actions if (run.id, one.verb) == st.session_state.get(_ASKING)), None)
     key = f"question-{run.id}" if asked else f"actions-{run.id}"
     with st.container(
-        horizontal=True, horizontal_alignment="right", gap="xsmall", vertical_alignment="center", key=key
+        horizontal=True,
+        horizontal_alignment="right",
+        gap="xsmall",
+        vertical_alignment="center",
+        wrap=asked is None,
+        key=key,
     ):
         if asked is not None:
             st.markdown(f":red[{asked.question}]", width="content")

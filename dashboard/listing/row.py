@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
 from dashboard.form.paths import get
-from dashboard.format import absolute, ago, count, duration, model_name, percent, plain, reading
+from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
 from dashboard.listing.actions import show_actions
 from dashboard.listing.selection import show_tick
 from dashboard.listing.sparkline import sparkline
@@ -44,7 +44,11 @@ def show_run(run: Run) -> None:
 
 def _recipe(run: Run) -> str:
     source = get(run.config, "model.source")
-    parts = (run.config.get("recipe") or run.kind.replace("_", " "), model_name(str(source)) if source else None)
+    parts = (
+        f"#{run.id}",
+        run.config.get("recipe") or run.kind.replace("_", " "),
+        model_name(str(source)) if source else None,
+    )
     return " · ".join(plain(str(part)) for part in parts if part)
 
 
@@ -67,7 +71,8 @@ def _show_progress(run: Run) -> None:
         took = (
             duration((run.finished_at - run.started_at).total_seconds()) if run.finished_at and run.started_at else None
         )
-        st.caption(f"{done} · {took}" if took else done)
+        ended = ago(run.finished_at) if run.finished_at else None
+        st.caption(" · ".join(part for part in (done, took, ended) if part))
     elif run.status == "queued" and not progress.step:
         st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
     else:
@@ -89,8 +94,8 @@ def _show_result(run: Run) -> None:
     learned = {_SOLVED: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
-        first, last = percent(run.summary.get(f"{measured}:first")), percent(run.summary[measured])
-        st.markdown(f":gray[{learned[measured]}] {first} → **{last}**")
+        first, arrow, latest = improvement(run.summary, measured).rpartition(" → ")
+        st.markdown(f":gray[{learned[measured]}] {first}{arrow}**{latest}**")
     elif "reward" in run.summary:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
             st.markdown(f":gray[reward] **{reading(run.summary, 'reward')}**", width="content")

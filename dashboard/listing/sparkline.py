@@ -6,12 +6,15 @@ WIDTH, HEIGHT = 96, 20
 _INK = "#3a86d6"
 
 
-def sparkline(values: Sequence[float | None]) -> str:
-    """An SVG with a line from the first value to the last; a value that was not finite leaves a gap. Empty below two values."""
+def sparkline(values: Sequence[float | None], within: tuple[float, float] | None = None) -> str:
+    """An SVG with a line from the first value to the last; a value that was not finite leaves a gap. Empty below two values.
+
+    `within` are the values at its bottom and its top, where several are to be compared; else its own lowest and highest.
+    """
     known = [(x, value) for x, value in enumerate(values) if value is not None]
     if len(known) < 2:
         return ""
-    low, high = min(value for _, value in known), max(value for _, value in known)
+    low, high = within or (min(value for _, value in known), max(value for _, value in known))
     across, up = (WIDTH - 4) / (len(values) - 1), (HEIGHT - 4) / (high - low) if high > low else 0.0
     points = {x: (2 + x * across, HEIGHT - 2 - (value - low) * up) for x, value in known}
     path = "".join(f"{'L' if x - 1 in points else 'M'}{left:.1f} {top:.1f}" for x, (left, top) in points.items())

@@ -90,13 +90,19 @@ def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
         "first": st.column_config.TextColumn("first reward", width=90, alignment="right"),
         "latest": st.column_config.TextColumn("latest reward", width=90, alignment="right"),
         "change": st.column_config.TextColumn("change", width=75, alignment="right"),
-        "course": st.column_config.ImageColumn("from draw to draw", width=130, help="Mean reward of each draw."),
+        "course": st.column_config.ImageColumn(
+            "from draw to draw",
+            width=130,
+            help="Mean reward of each draw; all rows from the lowest of the page to its highest.",
+        ),
     }
     shown = None if any(prompt.probes for prompt in prompts) else COLUMNS[1:]
     return pick_row(prompts, _table(prompts), columns, shown=shown, key=f"prompts-{run.id}")
 
 
 def _table(prompts: Sequence[PromptSummary]) -> pd.DataFrame:
+    known = [reward for prompt in prompts for reward in prompt.rewards if reward is not None]
+    within = (min(known), max(known)) if known else None
     rows = [
         (
             "probe" if prompt.probes else "",
@@ -106,7 +112,7 @@ def _table(prompts: Sequence[PromptSummary]) -> pd.DataFrame:
             number(prompt.reward_first),
             number(prompt.reward_last),
             _change(prompt),
-            _picture(prompt.rewards),
+            _picture(prompt.rewards, within),
         )
         for prompt in prompts
     ]
@@ -119,7 +125,7 @@ def _change(prompt: PromptSummary) -> str:
     return signed(prompt.reward_last - prompt.reward_first)
 
 
-def _picture(rewards: Sequence[float | None]) -> str | None:
+def _picture(rewards: Sequence[float | None], within: tuple[float, float] | None) -> str | None:
     """The course as a data address; None below two known rewards."""
-    drawn = sparkline(rewards)
+    drawn = sparkline(rewards, within)
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}" if drawn else None

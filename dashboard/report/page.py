@@ -15,7 +15,7 @@ from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.components.model_text import in_html
 from dashboard.components.stored import number_at, reward_names, text_at
-from dashboard.format import count, duration, model_name, percent, reading
+from dashboard.format import count, duration, improvement, model_name, reading
 from dashboard.report.groups import Chosen, group_html
 from dashboard.report.pictures import svg
 from dashboard.run.configuration import PARTS
@@ -73,9 +73,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "Model", model_name(text_at(run.config, "model.source", "model"))
     yield "Steps", f"{count(run.progress.step)} of {count(run.progress.total_steps)}"
     yield from ((title, reading(run.summary, name)) for title, name in _JUDGED if name in run.summary)
-    first, last = run.summary.get("eval/pass@1:first"), run.summary.get("eval/pass@1")
-    if last is not None:
-        yield "Held-out pass@1", f"{percent(first)} → {percent(last)}"
+    if "eval/pass@1" in run.summary:
+        yield "Held-out pass@1", improvement(run.summary, "eval/pass@1")
     if run.started_at and run.finished_at:
         yield "Took", duration((run.finished_at - run.started_at).total_seconds())
     yield "Device", run.device or "–"

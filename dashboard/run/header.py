@@ -11,7 +11,7 @@ from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
-from dashboard.format import ago, count, duration, model_name, percent, plain, reading
+from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.run.take_away import draw_take_away
 from dashboard.session import client, explain, guard, link
@@ -125,7 +125,7 @@ def _figures(run: Run) -> None:
     total = progress.total_steps or int(number_at(run.config, "budget.steps", 0))
     with st.container(key=FIGURES):
         cells = st.columns(5)
-    cells[0].metric("Step", f"{count(progress.step)} of {count(total)}")
+    cells[0].metric("Steps done", f"{count(progress.step)} of {count(total)}")
     cells[1].metric(*_clock(run))
     for cell, (label, value, help) in zip(cells[2:4], _results(run), strict=True):
         cell.metric(label, value, help=help)
@@ -144,6 +144,8 @@ def _clock(run: Run) -> tuple[str, str]:
     if run.status in TERMINAL or run.started_at is None:
         spent = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
         return "Took", duration(spent)
+    if run.progress.step and run.progress.step == run.progress.total_steps:
+        return "Time left", "finishing"
     return "Time left", duration(run.progress.eta_seconds)
 
 
@@ -174,16 +176,9 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     if run.kind == "reward_model":
         first = ("Margin", reading(run.summary, "margin"), "How much higher the chosen completions of a step score.")
     elif run.kind == "dpo":
-        first = (ranked[0], _improvement(run.summary, ranked[1]), ranked[2])
+        first = (ranked[0], improvement(run.summary, ranked[1]), ranked[2])
     label, name, help = ranked if run.kind == "reward_model" else right
-    return [first, (label, _improvement(run.summary, name), help)]
-
-
-def _improvement(summary: dict[str, float | None], name: str) -> str:
-    first, last = summary.get(f"{name}:first"), summary.get(name)
-    if last is None:
-        return percent(None)
-    return f"{percent(first)} → {percent(last)}"
+    return [first, (label, improvement(run.summary, name), help)]
 
 
 def _failure(run: Run) -> None:

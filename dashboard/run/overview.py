@@ -69,9 +69,15 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             label = f"Steps {count(part[0])} to {count(part[1])}: show all"
             st.button(label, icon=":material/zoom_out_map:", key="zoom-out", on_click=zoom_out)
         else:
-            click = "; click a step to open its groups" if run.kind == "grpo" else ""
-            st.caption(f":material/zoom_in: Drag over steps to see them finer{click}.")
+            st.caption(_hint(run))
     return weight, more
+
+
+def _hint(run: Run) -> str:
+    if not run.summary:
+        return ":material/hourglass_empty: Nothing is logged yet; the lines begin with the first step."
+    click = "; click a step to open its groups" if run.kind == "grpo" else ""
+    return f":material/zoom_in: Drag over steps to see them finer{click}."
 
 
 def _title(name: str) -> str:

@@ -27,7 +27,7 @@ from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
 from dashboard.search.tab import draw_search
-from dashboard.session import client, guard, link
+from dashboard.session import guard, link, run_or_none
 
 JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
 # These follow the run's steps. The others stand still beneath a person who types, or tick by themselves.
@@ -55,8 +55,7 @@ def main() -> None:
         st.info("This address names no run.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
-    with guard():
-        run = client().run(run_id)
+    run = _find(run_id)
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
     names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
@@ -69,6 +68,17 @@ def main() -> None:
     tabs = st.tabs(labels, key="tab", on_change=lambda: open_tab(names[labels.index(st.session_state["tab"])]))
     with tabs[names.index(name)]:
         _draw_tab(name, run, tick)
+
+
+def _find(run_id: int) -> Run:
+    """The run; where there is none, the page says so and leads to those that there are."""
+    with guard():
+        run = run_or_none(run_id)
+    if run is None:
+        st.info(f"There is no run {run_id}; it may have been deleted.", icon=":material/search_off:")
+        link("runs", "All runs", icon=":material/list:")
+        st.stop()
+    return run
 
 
 def _draw_tab(name: str, run: Run, tick: float | None) -> None:

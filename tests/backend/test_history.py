@@ -163,3 +163,13 @@ def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
     assert curve[0] == pytest.approx((width - 1) / 2, abs=width / 2)
     assert curve == sorted(curve)  # type: ignore[type-var]
     assert curve_of([(0, None), (2, 1.0)]) == [None, None, 1.0]
+
+
+def test_a_first_evaluation_is_told_apart_once_there_is_a_second(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    actor = Actor(backend.client).begin()
+    actor.report(0, groups=[], metrics={"eval/pass@1": 0.5})
+    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.5}
+    actor.report(2, groups=[], metrics={"eval/pass@1": 0.6})
+    actor.report(4, groups=[], metrics={"eval/pass@1": 0.7})
+    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.7, "eval/pass@1:first": 0.5}

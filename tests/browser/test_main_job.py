@@ -51,7 +51,7 @@ def watch_it_train(page: Page, stack: Stack, run_id: int, worker: subprocess.Pop
         stack.site.wait_for_step(run_id, reached)
         with standing_still(worker):
             expect(header).to_contain_text("running")
-            expect(page.get_by_test_id("stMetric").filter(has_text="Step")).to_contain_text(f"of {STEPS}")
+            expect(page.get_by_test_id("stMetric").filter(has_text="Steps done")).to_contain_text(f"of {STEPS}")
             page.wait_for_function(
                 "([line, steps]) => document.querySelector(line)?.getAttribute('d').match(/[ML]/g).length >= steps",
                 arg=[".st-key-panel-reward svg.marks .mark-line path[aria-label]", reached],

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as s
 
 from dashboard.format import (
+    MISSING,
     absolute,
     ago,
     count,
     counted,
     duration,
+    improvement,
     model_name,
     number,
     percent,
@@ -31,6 +33,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
         (12_834.2, "12,800"),
         (62, "62.0"),
         (0.9999, "1.00"),
+        (0.6625, "0.662"),
+        (0.66250000000000009, "0.662"),  # the same numbers, added in another order
         (0.00999, "0.00999"),
         (2e-4, "2e-4"),
         (1.5e-5, "1.5e-5"),
@@ -127,3 +131,10 @@ def test_every_punctuation_mark_of_a_name_is_escaped(text: str) -> None:
 def test_an_address_in_a_name_becomes_no_link(text: str) -> None:
     assert plain(text).replace("\\", "") != text
     assert plain(text).replace("\\", "").replace("\u2060", "") == text
+
+
+def test_one_evaluation_is_no_improvement() -> None:
+    summary = {"eval/pass@1": 0.52}
+    assert improvement(summary, "eval/pass@1") == "52 %"
+    assert improvement(summary | {"eval/pass@1:first": 0.5}, "eval/pass@1") == "50 % → 52 %"
+    assert improvement({}, "eval/pass@1") == MISSING

@@ -49,10 +49,10 @@ def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> No
     at = open_page("run", id=trained)
     assert at.text[0].value == "quick **one**"
     assert "running" in shown(at)
-    assert figures(at)["Step"] == "3 of 100"
+    assert figures(at)["Steps done"] == "3 of 100"
     assert figures(at)["Time left"].endswith(" s")
     assert figures(at)["Now"] == "sampling 96 / 16"
-    assert figures(at)["Held-out pass@1"] == "52 % → 52 %"
+    assert figures(at)["Held-out pass@1"] == "52 %"
 
 
 def charts(at: AppTest) -> int:
@@ -115,6 +115,7 @@ def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backen
     at = scroll_down(open_page("run", id=run_id), run_id)
     assert charts(at) == 15
     assert figures(at)["Queue"] == "next"
+    assert any("the lines begin with the first step" in said.value for said in at.caption)
 
 
 def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
@@ -122,10 +123,10 @@ def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> Non
     assert "names no run" in shown(open_page("run", id="x"))
 
 
-def test_a_run_that_is_not_there_is_said_in_words(open_page: Open) -> None:
+def test_a_run_that_is_not_there_is_said_in_words_with_the_way_to_those_that_are(open_page: Open) -> None:
     at = open_page("run", id=999)
-    assert len(at.error) == 1
-    assert "999" in at.error[0].value
+    assert [said.value for said in at.info] == ["There is no run 999; it may have been deleted."]
+    assert [link.label for link in at.get("page_link")][-1] == "All runs"
 
 
 @pytest.mark.parametrize(("verb", "status"), [("pause", "pausing"), ("stop", "stopping")])

@@ -68,7 +68,7 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
     run_id = recorded(backend, "reward_model")
     at = open_page("run", id=run_id)
     assert tabs(at) == ["Overview", "Health", "Configuration", "Log", "Checkpoints"]
-    assert figures(at) | {"Step": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
+    assert figures(at) | {"Steps done": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
     assert "Use it as a reward" in links(at)
     saved = open_page("run", id=run_id, tab="checkpoints")
     assert "Start a run from it" not in links(saved)

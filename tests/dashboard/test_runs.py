@@ -81,7 +81,11 @@ def test_running_and_waiting_runs_stand_first_in_the_order_they_run(open_page: O
 
 def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> None:
     ended(backend, "done")
-    assert "pass@1] 50 % → **81 %**" in texts(open_page("runs"))
+    shown = texts(open_page("runs"))
+    assert "pass@1] 50 % → **81 %**" in shown
+    assert ":gray[#1 · " in shown
+    assert " steps · " in shown
+    assert " · just now" in shown
 
 
 def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
@@ -243,3 +247,8 @@ def test_a_sparkline_leaves_a_gap_where_a_value_was_not_finite() -> None:
     assert sparkline([0.1, 0.2, 0.3]).count("M") == 1
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
     assert 'd="M2.0 18.0L94.0 18.0"' in sparkline([0.5, 0.5])
+
+
+def test_sparklines_that_are_compared_share_their_scale() -> None:
+    assert 'd="M2.0 10.0L94.0 10.0"' in sparkline([0.5, 0.5], (0.0, 1.0))
+    assert 'd="M2.0 18.0L94.0 10.0"' in sparkline([0.0, 0.5], (0.0, 1.0))
