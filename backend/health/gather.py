@@ -11,7 +11,7 @@ from backend.storage.tables import attempt, prompt_group
 from backend.telemetry import history, metrics
 
 PHASES = ("rollout", "reward", "reference", "update", "report")
-COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length")
+COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
 WATCHED = (
     *COMPARED_WITH_THE_START,
     "frac_reward_zero_std",
@@ -19,7 +19,6 @@ WATCHED = (
     "completions/clipped_ratio",
     "kl",
     "loss",
-    "grad_norm",
     "sampling_logprob_diff",
     "step_time",
     *(f"time/{phase}" for phase in PHASES),

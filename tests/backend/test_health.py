@@ -217,7 +217,7 @@ SICKNESSES = [
         lambda step: {"loss": 0.001, "kl": 0.02},
         (20, 29),
         None,
-        "the loss, apart from the KL penalty (0.04 × KL), stayed below 0.01 in size, while the gradient norm was 0.4",
+        "the loss stayed below 0.01 in size, while the gradient norm was 0.4 (median, and 0.4 in the first 10 steps)",
         ["loss", "grad_norm"],
         level="note",
     ),

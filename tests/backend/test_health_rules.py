@@ -74,7 +74,7 @@ THRESHOLDS: list[tuple[str, dict[str, Values], dict[str, Values]]] = [
     ("skipped_updates", {"grad_norm": 0.0}, {"grad_norm": [0.4] * 29 + [None]}),
     ("loss_near_zero", {"loss": 0.011, "grad_norm": 0.4}, {"loss": 0.009, "grad_norm": 0.4}),
     ("loss_near_zero", {"loss": 0.0, "grad_norm": 0.0}, {"loss": 0.0, "grad_norm": 0.01}),
-    ("loss_near_zero", {"loss": 0.04, "kl": 0.5, "grad_norm": 0.4}, {"loss": 0.025, "kl": 0.5, "grad_norm": 0.4}),
+    ("loss_near_zero", {"loss": 0.0, "grad_norm": fell(0.4, 0.0039)}, {"loss": 0.0, "grad_norm": fell(0.4, 0.0041)}),
     (
         "component_dominates",
         {"reward": 0.5, "rewards__format__std": 0.26, "rewards__correctness__std": 0.01, "rewards__correctness__mean": 0.1},
@@ -103,6 +103,25 @@ def test_what_looks_the_same_and_is_no_fault_is_no_hint() -> None:
     one_odd_step = facts(kl=[0.1] * 29 + [40.0])
     for run in (solved, longer_and_better, learned_format, one_odd_step):
         assert fired(run) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "broken"),
+    [
+        ("all_rewards_zero", {"reward": 0.0, "reward_std": 0.0}),
+        ("kl_blow_up", {"kl": 1.5}),
+        ("entropy_collapse", {"entropy": fell(0.4, 0.01), "reward": 0.5}),
+    ],
+)
+def test_a_broken_policy_is_never_told_that_its_loss_of_0_is_as_it_should_be(
+    code: str, broken: dict[str, Values]
+) -> None:
+    assert fired(facts(loss=0.0, grad_norm=0.4)) == ["loss_near_zero"]
+    assert fired(facts(loss=0.0, grad_norm=0.4, **broken)) == [code]
+
+
+def test_a_loss_that_is_all_kl_penalty_is_not_about_0() -> None:
+    assert fired(facts(loss=0.02, kl=0.5, grad_norm=0.4)) == []
 
 
 def test_dead_groups_are_no_matter_to_an_estimator_that_compares_no_siblings() -> None:
