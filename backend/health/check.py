@@ -23,18 +23,18 @@ from backend.health.rules import (
     worker_silent,
 )
 
-# In the order in which a person should read what fired.
+# In the order in which a person should read what fired: what breaks a policy, then what comes of it.
 RULES: tuple[Rule, ...] = (
     worker_silent.RULE,
     phase_open.RULE,
     skipped_updates.RULE,
+    gradient_explodes.RULE,
+    kl_blow_up.RULE,
+    entropy_collapse.RULE,
     all_rewards_zero.RULE,
     dead_groups.RULE,
     truncation.RULE,
     unscored.RULE,
-    gradient_explodes.RULE,
-    kl_blow_up.RULE,
-    entropy_collapse.RULE,
     length_drift.RULE,
     component_dominates.RULE,
     sampling_mismatch.RULE,

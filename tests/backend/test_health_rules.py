@@ -105,6 +105,26 @@ def test_what_looks_the_same_and_is_no_fault_is_no_hint() -> None:
         assert fired(run) == []
 
 
+def test_a_reward_that_fell_to_0_is_a_collapse_whose_cause_comes_first() -> None:
+    fallen = facts(reward=[0.6, 0.63, 0.2] + [0.0] * 27, reward_std=0.0, kl=[0.0] * 10 + [8.0] * 20)
+    later = replace(fallen, history={**fallen.history, "reward": Stretch(dict.fromkeys(range(20, STEPS), 0.0))})
+    for run in (fallen, later):  # also once the fall is further back than the history that is read
+        cause, effect = check(run).items
+        assert (cause.code, effect.title) == ("kl_blow_up", "The reward has collapsed to 0")
+        assert "At step 1 it was 0.63." in effect.measured
+        assert "easier prompts" not in effect.advice
+        assert "lower learning rate (now 5e-5) or a larger algorithm.kl.beta (now 0.04)" in effect.advice
+        assert effect.evidence is not None
+        assert effect.evidence.metrics[:2] == ["reward", "kl"]
+
+
+def test_a_reward_that_was_hardly_ever_above_0_has_not_collapsed() -> None:
+    for rewards in ([0.0] * 30, [0.0, 0.0, 0.1] + [0.0] * 27):
+        (hint,) = check(facts(reward=rewards, reward_std=0.0)).items
+        assert hint.title == "Every reward is 0"
+        assert "easier prompts" in hint.advice
+
+
 @pytest.mark.parametrize(
     ("code", "broken"),
     [
@@ -168,7 +188,7 @@ def test_a_short_phase_is_open_for_long_only_after_half_a_minute() -> None:
 def test_a_configuration_of_another_version_is_read_as_far_as_it_goes() -> None:
     strange: dict[str, Json] = {"rewards": {"functions": "none"}, "sampling": [1, 2], "algorithm": None}
     run = facts(strange, frac_reward_zero_std=1.0, completions__clipped_ratio=1.0, kl=5.0, grad_norm=2.0, loss=0.0)
-    assert fired(run) == ["truncation", "kl_blow_up", "gradient_clipped"]
+    assert fired(run) == ["kl_blow_up", "truncation", "gradient_clipped"]
 
 
 def test_codes_are_unique_and_words_are_whole() -> None:
