@@ -1,7 +1,8 @@
 """Dead groups in words: how many, what all their completions got, and why there are so many."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.records import Run
@@ -14,6 +15,7 @@ from dashboard.session import client, guard
 from worker.algorithms.dead_groups import dead_share_at_rate
 
 MOST = 0.5  # from this share of dead groups on, the page says why
+BY_CHANCE = 0.01  # below it, that no answer of a step is right is no chance
 
 
 def describe_states(run: Run, summary: StepSummary) -> str:
@@ -67,12 +69,13 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
         f"{dead} of {compared} groups are dead: all their completions got the same reward, so every advantage is 0 and they "
         "teach nothing. "
     )
-    success = _success_rate(run, summary.step)
+    success = _success_rates(run, summary.step, summary.step).get(summary.step)
     if success is None or not group_size:
         return f"{opening}Larger groups or prompts of middling difficulty are dead less often."
-    if success in (0.0, 1.0):
-        way_out = "right; harder prompts" if success else "wrong; easier prompts, or a better model to start from,"
-        return f"{opening}Every answer of this step is {way_out} would teach more."
+    if success == 0.0:
+        return f"{opening}{_all_wrong(_success_rates(run, 0, summary.step), compared * group_size)}"
+    if success == 1.0:
+        return f"{opening}Every answer of this step is right; harder prompts would teach more."
     forecast = dead_share_at_rate(success, group_size)
     return (
         f"{opening}With success rate p = {number(success)} and G = {group_size} completions, a share p^G + (1 − p)^G = "
@@ -82,15 +85,30 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     )
 
 
-def _success_rate(run: Run, step: int) -> float | None:
-    """The mean of the correctness reward in this step; where there is none, of the only reward function from 0 to 1."""
+def _all_wrong(rates: Mapping[int, float], completions: int) -> str:
+    """Whether the task is too hard, or the model could do it and has lost it. `rates` are those until the step that is all wrong."""
+    last_right = max((step for step, rate in rates.items() if rate > 0), default=-1)
+    before = {step: rate for step, rate in rates.items() if step <= last_right}
+    usual = median(before.values()) if before else 0.0
+    if (1 - usual) ** completions > BY_CHANCE:
+        return "Every answer of this step is wrong; easier prompts, or a better model to start from, would teach more."
+    best = max(before, key=lambda step: before[step])
+    return (
+        f"Every answer of this step is wrong, though {percent(before[best])} were right at step {best}: the prompts are not too "
+        "hard, the model has lost what it could do. Look at KL and gradient norm (Overview) where the reward fell; a lower learning "
+        "rate or a larger β keeps the model nearer to where it started."
+    )
+
+
+def _success_rates(run: Run, from_step: int, to_step: int) -> dict[int, float]:
+    """By step, the mean of the correctness reward; where there is none, of the only reward function from 0 to 1."""
     functions = reward_functions(run.config)
     right = [function for function in functions if function.get("kind") == "correctness"] or functions
     if len(right) != 1 or right[0].get("kind") not in BOUNDED:
-        return None
+        return {}
     name = f"rewards/{text_at(right[0], 'name')}/mean"
     with guard():
-        metrics = client().metrics(run.id, names=[name], from_step=step, to_step=step)
-    values = metrics.series[name].value if name in metrics.series else []
-    rate = values[-1] if values else None
-    return rate if rate is not None and 0 <= rate <= 1 else None
+        metrics = client().metrics(run.id, names=[name], from_step=from_step, to_step=to_step)
+    series = metrics.series.get(name)
+    known = zip(series.step, series.value, strict=True) if series is not None else ()
+    return {step: rate for step, rate in known if rate is not None and 0 <= rate <= 1}

@@ -236,6 +236,22 @@ def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page:
     assert "p^G" not in page
 
 
+def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompts(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, [0.0, 0.0]) for index in range(8)]
+    for step, rate in enumerate((0.0, 0.02, 0.0, 0.5, 0.625, 0.5, 0.5, 0.0, 0.0)):
+        metrics = {"rewards/correctness/mean": rate}
+        sent = p.Report(attempt=claimed.attempt, seq=step, step=step, groups=groups, metrics=metrics)
+        backend.client.report(run_id, sent)
+    collapsed, hard = (shown(open_page("run", id=run_id, tab="groups", step=step)) for step in (8, 2))
+    assert "Every answer of this step is wrong, though 62 % were right at step 4" in collapsed
+    assert "easier prompts" not in collapsed
+    assert "Every answer of this step is wrong; easier prompts" in hard
+
+
 def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
     claimed = recorded.claim(backend.client, run_id)
