@@ -95,10 +95,10 @@ def group_size(config: GrpoConfig, facts: Facts) -> Hints:
     size, rate = config.sampling.group_size, facts.success.rate if facts.success else 0.5
     share = dead_share(rate, size)
     if size <= SMALL_GROUP:
-        text = f"with {size} completions about {share:.0%} of the groups have equal rewards and teach nothing (success rate {rate:.2g})"
+        text = f"with {size} completions about {share:.0%} of the groups have equal rewards, which teach nothing (success rate {rate:.2g})"
         yield _warning("sampling.group_size", text, USUAL_GROUP)
     elif facts.success is not None and share > 0.5:
-        text = f"about {share:.0%} of the groups will have equal rewards and teach nothing: the model is right {rate:.1%} of the time ({facts.success.basis}); another task, or a larger group, teaches more"
+        text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {rate:.1%} of the time ({facts.success.basis}); another task, or a larger group, teaches more"
         yield Message(level="warning", field="sampling.group_size", text=text)
 
 

@@ -36,8 +36,8 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "frac_reward_zero_std": Meaning(
         "Dead groups",
-        "Share of groups in which every completion got the same reward, so that all advantages are 0 and nothing is learned "
-        "from them. Healthy: below half. Many: the prompts are too easy or too hard, or the groups too small.",
+        "Share of groups in which every completion got the same reward, so that all advantages are 0 and the rewards teach "
+        "nothing. Healthy: below half. Many: the prompts are too easy or too hard, or the groups too small.",
         "lower",
         _SHARE,
     ),

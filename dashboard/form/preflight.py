@@ -111,7 +111,7 @@ def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
     basis = f" ({plain(preflight.success_basis)})" if preflight.success_basis else ""
     st.markdown(
         f":gray[Dead groups expected]  \n:small[:gray[at success rate {rate}{basis}]]",
-        help="A group is dead when all its rewards are equal: every advantage is then 0, and it teaches nothing. "
+        help="A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. "
         "With success rate p that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it.",
     )
     _show_shares([(one.group_size, one.share) for one in preflight.dead_groups], own)

@@ -1,11 +1,15 @@
-"""What a group's state means for the policy, in words that hold for the estimator of its run."""
+"""What a group's state means for the policy, in words that hold for the estimator and the loss of its run."""
 
 import math
+from collections.abc import Mapping
 from statistics import fmean
 
+from backend.contract.base import Json
 from backend.contract.groups import Group
+from backend.contract.reward_bound import reward_bound
+from dashboard.components.stored import number_at, text_at
 from dashboard.format import number
-from dashboard.group.arithmetic import Estimator, all_equal, exact
+from dashboard.group.arithmetic import all_equal, estimator, exact
 
 _LIVE = {
     "softmax": "Each completion gets a weight, all of them together 1: none is discouraged, a better one is reinforced more.",
@@ -17,15 +21,16 @@ _LIVE = {
 }
 _EQUAL = {
     "softmax": "each weighs the same, and the policy is drawn to all of them alike",
-    "none": "the advantage is the reward itself, and the policy is still moved unless that is 0",
-    "batch_baseline": "they are compared with the whole batch, whose mean was {mean}, and the policy is still moved unless they "
+    "none": "the advantage is the reward itself, which still moves the policy unless it is 0",
+    "batch_baseline": "they are compared with the whole batch, whose mean was {mean}, which still moves the policy unless they "
     "lie on it",
     "gae": "their tokens are compared with the value head, and the policy is still moved",
 }
 
 
-def state_in_words(group: Group, how: Estimator, *, highest: float | None = None) -> str:
-    """One sentence or two, in Markdown. `highest` is the most that a completion of this run can get, where that is known."""
+def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
+    """One sentence or two, in Markdown, from the configuration that the run was stored with."""
+    how, highest = estimator(config), reward_bound(config)
     if group.state == "filtered":
         return (
             f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
@@ -38,7 +43,7 @@ def state_in_words(group: Group, how: Estimator, *, highest: float | None = None
         )
     if group.state == "unscored":
         return (
-            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, how)}; the "
+            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; the "
             "errors stand at the completions."
         )
     if group.state == "live":
@@ -46,24 +51,32 @@ def state_in_words(group: Group, how: Estimator, *, highest: float | None = None
             how.kind,
             "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged.",
         )
-    return _equal_in_words(group, how, highest)
+    return _equal_in_words(group, config)
 
 
-def _equal_in_words(group: Group, how: Estimator, highest: float | None) -> str:
+def _equal_in_words(group: Group, config: Mapping[str, Json]) -> str:
     if not all_equal(group):
         return (
             "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
             "is all that this group teaches: to stay near the reference."
         )
-    same = _same(group, "all rewards are equal", highest)
+    how, same = estimator(config), _same(group, "all rewards are equal", reward_bound(config))
     if not how.centred:
         return f"**All alike, yet trained on:** {same}; {_EQUAL[how.kind].format(mean=exact(group.reward_mean))}."
     if how.kind == "normalize_then_sum":
-        return (
-            "**Dead:** no reward function tells two of its completions apart, so every advantage is 0 and the policy is not moved "
-            "by this group."
-        )
-    return f"**Dead:** {same}, so nobody is better than the mean, every advantage is 0 and the policy is not moved by this group."
+        return f"**Dead:** no reward function tells two of its completions apart, so {_nothing_to_compare(config)}."
+    return f"**Dead:** {same}, so nobody is better than the mean, {_nothing_to_compare(config)}."
+
+
+def _nothing_to_compare(config: Mapping[str, Json]) -> str:
+    """What an advantage of 0 leaves of the loss: its other parts are taken on every token, whatever its advantage."""
+    beta = number_at(config, "algorithm.kl.beta", 0.0)
+    in_the_loss = text_at(config, "algorithm.kl.placement", "loss") == "loss"
+    parts = [f"the KL penalty (β = {beta:g})"] if beta > 0 and in_the_loss else []
+    parts += ["the entropy bonus"] if number_at(config, "algorithm.entropy_bonus", 0.0) > 0 else []
+    if not parts:
+        return "every advantage is 0 and the policy is not moved by this group"
+    return f"every advantage is 0 and nothing is left of its loss but {' and '.join(parts)}"
 
 
 def _same(group: Group, otherwise: str, highest: float | None) -> str:
@@ -89,7 +102,9 @@ def _scored(group: Group) -> str:
     )
 
 
-def _too_few(group: Group, how: Estimator) -> str:
-    if how.centred or not group.scored:
-        return ", too few to compare, and the policy is not moved by this group"
+def _too_few(group: Group, config: Mapping[str, Json]) -> str:
+    if not group.scored:
+        return ", and the policy is not moved by this group"
+    if estimator(config).centred:
+        return f", too few to compare: {_nothing_to_compare(config)}"
     return ". What could be scored is trained on, since this estimator needs no other completion to compare with"

@@ -6,7 +6,6 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.reward import KL_PENALTY
-from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
 from dashboard.components.model_text import in_html
@@ -27,9 +26,8 @@ from dashboard.group.in_words import state_in_words
 
 def draw_numbers(run: Run, group: Group) -> None:
     """Why the policy moved, or why it did not, in a sentence; and the numbers that say so."""
-    how = estimator(run.config)
-    st.markdown(state_in_words(group, how, highest=reward_bound(run.config)))
-    st.html(figures_html(group, how))
+    st.markdown(state_in_words(group, run.config))
+    st.html(figures_html(group, estimator(run.config)))
 
 
 def draw_strip(group: Group) -> None:

@@ -55,8 +55,8 @@ def reading(group: Group, how: Estimator) -> str:
 
 
 _DEAD = (
-    "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0 and the policy does "
-    "not move, whether all were right or all wrong."
+    "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
+    "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
 )
 _COMPARED = (
     "Blue is reinforced, orange discouraged. Make all rewards equal and the group is dead: every advantage exactly 0."

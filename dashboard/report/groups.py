@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
-from backend.contract.reward_bound import reward_bound
 from dashboard.charts.group import strip_figure
 from dashboard.components.model_text import in_html
 from dashboard.format import count, counted
@@ -31,14 +30,13 @@ class Chosen:
 def group_html(chosen: Chosen, config: Mapping[str, Json]) -> str:
     """The group as a section of the report."""
     group = chosen.group
-    how = estimator(config)
-    words = state_in_words(group, how, highest=reward_bound(config))
+    words = state_in_words(group, config)
     note = group.bookmark.note if group.bookmark is not None else ""
     return (
         f'<article class="group"><h3>Step {count(group.step)} · group {count(group.index + 1)} '
         f"<small>{in_html(chosen.why)}</small></h3>"
         + (f'<blockquote class="said">{in_html(note)}</blockquote>' if note else "")
-        + f'<div class="numbers"><div>{_asked(group)}<p>{_bold(words)}</p>{figures_html(group, how)}</div>{_strip(group)}</div>'
+        + f'<div class="numbers"><div>{_asked(group)}<p>{_bold(words)}</p>{figures_html(group, estimator(config))}</div>{_strip(group)}</div>'
         + _cards(group, config)
         + "</article>"
     )

@@ -16,8 +16,8 @@ from dashboard.token_view.columns import Column, columns
 FULL_COLOUR = 0.99  # the share of tokens that stay within the full colour, so that an outlier does not pale the others
 
 NOT_TRAINED_ON = (
-    "This completion went through no training pass: its group had nothing to teach, as all its advantages are 0. What is "
-    "known of its tokens is what the sampler said."
+    "This completion went through no training pass: all advantages of its group are 0, and the loss has no other part, such "
+    "as a KL penalty. What is known of its tokens is what the sampler said."
 )
 
 

@@ -41,5 +41,5 @@ def test_the_notebooks_run_says_why_most_of_its_groups_are_dead(
     page = open_page(f"/run?id={run.id}&tab=groups")
     expect(page.get_by_text(re.compile(r"^Step 2 · 2 groups: 2 dead"))).to_be_visible()
     why = page.get_by_text(re.compile("2 of 2 groups are dead"))
-    expect(why).to_contain_text("every advantage is 0 and they teach nothing")
+    expect(why).to_contain_text("every advantage is 0 and their rewards teach nothing")
     expect(why).to_contain_text("Every answer of this step is wrong; easier prompts")

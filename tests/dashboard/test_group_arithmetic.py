@@ -181,9 +181,28 @@ EQUAL = Rewards([[1.0, 1.0]], [1.0], [[0.0, 0.0]])
 
 @pytest.mark.parametrize("chosen", [GroupZscore(), GroupCenter(), BatchStd(), LeaveOneOut(), BestWorst()])
 def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage) -> None:
-    whole, how = played(chosen, EQUAL), estimator(config_of(chosen))
-    assert "all rewards are equal" in spell_advantage(whole.completions[0], whole, how)
-    assert state_in_words(whole, how).startswith("**Dead:**")
+    whole, config = played(chosen, EQUAL), config_of(chosen)
+    assert "all rewards are equal" in spell_advantage(whole.completions[0], whole, estimator(config))
+    assert state_in_words(whole, config).startswith("**Dead:**")
+
+
+@pytest.mark.parametrize(
+    ("loss", "left"),
+    [
+        ({"kl": {"beta": 0.0}}, "the policy is not moved by this group."),
+        ({"kl": {"beta": 0.1, "placement": "reward"}}, "the policy is not moved by this group."),
+        ({"kl": {"beta": 0.1}}, "nothing is left of its loss but the KL penalty (β = 0.1)."),
+        ({"entropy_bonus": 0.01}, "nothing is left of its loss but the entropy bonus."),
+        (
+            {"kl": {"beta": 0.1, "placement": "loss"}, "entropy_bonus": 0.01},
+            "nothing is left of its loss but the KL penalty (β = 0.1) and the entropy bonus.",
+        ),
+    ],
+)
+def test_a_dead_group_says_what_still_moves_the_policy(loss: dict[str, Json], left: str) -> None:
+    for chosen in (GroupZscore(), NormalizeThenSum()):
+        config: dict[str, Json] = {"algorithm": {"advantage": chosen.model_dump(mode="json"), **loss}}
+        assert state_in_words(played(GroupZscore(), EQUAL), config).endswith(f"every advantage is 0 and {left}")
 
 
 @pytest.mark.parametrize(
@@ -197,32 +216,32 @@ def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage
 def test_equal_rewards_are_trained_on_where_they_are_not_compared(
     chosen: Advantage, advantage: str, words: str
 ) -> None:
-    whole, how = played(chosen, EQUAL), estimator(config_of(chosen))
-    assert spell_advantage(whole.completions[0], whole, how) == advantage
-    assert "Dead" not in state_in_words(whole, how)
-    assert words in state_in_words(whole, how)
+    whole, config = played(chosen, EQUAL), config_of(chosen)
+    assert spell_advantage(whole.completions[0], whole, estimator(config)) == advantage
+    assert "Dead" not in state_in_words(whole, config)
+    assert words in state_in_words(whole, config)
 
 
 def test_a_filtered_group_says_that_it_was_replaced() -> None:
     replaced = group(completion(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
-    assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, estimator(CONFIG))
+    assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, CONFIG)
     assert spell_advantage(replaced.completions[0], replaced, estimator(CONFIG)) == "not trained on"
 
 
 def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
-    how = estimator(CONFIG)
+    twice, unknown = ({"rewards": {"functions": [{"kind": kind, "weight": 2.0}]}} for kind in ("correctness", "python"))
     right = group(completion(0, 1.0, 0.0), completion(1, 1.0, 0.0), state="zero_variance", mean=1.0, std=0.0)
     wrong = group(completion(0, 0.0, 0.0), completion(1, 0.0, 0.0), state="zero_variance", mean=0.0, std=0.0)
-    assert "all 2 scored completions got 1.00, the most there is (all right)" in state_in_words(right, how, highest=1.0)
-    assert "(all right)" not in state_in_words(right, how, highest=2.0)
-    assert "got 0 (all wrong)" in state_in_words(wrong, how, highest=1.0)
+    assert "all 2 scored completions got 1.00, the most there is (all right)" in state_in_words(right, CONFIG)
+    assert "(all right)" not in state_in_words(right, twice)
+    assert "got 0 (all wrong)" in state_in_words(wrong, CONFIG)
     for unbounded in (right, wrong):
-        assert "(all" not in state_in_words(unbounded, how, highest=None)
+        assert "(all" not in state_in_words(unbounded, unknown)
 
 
 def test_a_probe_says_that_it_is_scored_and_never_trained_on() -> None:
     probe = group(completion(0, 1.0, None), completion(1, 0.0, None), state="probe", mean=None, std=None)
-    words = state_in_words(probe, estimator(CONFIG))
+    words = state_in_words(probe, CONFIG)
     assert words.startswith("**Probe:**")
     assert "2 of 2 completions were scored, 0.500 on average" in words
     assert "never trained on" in formula(probe, estimator(CONFIG))
@@ -233,8 +252,14 @@ def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:
     one = completion(0, 1.0, 0.0)
     lonely = group(one, completion(1, None, 0.0), state="unscored", mean=1.0, std=0.0).model_copy(update={"scored": 1})
     assert "fewer than two" in spell_advantage(one, lonely, estimator(CONFIG))
-    assert "is not moved" in state_in_words(lonely, estimator(CONFIG))
-    assert "is trained on" in state_in_words(lonely, estimator(config_of(NoBaseline())))
+    assert "too few to compare: every advantage is 0 and nothing is left of its loss but the KL" in state_in_words(
+        lonely, CONFIG
+    )
+    nothing = lonely.model_copy(update={"scored": 0})
+    assert "0 of 2 completions could be scored, and the policy is not moved by this group" in state_in_words(
+        nothing, CONFIG
+    )
+    assert "is trained on" in state_in_words(lonely, config_of(NoBaseline()))
 
 
 def test_a_kl_penalty_is_a_part_of_the_total() -> None:
@@ -271,6 +296,6 @@ def test_numbers_keep_enough_digits_to_follow_by_hand() -> None:
 def test_equal_rewards_that_a_kl_penalty_tells_apart_are_said_to_teach_the_kl_alone() -> None:
     near, far = completion(0, 0.9, 0.1), completion(1, 0.7, -0.1)
     penalised = group(near, far, state="zero_variance", mean=0.8, std=0.1)
-    how = estimator(config_of(LeaveOneOut()))
-    assert "stay near the reference" in state_in_words(penalised, how)
-    assert "all rewards are equal" not in spell_advantage(near, penalised, how)
+    config = config_of(LeaveOneOut())
+    assert "stay near the reference" in state_in_words(penalised, config)
+    assert "all rewards are equal" not in spell_advantage(near, penalised, estimator(config))

@@ -208,6 +208,17 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open,
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
 
+def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_called_0(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, algorithm={"kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"}})
+    claimed = recorded.claim(backend.client, run_id)
+    report(backend, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 1.0])])
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "got the same reward from the task, and only the KL penalty in the reward tells them apart" in page
+    assert "every advantage is 0" not in page
+
+
 def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(open_page: Open, backend: Backend) -> None:
     steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
     run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
