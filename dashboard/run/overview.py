@@ -12,6 +12,7 @@ from dashboard.components.address import choose, chosen, leave_for_groups, zoom,
 from dashboard.components.chart import heading, show
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
+from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
 from dashboard.group.arithmetic import estimator
 from dashboard.health.tab import draw_health_line
@@ -130,11 +131,22 @@ def _about_loss(run: Run, loss: Series | None) -> str:
         return "The critic's error is part of it. Judge the run by its reward."
     if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
         return "Judge the run by its reward."
+    aggregation = text_at(run.config, "algorithm.aggregation", "sequence_mean")
+    if aggregation not in ("sequence_mean", "group_token_mean"):
+        return (
+            f"It need not be near 0: under {in_words(aggregation)} longer completions weigh more, so that the advantages of a group "
+            "do not cancel. Judge the run by its reward."
+        )
     if number_at(run.config, "algorithm.updates_per_batch", 1) > 1:
         return "Small values are expected: the advantages of a group add up to 0."
     in_the_loss = text_at(run.config, "algorithm.kl.placement", "loss") == "loss"
     penalty = number_at(run.config, "algorithm.kl.beta", 0.0) if in_the_loss else 0.0
-    rest = f" What remains is the KL penalty, {penalty:g} × KL." if penalty else ""
+    rest = (
+        f" What remains is the KL penalty, {penalty:g} × the KL aggregated as the loss is ({in_words(aggregation)}); the chart of the "
+        "KL shows its mean over all tokens."
+        if penalty
+        else ""
+    )
     return (
         f"About 0 is expected: the ratio is 1 and the advantages of a group add up to 0. The gradient is not 0.{rest}"
     )

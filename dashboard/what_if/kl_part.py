@@ -20,6 +20,16 @@ def kl_in_loss(step: StepArrays, own: Own) -> float | None:
     return float((_weights(step, own) * known_P_G).sum())
 
 
+def kl_per_token(step: StepArrays) -> float | None:
+    """The mean KL over all tokens of the step that were measured: with one update per batch, the metric `kl`."""
+    kl_mean_P_G = step.of_completions(lambda one: one.kl_mean)
+    known_P_G = ~np.isnan(kl_mean_P_G)
+    lengths_P_G = step.of_completions(lambda one: one.token_count)
+    if not known_P_G.any():
+        return None
+    return float(np.average(kl_mean_P_G[known_P_G], weights=lengths_P_G[known_P_G]))
+
+
 def _weights(step: StepArrays, own: Own) -> Values:
     """The weights of each completion's tokens in the loss, added up. (P, G)"""
     trained_P_G = ~np.isnan(step.rewards_P_G)

@@ -7,7 +7,7 @@ from backend.contract.records import Run
 from dashboard.session import guard
 from dashboard.what_if.controls import OPEN, draw_controls
 from dashboard.what_if.group_part import draw_group
-from dashboard.what_if.kl_part import kl_in_loss
+from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
 from dashboard.what_if.loading import load_step
 from dashboard.what_if.recomputation import difference, recompute
 from dashboard.what_if.settings import read_own
@@ -57,5 +57,5 @@ def _draw_content(run: Run, step: int, group: Group | None) -> None:
     if group is not None and place is not None:
         draw_group(arrays, recomputed, place)
         draw_tokens(own, chosen, arrays, recomputed, place)
-    st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own)))
+    st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own), kl_per_token(arrays)))
     draw_step(arrays, recomputed, step)

@@ -75,6 +75,16 @@ def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away(
     assert charts(at) == 15
     assert "Below:" not in shown(at)
     assert "About 0 is expected" in shown(at)
+    assert "0.04 × the KL aggregated as the loss is (sequence mean)" in shown(at)
+
+
+def test_where_long_completions_weigh_more_the_loss_is_not_said_to_be_near_0(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, algorithm={"aggregation": "sequence_sum"})
+    recorded.train(backend.client, run_id, steps=2, total=10, prompts=2, group_size=2)
+    at = open_page("run", id=run_id)
+    scroll_down(at, run_id)
+    assert "It need not be near 0: under sequence sum longer completions weigh more" in shown(at)
+    assert "About 0 is expected" not in shown(at)
     assert "Time per step (step_time)" in at.multiselect(key="more").options
 
     at.multiselect(key="more").set_value(["step_time"]).run()

@@ -12,7 +12,7 @@ from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.surrogate import Clip
 from dashboard.what_if.changes import sign_flips, tally
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
-from dashboard.what_if.kl_part import kl_in_loss
+from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
 from dashboard.what_if.recomputation import difference, recompute
 from dashboard.what_if.settings import Own, Settings, read_own
 from dashboard.what_if.step_arrays import StepArrays, arrays_of
@@ -210,7 +210,24 @@ def test_the_kl_in_the_loss_weighs_completions_as_the_loss_does() -> None:
     assert kl_in_loss(step, masked) == pytest.approx(0.5 * 36 / (6 * 10))  # each group's first one was cut
     assert kl_in_loss(step, own_of(kl={"beta": 0.1, "placement": "reward"})) is None
     words = kl_in_words(own_of(kl={"beta": 0.1}), changed(own_of(kl={"beta": 0.1}), beta=0.2), 0.5)
-    assert "0.100 × 0.500 = 0.0500; with β = 0.200 it would be 0.100" in words
+    assert "0.100 × 0.500 = 0.0500; with β = 0.200 it would be 0.100. Advantages" in words
+
+
+def test_the_kl_in_the_loss_is_told_from_the_metric_of_the_same_name() -> None:
+    groups = step_of(MIXED).groups
+    first, *others = groups[0].completions
+    odd = groups[0].model_copy(update={"completions": [first.model_copy(update={"kl_mean": 4.5}), *others]})
+    step, own = arrays_of([odd]), own_of(kl={"beta": 0.1})
+    assert step is not None
+    lengths = [one.token_count for one in odd.completions]
+    in_loss, per_token = kl_in_loss(step, own), kl_per_token(step)
+    assert in_loss == pytest.approx(0.5 + 4 / len(lengths))
+    assert per_token == pytest.approx(0.5 + 4 * lengths[0] / sum(lengths))
+    said = f"1.50 is the KL aggregated as the loss is (sequence mean); the metric kl, its mean over all tokens, is {per_token:.3g}."
+    assert said in kl_in_words(own, own.settings, in_loss, per_token)
+    twice = own_of(kl={"beta": 0.1}, updates_per_batch=2)  # the metric is then a mean over both updates
+    assert "(sequence mean); its mean over all tokens is" in kl_in_words(twice, twice.settings, in_loss, per_token)
+    assert "aggregated" not in kl_in_words(own, own.settings, 0.5, 0.5)
 
 
 def test_without_a_penalty_there_is_no_kl_to_weigh() -> None:

@@ -21,7 +21,7 @@ from backend.contract.groups import GroupReport, TokenTrace
 from backend.contract.grpo import GrpoConfig
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.recipes import RECIPES
-from dashboard.what_if.kl_part import kl_in_loss
+from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
 from dashboard.what_if.recomputation import Recomputed, difference, recompute, total
 from dashboard.what_if.settings import Own, read_own
 from dashboard.what_if.step_arrays import StepArrays, arrays_of
@@ -133,6 +133,8 @@ def test_the_kls_part_is_what_the_loss_has_beside_advantages_that_add_up_to_0(tm
     assert kls[-1] is not None
     assert kls[-1] > 1e-3
     assert [0.5 * (kl or 0.0) for kl in kls] == pytest.approx(losses, abs=1e-6)
+    metric = [report.metrics["kl"] for report in witness.steps.values()]
+    assert [kl_per_token(as_stored(report.groups)) for report in witness.steps.values()] == pytest.approx(metric)
 
 
 @pytest.mark.slow
