@@ -9,7 +9,7 @@ from backend.contract.records import Run
 from dashboard.downloads import What, address
 
 _STYLE = Path(__file__).with_name("take_away.css")
-_GROUPS = {"bookmarked": "the bookmarked", "examples": "examples of the newest step"}
+_GROUPS = {"bookmarked": "the bookmarked", "examples": "examples"}
 _KINDS_WITH_GROUPS = ("grpo", "sample")
 
 
@@ -49,7 +49,8 @@ def _choose_groups() -> str:
         selection_mode="multi",
         format_func=lambda name: _GROUPS[name],
         key="report-groups",
-        help="Examples are those with the widest spread, the highest and the lowest mean, a dead one and an unscored one.",
+        help="Examples: of the first and of the newest step that has live groups, those with the widest spread, the highest and "
+        "the lowest mean; and the newest dead and the newest unscored one.",
     )
     return ",".join(chosen) or "none"
 

@@ -44,6 +44,22 @@ def test_a_report_has_the_charts_and_the_widest_groups_and_fetches_nothing(backe
     assert "learning_rate" in parsed.text
 
 
+def test_a_run_that_ends_with_dead_groups_alone_still_shows_its_widest_live_ones_of_both_ends(backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    half, few, all_right = [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0] * 4
+    for seq, rewards in enumerate([(all_right, all_right), (few, half), (half, all_right), (all_right, all_right)]):
+        groups = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
+        backend.client.report(run_id, recorded.p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=groups))
+    chosen = {(one.group.step, one.group.index): one.why for one in gather(backend.client, run_id, ["examples"]).groups}
+    assert chosen == {
+        (1, 1): "widest spread, highest mean of the live ones",
+        (1, 0): "lowest mean of the live ones",
+        (2, 0): "widest spread, highest mean of the live ones, lowest mean of the live ones",
+        (3, 0): "newest dead one",
+    }
+
+
 @pytest.mark.slow
 def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_are_text(backend: Backend) -> None:
     run_id = recorded.queue(backend.client)
