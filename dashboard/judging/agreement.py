@@ -10,6 +10,7 @@ from dashboard.components.clicked import pick_row
 from dashboard.components.model_text import one_line
 from dashboard.format import count, counted, number, percent
 from dashboard.judging.asked import kept
+from dashboard.judging.left import left_to_judge
 from dashboard.judging.proportion import wilson
 from dashboard.leaving import go
 from dashboard.session import client, guard, link
@@ -44,17 +45,12 @@ def draw_agreement(run: Run) -> None:
 
 
 def _draw_way_to_judge(run: Run) -> None:
-    """Straight to two completions of the newest live group; from there the keys lead on to others."""
-    with guard():
-        groups = client().groups(run.id, state="live", sort="-step", limit=1).items
-    for group in groups:
-        link(
-            "group",
-            "Judge the newest groups",
-            icon=":material/thumbs_up_down:",
-            id=group.id,
-            panel=WHICH,
-        )
+    """Straight to two completions of the newest group that is not settled; from there a button leads on to others."""
+    if st.button("Judge the newest groups", icon=":material/thumbs_up_down:", key=f"judge-{run.id}"):
+        found = left_to_judge(run)
+        if found is not None:
+            go("group", id=found, panel=WHICH)
+        st.toast("Nothing is left to ask: no live group, or all of them are judged\\.", icon=":material/check:")
 
 
 def in_words(found: Agreement) -> str:

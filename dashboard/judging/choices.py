@@ -4,25 +4,28 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Choice
+from backend.contract.records import Run
 from dashboard.components.model_text import show_text
 from dashboard.format import counted
 from dashboard.judging.asked import kept
+from dashboard.judging.left import left_to_judge
 from dashboard.judging.proposal import Places, propose
-from dashboard.session import client, guard
+from dashboard.session import client, guard, link
 
 _LONG = 700  # characters, from which a text gets a frame of its own to scroll in
 _FRAME = 380  # pixels
 _SIDES = ("left", "right")
 
 
-def draw_choices(group: Group) -> None:
+def draw_choices(run: Run, group: Group) -> None:
     """Two completions without their rewards, a button under each, and what was chosen before. Only this is drawn again."""
-    st.fragment(_draw)(group)
+    st.fragment(_draw)(run, group)
 
 
-def _draw(group: Group) -> None:
+def _draw(run: Run, group: Group) -> None:
     if len({completion.text for completion in group.completions}) < 2:
         st.caption("All completions of this group say the same: there is nothing to choose between.")
+        _draw_ways_on(run, group, settled=True)
         return
     with guard():
         choices = client().people.choices(group.id)
@@ -38,7 +41,9 @@ def _draw(group: Group) -> None:
     for column, side, shown, other in zip(st.columns(2), _SIDES, (left, right), (right, left), strict=True):
         with column:
             _draw_side(group, side, shown, other, made, tall=tall)
-    _draw_ways(group, choices)
+    settled = propose(group, choices) is None
+    _draw_ways(group, choices, settled=settled)
+    _draw_ways_on(run, group, settled=settled)
     _draw_made(choices)
 
 
@@ -67,7 +72,7 @@ def _draw_side(
     )
 
 
-def _draw_ways(group: Group, choices: list[Choice]) -> None:
+def _draw_ways(group: Group, choices: list[Choice], *, settled: bool) -> None:
     """On to the next two, or back."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"choosing-{group.id}"):
         st.button(
@@ -88,9 +93,29 @@ def _draw_ways(group: Group, choices: list[Choice]) -> None:
             on_click=_take_back,
             args=(group, choices[-1] if choices else None),
         )
-        settled = propose(group, choices) is None
         rest = "; nothing is left to ask, and any two can be chosen again" if settled else ""
         st.caption(f"{counted(len(choices), 'choice')} in this group{rest}")
+
+
+def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
+    """On to another group, or back to what all of it came to."""
+    with st.container(horizontal=True, vertical_alignment="center", key=f"on-from-{group.id}"):
+        if st.button(
+            "Next group to judge",
+            icon=":material/arrow_forward:",
+            key=f"next-from-{group.id}",
+            shortcut="n",
+            type="primary" if settled else "secondary",
+            help="The next live group, in this step or an older one, in which something is left to ask; after the last, the newest again",
+        ):
+            following = left_to_judge(run, group) or left_to_judge(run)
+            if following in (None, group.id):
+                st.toast("Nothing is left to ask in any other group\\.", icon=":material/check:")
+            else:
+                st.query_params["id"] = str(following)
+                st.rerun()
+        if run.kind == "grpo":  # a sample has no such tab
+            link("run", "Back to the judgement", icon=":material/balance:", id=run.id, tab="judgement")
 
 
 def _draw_made(choices: list[Choice]) -> None:

@@ -100,7 +100,7 @@ def _draw_completions(run: Run, group: Group) -> None:
     look = look_at(group, run.config)
     if panel == WHICH:  # alone: the cards would tell what the reward says
         with st.container(border=True, key="panel-body"):
-            draw_choices(group)
+            draw_choices(run, group)
         return
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:

@@ -45,12 +45,16 @@ def test_from_judging_in_the_browser_to_a_trained_reward_model(
     open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     page = open_page(f"/run?id={stack.first}&tab=judgement")
-    page.get_by_role("link", name="Judge the newest groups").click()
+    page.get_by_role("button", name="Judge the newest groups").click()
     expect(page.get_by_text("Their rewards are left out")).to_be_visible()
     for group in groups_of(stack, stack.first)[:3]:
         judge(page, stack, group)
+    judged = page.url
+    page.keyboard.press("n")
+    page.wait_for_url(lambda url: url != judged)
+    expect(page.get_by_text("0 choices in this group")).to_be_visible()
 
-    page.goto(f"/run?id={stack.first}&tab=judgement")
+    page.get_by_role("link", name="Back to the judgement").click()
     expect(page.get_by_text("The reward agrees with people on 3 of 3 pairs")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download 3 pairs as JSONL").click()

@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 
 import pytest
 import recorded
+from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -67,6 +68,37 @@ def test_who_is_asked_which_is_better_is_not_told_the_rewards(open_page: Open, g
     assert "reward, what if" not in {name for frame in at.dataframe for name in frame.value}
     at.pills(key="panel").set_value("difference").run()
     assert "reward, what if" in {name for frame in at.dataframe for name in frame.value}
+
+
+def test_judging_leads_from_the_newest_group_that_is_not_settled_to_the_next_across_steps(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step in range(3):
+        rewards = [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]] if step != 1 else [[1.0, 1.0]]
+        reported = [recorded.group_of(index, totals) for index, totals in enumerate(rewards)]
+        backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, groups=reported))
+    first, second = (one.id for one in backend.client.groups(run_id, step=2, state="live").items)
+    oldest = backend.client.groups(run_id, step=0, state="live").items[0].id
+
+    def settle(group_id: int) -> None:
+        better, worse = backend.client.group(group_id).completions
+        backend.client.people.choose(group_id, better=better.id, worse=worse.id)
+
+    settle(first)
+    judge = open_page("run", id=run_id, tab="judgement")
+    at = follow(judge.button(key=f"judge-{run_id}").click().run())
+    assert at.query_params["id"] == str(second)
+    settle(second)
+    at = at.button(key=f"next-from-{second}").click().run()
+    assert not at.exception
+    assert (at.query_params["id"], at.query_params["panel"]) == (str(oldest), "which is better?")
+    for group in backend.client.groups(run_id, state="live").items:
+        settle(group.id)
+    at = at.button(key=f"next-from-{oldest}").click().run()
+    assert at.query_params["id"] == str(oldest)
+    assert "Nothing is left to ask" in at.toast[0].value
 
 
 def link_labels(at: AppTest) -> str:
