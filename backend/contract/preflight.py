@@ -30,6 +30,7 @@ class TimeEstimate(Record):
     total_seconds: float
     basis: str
     measured: bool = True
+    with_evaluations: bool = True  # whether the total has the evaluations, too, of a run that makes any
     parts: dict[str, float] = {}
     advice: str = ""
 

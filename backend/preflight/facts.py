@@ -24,11 +24,12 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of similar steps on one device."""
+    """Seconds of similar steps on one device; and of each run that evaluated alike, what it took beside its steps, for each evaluation."""
 
     device: str
     seconds: Sequence[float]
     phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    evaluations: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

@@ -27,19 +27,35 @@ def dead_groups(success_rate: float, group_size: int) -> Sequence[DeadForecast]:
 
 
 def measured_time(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
-    """From the median of similar steps; evaluations come on top."""
+    """From the median of similar steps, and of evaluations where runs that evaluated alike are known."""
     seconds = median(times.seconds)
     count = len(times.seconds)
+    due = evaluations(config.budget.steps, config.budget.eval_every)
+    known = median(times.evaluations) if times.evaluations else None
     parts = {phase: median(values) for phase, values in times.phases.items() if values}
     if parts:
         parts["rest"] = max(0.0, seconds - sum(parts.values()))
     return TimeEstimate(
         seconds_per_step=seconds,
-        total_seconds=seconds * config.budget.steps,
-        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}, evaluations not counted",
+        total_seconds=seconds * config.budget.steps + due * (known or 0.0),
+        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}{_beside(due, known)}",
+        with_evaluations=not due or known is not None,
         parts=parts,
         advice=time_in_words(parts, config) if parts else "",
     )
+
+
+def evaluations(steps: int, every: int) -> int:
+    """How many a run makes: before the first step, every so many, and after the last; none where `every` is 0."""
+    return 1 + -(-steps // every) if every else 0
+
+
+def _beside(due: int, seconds: float | None) -> str:
+    if not due:
+        return ""
+    if seconds is None:
+        return ", evaluations not counted"
+    return f"; {due} evaluation{'s' if due > 1 else ''}, with loading and checkpoints, of {seconds:.1f} s each as in similar runs"
 
 
 def counted_time(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate | None:
@@ -54,6 +70,7 @@ def counted_time(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEsti
         basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion at its limit; "
         "without scoring and evaluations",
         measured=False,
+        with_evaluations=False,
         parts=dict(parts),
         advice=time_in_words(parts, config),
     )

@@ -11,9 +11,11 @@ from backend.checkpoints import named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
+from backend.contract.records import Series
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
+from backend.preflight.forecast import evaluations
 from backend.storage.tables import run
 from backend.telemetry import metrics
 from backend.uploads import columns
@@ -88,7 +90,7 @@ def _training_items(tx: Connection, config: RunConfig) -> int | None:
 
 def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
     """The newest runs of the same model on the same task; compared here, since JSON equality is no portable SQL."""
-    query = select(run.c.id, run.c.config, run.c.device, run.c.summary).where(run.c.kind != "sample", run.c.attempt > 0)
+    query = select(run).where(run.c.kind != "sample", run.c.attempt > 0)
     wanted = config.model_dump(mode="json")
     for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
         stored: Any = row["config"]
@@ -117,9 +119,11 @@ def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
 
 
 def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]) -> StepTimes | None:
-    """Seconds of the newest steps of the same shape on the device that ran the newest of them, whole and by phase."""
-    wanted = _shape(config.model_dump(mode="json"))
+    """Seconds of the newest steps of the same shape on the device that ran the newest of them, whole and by phase; and of evaluations."""
+    wanted_config = config.model_dump(mode="json")
+    wanted = _shape(wanted_config)
     device: str | None = None
+    evaluated: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name in ("step_time", *PHASES)}
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
@@ -129,12 +133,27 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
             seconds[name] += reversed([value for value in series[name].value if value is not None])
         if seconds["step_time"]:
             device = row["device"]
+        if "step_time" in series and _evaluation(row["config"]) == _evaluation(wanted_config):
+            evaluated += _seconds_each(row, series["step_time"])
         if len(seconds["step_time"]) >= STEPS_LOOKED_AT:
             break
     if device is None:
         return None
     newest = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
-    return StepTimes(device, newest["step_time"], {phase: newest[name] for name, phase in PHASES.items()})
+    return StepTimes(device, newest["step_time"], {phase: newest[name] for name, phase in PHASES.items()}, evaluated)
+
+
+def _evaluation(config: Any) -> object:
+    """What an evaluation's duration depends on, beside what a step's does."""
+    return {name: config["budget"].get(name) for name in ("eval_items", "eval_samples")}
+
+
+def _seconds_each(row: RowMapping, step_times: Series) -> Iterator[float]:
+    """What a run took beside its steps, for each of its evaluations; nothing of a run that did not finish in one go."""
+    made = evaluations(len(step_times.step), row["config"]["budget"]["eval_every"])
+    if made and row["status"] == "finished" and row["attempt"] == 1:
+        whole = (row["finished_at"] - row["started_at"]).total_seconds()
+        yield max(0.0, whole - sum(value for value in step_times.value if value is not None)) / made
 
 
 def _shape(config: Any) -> tuple[object, ...]:

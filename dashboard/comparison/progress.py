@@ -46,10 +46,11 @@ def _seconds_per_step(runs: Sequence[Run]) -> float | None:
     return None
 
 
-def runs_and_time(count: int, seconds: float | None) -> str:
+def runs_and_time(count: int, seconds: float | None, *, with_evaluations: bool = True) -> str:
     """45 runs · about 1 h 05 m with one worker."""
+    left_out = "" if with_evaluations else ", evaluations not counted"
     return f"{counted(count, 'run')} · " + (
-        f"about {roughly(seconds)} with one worker"
+        f"about {roughly(seconds)} with one worker{left_out}"
         if seconds
         else "how long is not known yet: no similar step was measured"
     )

@@ -22,6 +22,7 @@ class Checked:
 
     variant: Variant
     seconds: float | None
+    with_evaluations: bool  # whether the seconds have them, too
     wrong: Sequence[str]
 
 
@@ -52,7 +53,8 @@ def _others(count: int) -> str:
 
 def _checked(variant: Variant, found: Preflight) -> Checked:
     wrong = [f"{one.field or ''} {one.text}".strip() for one in found.messages if one.level == "error"]
-    return Checked(variant, found.time.total_seconds if found.time and found.time.measured else None, wrong)
+    time = found.time if found.time and found.time.measured else None
+    return Checked(variant, time.total_seconds if time else None, time is None or time.with_evaluations, wrong)
 
 
 @st.cache_data(ttl=60, max_entries=KEPT, show_spinner=False)

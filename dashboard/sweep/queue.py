@@ -75,7 +75,8 @@ def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]
     )
     kept = good if left_out else found
     st.markdown(f"{counted(len(kept), plan.noun)} × {counted(seeds, 'seed')}")
-    st.caption(runs_and_time(len(kept) * seeds, seconds_of(kept, seeds)))
+    whole = all(one.with_evaluations for one in kept)
+    st.caption(runs_and_time(len(kept) * seeds, seconds_of(kept, seeds), with_evaluations=whole))
     return kept, [] if left_out else wrong_of(found)
 
 

@@ -51,4 +51,6 @@ def test_what_has_ended_otherwise_is_counted_and_waits_for_nothing() -> None:
 
 def test_how_long_a_sweep_would_take() -> None:
     assert runs_and_time(45, 3900) == "45 runs · about 1 h 05 m with one worker"
+    without = runs_and_time(45, 3900, with_evaluations=False)
+    assert without == "45 runs · about 1 h 05 m with one worker, evaluations not counted"
     assert "not known yet" in runs_and_time(1, None)

@@ -1,18 +1,21 @@
 """Preflight through HTTP: what it knows comes from the workers, the uploads and the earlier runs."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from serving import Backend
+from sqlalchemy import update
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
+from backend.storage.tables import run
 
 WORKER = p.WorkerInfo(name="one", device="CPU, 2 threads", memory_bytes=2**34, store="/store")
 
 
 def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], evaluation: dict[str, float]) -> None:
-    """One run that evaluates, trains two steps, and finishes."""
+    """One run that evaluates, trains two steps, and finishes after ten seconds."""
     client = backend.client
     client.create_run(config.model_dump(mode="json"))
     claim = client.claim(p.ClaimRequest(worker=WORKER))
@@ -22,6 +25,10 @@ def run_a_bit(backend: Backend, config: GrpoConfig, metrics: dict[str, float], e
     for step in range(2):
         client.report(claim.run_id, p.Report(attempt=1, seq=step + 1, step=step, metrics=dict(metrics)))
     client.finish(claim.run_id, p.Finish(attempt=1, outcome="finished"))
+    with backend.services.database.write() as tx:  # the time of day is the machine's, which no test sets
+        began = datetime(2026, 1, 1, tzinfo=UTC)
+        times = {"started_at": began, "finished_at": began + timedelta(seconds=10)}
+        tx.execute(update(run).where(run.c.id == claim.run_id).values(times))
 
 
 def test_a_wrong_configuration_is_answered_not_refused(backend: Backend) -> None:
@@ -35,11 +42,27 @@ def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backen
     run_a_bit(backend, config, {"step_time": 2.0, "reward": 0.9}, {"eval/pass@1": 0.4})
     answer = backend.client.preflight({"kind": "grpo", "budget": {"steps": 7}})
     assert answer.time is not None
-    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0)
-    assert "2 similar steps on CPU, 2 threads" in answer.time.basis
+    assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0 + 2 * 3.0)
+    assert answer.time.basis.endswith(
+        "2 similar steps on CPU, 2 threads; 2 evaluations, with loading and checkpoints, of 3.0 s each as in similar runs"
+    )
     assert (answer.success_rate, answer.success_basis) == (0.4, "pass@1 before training in run 1")
     assert answer.memory is not None
     assert answer.memory.available_bytes == 2**34
+
+
+def test_evaluations_of_another_size_are_not_counted_and_that_is_said(backend: Backend) -> None:
+    run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    budget = {"steps": 7, "eval_items": 40}
+    larger = backend.client.preflight({"kind": "grpo", "budget": budget}).time
+    none = backend.client.preflight({"kind": "grpo", "budget": budget | {"eval_every": 0}}).time
+    assert larger is not None
+    assert none is not None
+    assert larger.total_seconds == none.total_seconds == 14.0
+    assert not larger.with_evaluations
+    assert larger.basis.endswith(", evaluations not counted")
+    assert none.with_evaluations
+    assert "evaluation" not in none.basis
 
 
 def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: Backend) -> None:
