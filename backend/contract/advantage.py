@@ -15,7 +15,7 @@ class GroupZscore(Frozen):
 
     kind: Literal["group_zscore"] = "group_zscore"
     std: Literal["population", "sample"] = Field(
-        "population", description="population divides by G (the notebook's code), sample by G − 1 (its table, TRL)."
+        "population", description="population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
     )
     eps: Eps = Field(1e-8, description="Added to the std.")
 
@@ -34,7 +34,7 @@ class BatchStd(Frozen):
 
 
 class Softmax(Frozen):
-    """softmax(r) within the group (the group-wise guide): weights that add up to 1, none of them negative."""
+    """softmax(r) within the group: weights that add up to 1, none of them negative."""
 
     kind: Literal["softmax"] = "softmax"
 

@@ -24,7 +24,7 @@ class Kl(Frozen):
     )
     reference: Literal["initial", "old", "synced"] = Field(
         "initial",
-        description="initial: the weights at step 0. old: the policy that sampled the batch (the notebook). synced: a copy "
+        description="initial: the weights at step 0. old: the policy that sampled the batch. synced: a copy "
         "of the policy, renewed every sync_every steps.",
     )
     sync_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -51,7 +51,7 @@ class Algorithm(Frozen):
     ratio: Literal["token", "sequence_mean", "sequence_product"] = Field(
         "token",
         description="Probability ratio new / old: per token (DeepSeekMath), its geometric mean over the completion (GSPO), or "
-        "of the whole completion (the notebook's formula).",
+        "π(o)/π_old(o) of the whole completion.",
     )
     kl: Kl = Field(default_factory=Kl, description="The penalty for leaving the reference.")
     aggregation: Literal["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"] = (
@@ -59,14 +59,13 @@ class Algorithm(Frozen):
             "sequence_mean",
             description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
             "constant: divided by completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum "
-            "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means (the "
-            "group-wise guide's text and code).",
+            "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means.",
         )
     )
     logprobs: Literal["tempered", "plain", "renormalized"] = Field(
         "tempered",
-        description="tempered: log-probs of the temperature-scaled distribution over all tokens. plain: at temperature 1, as "
-        "the notebook computes them. renormalized: over the tokens that top-k and top-p had left when it was sampled.",
+        description="tempered: log-probs of the temperature-scaled distribution over all tokens. plain: at temperature 1, "
+        "whatever was sampled with. renormalized: over the tokens that top-k and top-p had left when it was sampled.",
     )
     entropy_bonus: Annotated[float, Field(ge=0, le=10)] = Field(
         0.0, description="Weight of the entropy that is added to the objective (PPO's c2)."

@@ -34,7 +34,7 @@ class Clip(Frozen):
 
 
 class PolicyGradient(Frozen):
-    """−A·log p (VPG, REINFORCE): no ratio, no clipping. With softmax weights as A: the guide's weighted likelihood."""
+    """−A·log p (VPG, REINFORCE): no ratio, no clipping. With softmax weights as A: a weighted likelihood."""
 
     kind: Literal["policy_gradient"] = "policy_gradient"
 

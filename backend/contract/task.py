@@ -101,7 +101,7 @@ class Countdown(Prompted):
 
 
 class SinglePrompt(Prompted):
-    """One prompt, asked again and again, as in the notebook: the purest view of a group."""
+    """One prompt, asked again and again: the purest view of a group."""
 
     kind: Literal["single_prompt"] = "single_prompt"
     prompt: Prompt = Field("Solve y = 2x + 1 for x = 2, y = ", description="The prompt.")

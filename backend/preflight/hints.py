@@ -84,7 +84,7 @@ def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
     if sampling.top_p < 1:
         yield _warning("sampling.top_p", f"with top-p {sampling.top_p:g} {reason}; 1 turns it off", 1.0)
     if config.algorithm.logprobs == "plain" and sampling.temperature != 1:
-        text = f"log-probs are taken at temperature 1 while {sampling.temperature:g} is sampled: the notebook's reading; tempered agrees with the sampler"
+        text = f"log-probs are taken at temperature 1 while {sampling.temperature:g} is sampled; tempered agrees with the sampler"
         yield Message(level="info", field="algorithm.logprobs", text=text, fix={"algorithm.logprobs": "tempered"})
 
 

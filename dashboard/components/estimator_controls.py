@@ -15,7 +15,7 @@ ESTIMATORS = (
     *("group_zscore", "group_center", "softmax", "leave_one_out", "batch_std", "batch_baseline", "none"),
     *("normalize_then_sum", "best_worst"),
 )
-STD = "population divides by G (the blog, the notebook's code), sample by G − 1 (the notebook's table, TRL)."
+STD = "population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
 
 
 def choose_estimator(own: Advantage, *, prefix: str = "", options: Sequence[str] = ESTIMATORS, help: str) -> str:

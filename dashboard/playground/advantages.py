@@ -14,11 +14,11 @@ from dashboard.components.estimator_controls import choose_estimator, settings_o
 from dashboard.components.style import FIGURES
 from dashboard.format import number, plain, signed
 from dashboard.group.arithmetic import Estimator, estimator, extremes, formula, spell_advantage
-from dashboard.playground.documents import draw_documents
 from dashboard.playground.estimate import OVER_BATCH, Rewards, played, rewards_of
 from dashboard.playground.opening import Opening
 from dashboard.playground.reading import read_rewards, read_rows
 from dashboard.playground.style import draw_title
+from dashboard.playground.three_readings import draw_readings
 from dashboard.playground.words import ESTIMATORS as IN_WORDS
 from dashboard.playground.words import group_in_a_line, reading
 
@@ -36,14 +36,14 @@ def draw_advantages(opening: Opening) -> Group:
     draw_title(
         "1 · From rewards to advantages", "One prompt, several completions, each scored, then compared with the others."
     )
-    controls, picture, documents = st.columns([1.05, 2, 1.35], gap="medium")
+    controls, picture, readings = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
         group, advantage = _controls(opening)
     how = estimator({"algorithm": {"advantage": advantage.model_dump(mode="json")}})
     with picture:
         _draw_picture(group, how)
-    with documents:
-        draw_documents([completion.reward for completion in group.completions], advantage)
+    with readings:
+        draw_readings([completion.reward for completion in group.completions], advantage)
         st.caption(IN_WORDS[advantage.kind])
         st.markdown(reading(group, how))
         if opening.group is not None:

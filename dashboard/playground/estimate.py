@@ -59,7 +59,7 @@ def played(chosen: Advantage, rewards: Rewards) -> Group:
 
 
 def zscore_readings(total: Sequence[float]) -> dict[str, Group]:
-    """The same rewards under both standard deviations and as softmax weights: what the documents say of them."""
+    """The same rewards under both standard deviations and as softmax weights."""
     rewards = Rewards([total], [1.0])
     return {
         "population": played(GroupZscore(std="population"), rewards),

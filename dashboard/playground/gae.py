@@ -27,7 +27,7 @@ class Tokens(NamedTuple):
 
 
 def draw_gae() -> None:
-    """The part with its controls, of the documents' PPO: nothing above changes it."""
+    """The part with its controls, of PPO's advantages: nothing above changes it."""
     draw_title(
         "4 · PPO's other way",
         "Generalised advantage estimation (GAE): an advantage for each token, from what a value head expects there.",
@@ -50,7 +50,7 @@ def draw_gae() -> None:
         )
         st.markdown(_meaning(lam))
         st.caption(
-            "From the blog. GRPO leaves the value head out: its group is the baseline, and every token of a completion gets "
+            "PPO's estimate (arXiv:1506.02438). GRPO leaves the value head out: its group is the baseline, and every token of a completion gets "
             "the same advantage."
         )
 

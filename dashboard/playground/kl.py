@@ -19,7 +19,7 @@ from dashboard.playground.surrogate import OLD, Point, probability
 
 COLOURS = dict(zip(KL_ESTIMATORS, (CATEGORICAL[4], CATEGORICAL[6], CATEGORICAL[0]), strict=True))
 FORMULAS = {
-    "k1": "lp − ref: right on average, of either sign for one token; the notebook's code.",
+    "k1": "lp − ref: right on average, of either sign for one token.",
     "k2": "½ (lp − ref)²: never negative, and grows on both sides.",
     "k3": "exp(ref − lp) − (ref − lp) − 1: right on average and never negative; GRPO's own (DeepSeekMath). Flat at 0, so a policy "
     "at the reference feels no pull.",
@@ -60,11 +60,11 @@ def _controls(opening: Opening) -> tuple[float, Kl]:
         "Reference probability",
         "reference",
         OLD,
-        help="Of the same token, under the reference: the weights at the start, or, in the notebook, the old policy.",
+        help="Of the same token, under the reference: the weights at the start, or those of the old policy.",
     )
     about = "How the KL is estimated from the sampled token alone."
     kind = chosen("KL estimator", "kl", opening.kl.estimator, KL_ESTIMATORS, words=str, help=about)
-    about = "Weight of the penalty: 0.04 in DeepSeekMath and the notebook, 0 in TRL."
+    about = "Weight of the penalty: 0.04 in DeepSeekMath, 0 in TRL."
     beta = typed("β", "beta", show_number(opening.kl.beta), help=about)
     kl, wrong = last_good("kl", lambda: read_settings(KL, {"estimator": kind, "beta": beta}), lambda: opening.kl)
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""What the Playground opens with: the documents' example, or a logged group with the settings of its run."""
+"""What the Playground opens with: a textbook example, or a logged group with the settings of its run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,13 +3,13 @@
 import streamlit as st
 
 _RULES = """<style>
-table.play-documents { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
-table.play-documents th { font-weight: 400; opacity: 0.65; text-align: right; padding: 0.1rem 0.4rem; }
-table.play-documents td { text-align: right; padding: 0.3rem 0.4rem; border-top: 1px solid rgba(128, 134, 145, 0.25); }
-table.play-documents td:first-child { text-align: left; line-height: 1.25; }
-table.play-documents td:last-child { font-weight: 600; white-space: nowrap; }
-table.play-documents small { opacity: 0.65; }
-table.play-documents tr.chosen td:first-child { box-shadow: inset 3px 0 0 #3a86d6; }
+table.play-readings { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
+table.play-readings th { font-weight: 400; opacity: 0.65; text-align: right; padding: 0.1rem 0.4rem; }
+table.play-readings td { text-align: right; padding: 0.3rem 0.4rem; border-top: 1px solid rgba(128, 134, 145, 0.25); }
+table.play-readings td:first-child { text-align: left; line-height: 1.25; }
+table.play-readings td:last-child { font-weight: 600; white-space: nowrap; }
+table.play-readings small { opacity: 0.65; }
+table.play-readings tr.chosen td:first-child { box-shadow: inset 3px 0 0 #3a86d6; }
 table.play-tokens { width: 100%; table-layout: fixed; border-collapse: collapse; font-size: 0.9rem; }
 table.play-tokens th { font-weight: 400; opacity: 0.65; }
 table.play-tokens td, table.play-tokens th { text-align: right; padding: 0.2rem 0.4rem; }

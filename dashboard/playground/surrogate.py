@@ -34,7 +34,7 @@ LABELS = {
     "k_negative": "k, A < 0",
     "lambda_negative": "λ, A < 0",
 }
-NEW, OLD = 0.9, 0.5  # the notebook's first case
+NEW, OLD = 0.9, 0.5  # a ratio that is clipped
 CASES = (NEW, 0.2, 0.7, OLD)  # its new probabilities, and none at all
 
 

@@ -1,4 +1,4 @@
-"""The Playground's sentences: what one sees, which document says it, and what the numbers of the moment mean."""
+"""The Playground's sentences: what one sees, where it is from, and what the numbers of the moment mean."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,23 @@ from dashboard.group.arithmetic import Estimator, exact
 from dashboard.playground.curves import Traced
 
 ESTIMATORS = {
-    "group_zscore": "Reward minus the group's mean, in standard deviations of the group: GRPO, in the blog and the notebook.",
+    "group_zscore": "Reward minus the group's mean, in standard deviations of the group (GRPO).",
     "group_center": "Reward minus the group's mean, undivided (Dr. GRPO): a group that nearly agrees is not blown up.",
-    "softmax": "e^reward, shared out over the group (the group-wise guide): weights that add up to 1, none negative.",
+    "softmax": "e^reward, shared out over the group: weights that add up to 1, none negative.",
     "leave_one_out": "Reward minus the mean of the other completions (RLOO).",
     "batch_std": "Reward minus the group's mean, in standard deviations of the whole batch: groups keep their relative size.",
     "batch_baseline": "Reward minus the mean of the whole batch (REINFORCE with a baseline): an easy group is reinforced as a whole.",
-    "none": "The reward itself (vanilla policy gradient, in the blog): with rewards of 0 and 1, nothing is ever discouraged.",
+    "none": "The reward itself (vanilla policy gradient): with rewards of 0 and 1, nothing is ever discouraged.",
     "normalize_then_sum": "Each reward function z-scored in the group, weighted, added, z-scored again (GDPO): no function drowns another.",
     "best_worst": "+1 for the best, −1 for the worst, 0 for the rest: the pair that DPO would be given.",
 }
 SURROGATES = {
-    "clip": "min(r·A, clip(r, 1 − ε, 1 + ε)·A), from PPO, in all three documents. Where the line is flat the gradient is 0: the "
+    "clip": "min(r·A, clip(r, 1 − ε, 1 + ε)·A), from PPO and GRPO. Where the line is flat the gradient is 0: the "
     "token has moved far enough in the direction that its advantage wants.",
     "cispo": "min(r, cap)·A·log p, the weight without gradient (CISPO). No token falls silent: beyond the cap it only pulls no harder.",
     "sapo": "4/τ · sigmoid(τ(r − 1)) · A (SAPO): clipping as a soft gate. The pull fades on both sides instead of ending at an edge.",
     "vespo": "φ(r)·A·log p, φ(r) = e^λ r^k e^(−λr) without gradient (VESPO): full pull on policy, fading to either side.",
-    "policy_gradient": "A·log p, no ratio and no clipping (the blog's VPG; with softmax weights, the guide's weighted likelihood). "
+    "policy_gradient": "A·log p, no ratio and no clipping (vanilla policy gradient; with softmax weights, a weighted likelihood). "
     "Nothing ever holds a token back.",
 }
 CONSTANT_WEIGHT = "The left curve is the number that the trainer computes; only log p in it has a gradient, so read the pull on the right."

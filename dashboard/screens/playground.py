@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _open() -> Opening:
-    """The group that the address names, or the documents' example."""
+    """The group that the address names, or the textbook example."""
     asked = st.query_params.get("group", "")
     if not (asked.isascii() and asked.isdigit() and len(asked) < 19):
         return Opening()
@@ -45,7 +45,7 @@ def _draw_head(opening: Opening) -> None:
         if opening.group is not None and opening.run is not None:
             link("group", "The group", icon=":material/open_in_new:", id=opening.group.id)
         if st.query_params:
-            st.button("The documents' example", icon=":material/restart_alt:", on_click=st.query_params.clear)
+            st.button("Textbook example", icon=":material/restart_alt:", on_click=st.query_params.clear)
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
 
@@ -56,7 +56,7 @@ def _short(prompt: str) -> str:
 
 def _origin(opening: Opening) -> str:
     if opening.group is None:
-        return "The notebook's example"
+        return "Textbook example"
     return f"Run {opening.group.run_id}, step {opening.group.step}, group {opening.group.index + 1}"
 
 

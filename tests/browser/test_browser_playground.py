@@ -1,4 +1,4 @@
-"""The Playground in a browser: the documents' example, numbers that follow at once, and addresses that bring all of it back."""
+"""The Playground in a browser: a textbook example, numbers that follow at once, and addresses that bring all of it back."""
 
 import re
 from collections.abc import Callable
@@ -21,17 +21,17 @@ def bars(page: Page) -> Locator:
 
 
 def readings(page: Page) -> Locator:
-    return page.locator("table.play-documents tr:has(td)")
+    return page.locator("table.play-readings tr:has(td)")
 
 
-def test_the_documents_example_is_on_the_screen(open_page: Callable[[str], Page]) -> None:
+def test_the_textbook_example_is_on_the_screen(open_page: Callable[[str], Page]) -> None:
     page = open_page("/")
     page.get_by_role("link", name="Playground").click()
     expect(page.get_by_text("Calculate 2 + 2 x 6", exact=True)).to_be_visible()
     expect(field(page, "Rewards")).to_have_value("1, 1, 1, 1, 0, 0, 0, 0")
-    expect(readings(page).nth(0)).to_have_text(re.compile(r"notebook's code\s*0\.5\s*0\.5\s*±1\.0"))
-    expect(readings(page).nth(1)).to_have_text(re.compile(r"printed table, TRL\s*0\.5\s*0\.53\s*±0\.94"))
-    expect(readings(page).nth(2)).to_have_text(re.compile(r"guide\s*0\.5\s*–\s*0\.183 / 0\.067"))
+    expect(readings(page).nth(0)).to_have_text(re.compile(r"numpy.std\s*0\.5\s*0\.5\s*±1\.0"))
+    expect(readings(page).nth(1)).to_have_text(re.compile(r"in TRL\s*0\.5\s*0\.53\s*±0\.94"))
+    expect(readings(page).nth(2)).to_have_text(re.compile(r"Group-wise softmax\s*0\.5\s*–\s*0\.183 / 0\.067"))
     for row in readings(page).all():
         expect(row).to_be_in_viewport(ratio=1)
     expect(metric(page, "Mean (group)")).to_have_text("0.500")
@@ -84,7 +84,7 @@ def test_a_logged_group_opens_from_its_page_and_from_the_chooser(
     expect(page.get_by_text("These are the advantages that the run trained with")).to_be_visible()
     expect(page.get_by_text(group.prompt, exact=True)).to_be_visible()
     expect(bars(page)).to_have_count(4)
-    page.get_by_role("button", name="The documents' example").click()
+    page.get_by_role("button", name="Textbook example").click()
     expect(page.get_by_text("Calculate 2 + 2 x 6", exact=True)).to_be_visible()
     expect(bars(page)).to_have_count(8)
     settled(page)

@@ -30,7 +30,7 @@ def test_a_person_tries_a_checkpoint_on_a_prompt(
     assert cards(open_page(page.url), 3) == shown
 
 
-def test_the_notebooks_run_says_why_most_of_its_groups_are_dead(
+def test_the_minimal_run_says_why_most_of_its_groups_are_dead(
     open_page: Callable[[str], Page], stack: Stack, worker: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     worker()

@@ -1,6 +1,7 @@
 """Recipes are configurations: they validate, survive JSON and YAML, and carry their own name."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -19,6 +20,12 @@ def test_a_recipe_is_a_valid_configuration_that_names_it(card: RecipeCard) -> No
     assert not isinstance(config, SampleConfig)
     assert config.recipe == card.id
     assert all((card.title, card.sentence, card.when, card.source))
+
+
+@EACH
+def test_a_recipe_says_what_it_is_to_somebody_who_has_read_no_tutorial(card: RecipeCard) -> None:
+    said = f"{card.title} {card.sentence} {card.when} {card.source}"
+    assert not re.search(r"the (blog|notebook|guide|documents)\b", said, re.IGNORECASE)
 
 
 @EACH
@@ -45,3 +52,4 @@ def test_every_field_that_a_form_shows_explains_itself(kind: Kind) -> None:
         if "description" not in field and "const" not in field
     ]
     assert silent == []
+    assert not re.search(r"[Tt]he (blog|notebook|guide|documents)\b", json.dumps(schema))

@@ -46,7 +46,7 @@ def group(backend: Backend) -> int:
     return backend.client.groups(run_id).items[0].id
 
 
-def test_it_opens_on_the_documents_example(open_page: Open) -> None:
+def test_it_opens_on_a_textbook_example(open_page: Open) -> None:
     at = open_page("playground")
     assert at.text[0].value == "Calculate 2 + 2 x 6"
     assert metrics(at) == {
@@ -159,7 +159,7 @@ def test_the_estimators_over_the_batch_look_at_the_steps_other_groups(open_page:
 
 def test_the_way_back_to_the_example_is_one_click(open_page: Open, group: int) -> None:
     at = open_page("playground", group=group)
-    next(button for button in at.button if button.label == "The documents' example").click().run()
+    next(button for button in at.button if button.label == "Textbook example").click().run()
     assert not at.query_params
     assert metrics(at)["Highest advantage"] == "+1.00"
     assert at.selectbox(key="set-estimator").value == "group_zscore"

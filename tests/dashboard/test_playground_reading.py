@@ -9,9 +9,9 @@ from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, Nor
 from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
 from dashboard.components.algorithm_parts import ADVANTAGE, SURROGATE, read_settings
 from dashboard.playground.curves import kl_curve, objective, pull
-from dashboard.playground.documents import short, spread
 from dashboard.playground.estimate import Rewards, played, rewards_of, zscore_readings
 from dashboard.playground.reading import read_rewards, read_rows, written
+from dashboard.playground.three_readings import short, spread
 from dashboard.playground.words import group_in_a_line, ratio_in_a_line
 
 FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
@@ -62,7 +62,7 @@ def test_settings_are_refused_in_the_words_of_the_contract() -> None:
         read_settings(ADVANTAGE, {"kind": "group_zscore", "eps": "x"})
 
 
-def test_the_documents_readings_come_out_in_their_digits() -> None:
+def test_the_three_readings_of_the_rewards_come_out() -> None:
     readings = zscore_readings(FOUR_OF_EIGHT)
     assert [short(readings[name].reward_std) for name in ("population", "sample")] == ["0.5", "0.53"]
     assert [spread(readings[name]) for name in ("population", "sample", "softmax")] == [
@@ -118,7 +118,7 @@ def test_an_unscored_completion_has_no_reward_and_no_advantage_but_zero() -> Non
         (0.7, 0.5, "1.4** → clipped to **1.2"),
     ],
 )
-def test_the_notebooks_ratios_and_their_clips(new: float, old: float, line: str) -> None:
+def test_ratios_and_their_clips(new: float, old: float, line: str) -> None:
     assert line in ratio_in_a_line(Clip(), new, old)
 
 
@@ -149,7 +149,7 @@ def test_curves_end_where_a_probability_would_exceed_one() -> None:
     assert np.isfinite(pull(Vespo(), 1.0, 1.0, 0.5).y).all()
 
 
-def test_the_kl_estimators_at_the_notebooks_point() -> None:
+def test_the_kl_estimators_at_a_point() -> None:
     x = math.log(1.8)
     assert kl_curve("k1", 0.9, 0.5).at == pytest.approx(x)
     assert kl_curve("k2", 0.9, 0.5).at == pytest.approx(x * x / 2)

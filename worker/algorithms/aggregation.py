@@ -19,7 +19,7 @@ def token_weights(mask_R_T: Array, *, aggregation: Aggregation, max_new_tokens: 
     sequence_mean: mean over completions of their means over tokens (DeepSeekMath, equation 3). token_mean: mean over all
     tokens (DAPO, arXiv:2503.14476). constant: sum over tokens / (completions × max_new_tokens) (Dr. GRPO). sequence_sum:
     mean over completions of their sums over tokens (LUSPO, arXiv:2602.05261). group_sum, group_token_mean: mean over
-    prompts of the group's sum of such sums, or of such means (the group-wise guide); a group's rows stand together.
+    prompts of the group's sum of such sums, or of such means; a group's rows stand together.
     A completion without a token that is trained on counts in no mean, nor does a prompt without such a completion. All
     zeros if there is none left.
     """

@@ -18,8 +18,7 @@ def importance_ratio(logprob_R_T: Array, old_logprob_R_T: Array, mask_R_T: Array
     """pi(token) / pi_old(token), shape (R, T).
 
     token: per token (DeepSeekMath). sequence_mean: the geometric mean over the completion (GSPO, arXiv:2507.18071).
-    sequence_product: of the whole completion, as the seed notebook writes it. The sequence levels repeat one number
-    along the tokens. Where `mask_R_T` is 0 the ratio is that of equal policies, or the sequence's.
+    sequence_product: pi(o) / pi_old(o) of the whole completion. The sequence levels repeat one number along the tokens. Where `mask_R_T` is 0 the ratio is that of equal policies, or the sequence's.
     """
     xp = array_namespace(logprob_R_T)
     difference_R_T = (logprob_R_T - old_logprob_R_T) * mask_R_T

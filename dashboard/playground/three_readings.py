@@ -1,4 +1,4 @@
-"""The documents' readings of the typed rewards, in the digits that the documents print."""
+"""What the typed rewards come to under either std, and as softmax weights."""
 
 import math
 from collections.abc import Sequence
@@ -11,22 +11,23 @@ from dashboard.format import MISSING, number
 from dashboard.playground.estimate import zscore_readings
 
 _READINGS = (
-    ("population", "z-score, std over G", "the blog's formula, the notebook's code"),
-    ("sample", "z-score, std over G − 1", "the notebook's printed table, TRL"),
-    ("softmax", "softmax weights", "the group-wise guide"),
+    ("population", "z-score, std over G", "population, as numpy.std"),
+    ("sample", "z-score, std over G − 1", "sample, as torch.std and in TRL"),
+    ("softmax", "softmax weights", "recipe Group-wise softmax"),
 )
 
 
-def draw_documents(rewards: Sequence[float | None], chosen: Advantage) -> None:
+def draw_readings(rewards: Sequence[float | None], chosen: Advantage) -> None:
     """One row for each reading, the chosen one marked; whatever is chosen, all of them are there."""
     st.markdown(
-        "**The same rewards, as the documents read them**", help="They disagree about the std: both are options."
+        "**The same rewards, read in three ways**",
+        help="GRPO's papers do not say which std they mean: both are options.",
     )
     readings = zscore_readings([math.nan if reward is None else reward for reward in rewards])
     taken = chosen.std if isinstance(chosen, GroupZscore) else chosen.kind
     rows = "".join(_row(name, title, source, readings[name], name == taken) for name, title, source in _READINGS)
     head = "<tr><th></th><th>mean</th><th>std</th><th>advantages</th></tr>"
-    st.html(f'<table class="play-documents">{head}{rows}</table>')
+    st.html(f'<table class="play-readings">{head}{rows}</table>')
 
 
 def _row(name: str, title: str, source: str, group: Group, chosen: bool) -> str:
@@ -37,7 +38,7 @@ def _row(name: str, title: str, source: str, group: Group, chosen: bool) -> str:
 
 
 def short(value: float | None) -> str:
-    """0.53, 0.5, 1.0: two decimals without a padding 0, as the documents print numbers; very large or small ones as usual."""
+    """0.53, 0.5, 1.0: two decimals without a padding 0, very large or small ones as usual."""
     if value is None or (value and not 0.01 <= abs(value) < 1000):
         return number(value)
     text = f"{abs(value):.2f}".rstrip("0")
