@@ -6,12 +6,16 @@ from backend.contract.base import Json, Record
 
 
 class Message(Record):
-    """What preflight has to say about one field; `fix` maps dotted paths to values that would settle it."""
+    """What preflight has to say about one field; `fix` maps dotted paths to values that would settle it.
+
+    `intended`: the recipe itself is set so, and nothing is to be mended.
+    """
 
     level: Literal["error", "warning", "info"]
     field: str | None = None
     text: str
     fix: dict[str, Json] | None = None
+    intended: bool = False
 
 
 class MemoryEstimate(Record):
@@ -49,10 +53,14 @@ class Preflight(Record):
     messages: list[Message] = []
     completions_per_step: int | None = None
     total_completions: int | None = None
-    training_pairs: int | None = None  # of a run on preference pairs: about so many there are
+    training_pairs: int | None = (
+        None  # of a run on preference pairs: about so many there are; at most, without a success rate
+    )
     trained_pairs: int | None = None  # and so many are trained on, those seen again counted again
     memory: MemoryEstimate | None = None
     time: TimeEstimate | None = None
-    success_rate: float | None = None
+    success_rate: float | None = (
+        None  # None until something like this run was sampled; then no dead groups are forecast
+    )
     success_basis: str | None = None
     dead_groups: list[DeadForecast] = []

@@ -19,6 +19,7 @@ TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
 FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
+LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
 CENTRED = frozenset({"group_zscore", "group_center", "batch_std", "leave_one_out"})  # a group's add up to 0
 OFFERING = {
     "native": "starts a Groupscope worker",
@@ -92,13 +93,14 @@ def group_size(config: GrpoConfig, facts: Facts) -> Hints:
     """Groups so small, or a task so easy or hard, that most groups say nothing."""
     if config.algorithm.advantage.kind not in GROUP_RELATIVE:
         return
-    size, rate = config.sampling.group_size, facts.success.rate if facts.success else 0.5
-    share = dead_share(rate, size)
+    size, success = config.sampling.group_size, facts.success
+    share = dead_share(success.rate if success else LEAST_DEAD, size)
     if size <= SMALL_GROUP:
-        text = f"with {size} completions about {share:.0%} of the groups have equal rewards, which teach nothing (success rate {rate:.2g})"
+        about, known = ("about", f"success rate {success.rate:.2g}") if success else ("at least", "at any success rate")
+        text = f"with {size} completions {about} {share:.0%} of the groups are all right or all wrong, which teaches nothing ({known})"
         yield _warning("sampling.group_size", text, USUAL_GROUP)
-    elif facts.success is not None and share > 0.5:
-        text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {rate:.1%} of the time ({facts.success.basis}); another task, or a larger group, teaches more"
+    elif success is not None and share > 0.5:
+        text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
         yield Message(level="warning", field="sampling.group_size", text=text)
 
 
@@ -213,6 +215,11 @@ FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
     workers,
     offers,
 )
+
+
+def grpo_hints(config: GrpoConfig, facts: Facts) -> list[Message]:
+    """What every rule says."""
+    return [message for rule in RULES for message in rule(config, facts)]
 
 
 def _error(field: str, text: str, value: Json) -> Message:

@@ -11,11 +11,12 @@ from backend.preflight.forecast import dead_share
 MANY_TIMES = 10  # a pair seen more often than this is learned by heart
 
 
-def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts, success_rate: float) -> int | None:
-    """About how many pairs there are to train on; None where nobody knows before they are read."""
+def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> int | None:
+    """About how many pairs there are to train on, without a success rate at most; None where nobody knows before they are read."""
     pairs = config.pairs
     if isinstance(pairs, SampledPairs):
-        return round(pairs.prompts * (1 - dead_share(success_rate, pairs.group_size)))
+        dead = dead_share(facts.success.rate, pairs.group_size) if facts.success else 0.0
+        return round(pairs.prompts * (1 - dead))
     return facts.training_items
 
 

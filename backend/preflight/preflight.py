@@ -16,11 +16,11 @@ from backend.preflight.dominance import MEMORY_NAMES, largest, memory_in_words, 
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import counted_time, dead_groups, measured_time
-from backend.preflight.hints import FOR_EVERY_KIND, RULES
+from backend.preflight.hints import FOR_EVERY_KIND, grpo_hints
+from backend.preflight.intended import of_the_recipe
 from backend.preflight.memory import pair_parts, sampling_parts, training_parts
 from backend.preflight.pairs import hints, training_pairs
 
-ASSUMED_SUCCESS = 0.5
 GIB = 2**30
 
 
@@ -43,9 +43,8 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
     parts = training_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
     memory = _memory(parts, config, facts)
-    messages = [*facts.refused, *(message for rule in RULES for message in rule(config, facts))]
-    messages += _memory_messages(memory, config)
-    rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
+    messages = [*facts.refused, *of_the_recipe(grpo_hints(config, facts), config), *_memory_messages(memory, config)]
+    success = facts.success
     completions = config.sampling.completions_per_step
     return Preflight(
         ok=not any(message.level == "error" for message in messages),
@@ -54,9 +53,9 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
         total_completions=completions * config.budget.steps,
         memory=memory,
         time=_time(config, shape, facts),
-        success_rate=rate,
-        success_basis=facts.success.basis if facts.success else "assumed",
-        dead_groups=list(dead_groups(rate, config.sampling.group_size)),
+        success_rate=success.rate if success else None,
+        success_basis=success.basis if success else None,
+        dead_groups=list(dead_groups(success.rate, config.sampling.group_size)) if success else [],
     )
 
 
@@ -64,8 +63,8 @@ def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
     parts = pair_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
     memory = _memory(parts, config, facts)
-    rate = facts.success.rate if facts.success else ASSUMED_SUCCESS
-    pairs, sampled = training_pairs(config, facts, rate), isinstance(config.pairs, SampledPairs)
+    sampled, pairs = config.pairs if isinstance(config.pairs, SampledPairs) else None, training_pairs(config, facts)
+    success = facts.success if sampled else None
     messages = [*facts.refused, *(message for rule in FOR_EVERY_KIND for message in rule(config, facts))]
     messages += [*hints(config, facts, pairs), *_memory_messages(memory, config)]
     return Preflight(
@@ -75,9 +74,9 @@ def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
         trained_pairs=config.budget.steps * config.budget.pairs_per_step,
         memory=memory,
         time=measured_time(facts.step_times, config) if facts.step_times else None,
-        success_rate=rate if sampled else None,
-        success_basis=(facts.success.basis if facts.success else "assumed") if sampled else None,
-        dead_groups=list(dead_groups(rate, config.pairs.group_size)) if isinstance(config.pairs, SampledPairs) else [],
+        success_rate=success.rate if success else None,
+        success_basis=success.basis if success else None,
+        dead_groups=list(dead_groups(success.rate, sampled.group_size)) if sampled and success else [],
     )
 
 

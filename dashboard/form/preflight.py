@@ -21,6 +21,11 @@ _LOOKS = {
     "warning": (":orange[:material/warning:]", "orange"),
     "info": (":gray[:material/info:]", "gray"),
 }
+# without a success rate; whether the form has a button that samples
+_UNKNOWN = {
+    True: "unknown until the model's answers are sampled: **Sample before launch** does that",
+    False: "unknown until the model's answers are sampled",
+}
 _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 
 
@@ -50,12 +55,21 @@ def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None
     else:
         _show_dead_groups(draft, preflight)
     _show_messages(draft, preflight, ("info",))
+    _show_intended(preflight)
 
 
 def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) -> None:
     for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
-        if message.level in levels:
+        if message.level in levels and not message.intended:
             _show_message(draft, message, f"preflight-fix-{index}")
+
+
+def _show_intended(preflight: Preflight) -> None:
+    """In one line, which settings of the recipe are unusual; in its help, what each of them does."""
+    intended = {plain(_place(one.field or "")): plain(one.text) for one in preflight.messages if one.intended}
+    if intended:
+        said = "\n".join(f"- **{place}**: {text}" for place, text in intended.items())
+        st.markdown(f":small[:gray[Unusual on purpose in this recipe: {', '.join(intended)}]]", help=said)
 
 
 def _show_counts(draft: Draft, preflight: Preflight) -> None:
@@ -80,7 +94,9 @@ def _show_pairs(draft: Draft, preflight: Preflight) -> None:
     if preflight.training_pairs:
         times = (preflight.trained_pairs or 0) / preflight.training_pairs
         where = f" from {show_number(prompts)} groups of {show_number(group)}" if prompts else ""
-        shown += f"  \nof about **{count(preflight.training_pairs)}** different ones{where}: each {number(times)} times"
+        about = "at most" if prompts and preflight.success_rate is None else "about"
+        seen = f"each {number(times)} times" if times >= 1 else f"{percent(times)} of them are seen"
+        shown += f"  \nof {about} **{count(preflight.training_pairs)}** different ones{where}: {seen}"
     st.markdown(shown)
 
 
@@ -104,16 +120,23 @@ def _show_time(preflight: Preflight) -> None:
 
 
 def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
-    if not preflight.dead_groups:
-        return
     own = draft.get("sampling.group_size") or draft.get("pairs.group_size")
-    rate = number(preflight.success_rate)
-    basis = f" ({plain(preflight.success_basis)})" if preflight.success_basis else ""
+    if own is None or not (
+        preflight.ok or preflight.dead_groups
+    ):  # pairs that are there already; or an unreadable form
+        return
+    basis = (
+        f"at success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
+        if preflight.dead_groups
+        else _UNKNOWN[draft.get("kind") == "grpo"]
+    )
     st.markdown(
-        f":gray[Dead groups expected]  \n:small[:gray[at success rate {rate}{basis}]]",
+        f":gray[Dead groups expected]  \n:small[:gray[{basis}]]",
         help="A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. "
         "With success rate p that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it.",
     )
+    if not preflight.dead_groups:
+        return
     _show_shares([(one.group_size, one.share) for one in preflight.dead_groups], own)
 
 

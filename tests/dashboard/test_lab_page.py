@@ -159,7 +159,7 @@ def test_a_form_that_changed_since_says_in_what(open_page: OpenPage, backend: Ba
     draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
     at.run()
     assert "The form has another task, decoding by now" in texts(at)
-    assert "at success rate 0.500 (assumed)" in texts(at)
+    assert "unknown until the model's answers are sampled: **Sample before launch**" in texts(at)
 
 
 def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: OpenPage, backend: Backend) -> None:

@@ -202,7 +202,7 @@ def test_preflight_says_what_the_run_would_do(open_page: OpenPage) -> None:
     assert "**12,800** completions in all" in texts(at)
     at.number_input(key=key(at, "sampling.group_size")).set_value(4).run()
     assert "16 prompts × 4 completions = **64** a step" in texts(at)
-    assert "**G = 4**" in texts(at)
+    assert "unknown until the model's answers are sampled" in texts(at)
 
 
 def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: OpenPage) -> None:
@@ -212,6 +212,8 @@ def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Op
     assert draft_of(at).config == next(one.config for one in RECIPES if one.id == "grpo-notebook")
     assert at.number_input(key=key(at, "sampling.group_size")).value == 4
     assert at.query_params == {"recipe": "grpo-notebook"}
+    assert "Unusual on purpose in this recipe: Sampling › Top k" in texts(at)
+    assert not [button for button in at.button if button.label.startswith("Set ")]
 
 
 def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: OpenPage) -> None:

@@ -44,9 +44,29 @@ def test_dead_groups_are_forecast_for_the_usual_sizes_and_the_chosen_one() -> No
     assert (answer.success_rate, answer.success_basis) == (0.18, "measured")
 
 
-def test_without_a_measurement_the_success_rate_is_called_assumed_and_no_time_is_given() -> None:
+def test_without_a_measurement_nothing_is_assumed() -> None:
     answer = preflight(grpo(), Facts())
-    assert (answer.success_rate, answer.success_basis, answer.time) == (0.5, "assumed", None)
+    assert (answer.success_rate, answer.success_basis, answer.dead_groups, answer.time) == (None, None, [], None)
+    small = about("sampling.group_size", preflight(grpo(sampling={"group_size": 2}), Facts()))
+    assert small is not None
+    assert "at least 50% of the groups are all right or all wrong" in small.text
+
+
+def test_what_a_recipe_is_set_to_on_purpose_is_noted_and_nothing_to_mend() -> None:
+    card = next(card for card in RECIPES if card.id == "grpo-notebook")
+    config = RUN_CONFIG.validate_python(card.config)
+    intended = [one.field for one in preflight(config, Facts(workers=[CPU])).messages if one.intended]
+    assert intended == ["sampling.top_k", "algorithm.logprobs", "algorithm.kl.estimator"]
+    changed = RUN_CONFIG.validate_python({**card.config, "sampling": {"top_k": 5, "temperature": 0.7}})
+    message = about("sampling.top_k", preflight(changed, Facts()))
+    assert message is not None
+    assert (message.level, message.fix, message.intended) == ("warning", {"sampling.top_k": 0}, False)
+
+
+@pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
+def test_no_recipe_opens_with_a_warning(card: Any) -> None:
+    answer = preflight(RUN_CONFIG.validate_python(card.config), Facts(workers=[CPU]))
+    assert not [message for message in answer.messages if message.level != "info" or message.fix]
 
 
 def test_the_time_is_the_median_of_similar_steps() -> None:

@@ -28,6 +28,8 @@ def test_pairs_come_from_the_groups_that_are_not_dead(kind: str) -> None:
     assert (answer.training_pairs, answer.trained_pairs) == (500, 1600)
     assert [one.group_size for one in answer.dead_groups] == [2, 4, 8, 16]
     assert answer.ok
+    unknown = preflight(config, Facts())
+    assert (unknown.training_pairs, unknown.success_rate, unknown.dead_groups) == (1000, None, [])
 
 
 @KINDS
