@@ -68,7 +68,7 @@ def counted_time(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEsti
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps,
         basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion at its limit; "
-        "without scoring and evaluations",
+        "scoring and evaluations come on top",
         measured=False,
         with_evaluations=False,
         parts=dict(parts),

@@ -49,7 +49,7 @@ def show_verdict(draft: Draft, preflight: Preflight) -> None:
 def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None = None) -> None:
     """Memory, time, the dead groups to expect (as a sample `measured` them, where there is one), and what is good to know."""
     _show_memory(preflight)
-    _show_time(preflight)
+    _show_time(draft, preflight)
     if measured is not None:
         _show_measured(draft, measured)
     else:
@@ -109,11 +109,12 @@ def _show_memory(preflight: Preflight) -> None:
     show_parts(memory.parts, size, memory.advice)
 
 
-def _show_time(preflight: Preflight) -> None:
+def _show_time(draft: Draft, preflight: Preflight) -> None:
     time = preflight.time
     if time is not None:
         each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
-        st.markdown(f":gray[Time] about **{each}** a step, {whole} in all  \n:small[:gray[{plain(time.basis)}]]")
+        of = "in all" if time.with_evaluations else f"for {show_number(draft.get('budget.steps'))} steps"
+        st.markdown(f":gray[Time] about **{each}** a step, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
         show_parts(time.parts, _seconds, time.advice)
     elif preflight.ok:
         st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")

@@ -186,6 +186,14 @@ def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page
     assert start_disabled(at)
 
 
+def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend: Backend) -> None:
+    backend.client.claim(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU, 2 threads", store="/s")))
+    at = open_page("new-run")
+    [time] = [one.value for one in at.markdown if one.value.startswith(":gray[Time]")]
+    assert " for 100 steps" in time
+    assert "scoring and evaluations come on top" in time
+
+
 def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) -> None:
     at = open_page("new-run")
     at.text_input(key=key(at, "optimizer.learning_rate")).set_value("fast").run()

@@ -34,7 +34,7 @@ CARDS: tuple[RecipeCard, ...] = (
         "smollm2-arithmetic",
         "GRPO on SmolLM2",
         "A real pretrained chat model of 135 million parameters learns to answer “What is a + b?”.",
-        "When you want to see a real language model learn, on a laptop, in about ten minutes.",
+        "When you want to see a real language model learn on a laptop: 40 steps of about 4 seconds on two idle CPU cores.",
         "DeepSeekMath (arXiv:2402.03300), as in the recipe GRPO; AdamW at 1e-5",
         FORMULA,
         GrpoConfig(
