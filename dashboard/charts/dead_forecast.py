@@ -8,9 +8,9 @@ import pandas as pd
 
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.palette import INK, NEUTRAL
-from dashboard.format import percent
-from dashboard.lab.forecast import Share
+from dashboard.lab.forecast import Share, in_percent
 
+ABOVE = -8  # pixels: the row of numbers stands over the plot
 OTHER = "#a9c7e8"  # sizes that the form does not have
 
 
@@ -20,7 +20,7 @@ def dead_forecast_figure(shares: Sequence[Share], own_size: int) -> Figure:
         {
             "size": share.group_size,
             "share": share.right_or_wrong,
-            "shown": percent(share.right_or_wrong).replace(" ", ""),
+            "shown": in_percent(share.right_or_wrong).replace(" ", ""),
             "equal": share.equal if abs(share.equal - share.right_or_wrong) > 1e-9 else None,
             "rate": share.at_mean_rate,
             "own": share.group_size == own_size,
@@ -44,7 +44,7 @@ def _spec() -> Spec:
     ]
     base = canvas().encode(x=x)
     bars = base.mark_bar(cornerRadius=2).encode(y=y, color=alt.Color("colour:N", scale=None), tooltip=tooltip)
-    numbers = base.mark_text(dy=-8, fontSize=11).encode(y=y, text="shown:N")
+    numbers = base.mark_text(fontSize=11).encode(y=alt.value(ABOVE), text="shown:N")  # where no line crosses them
     ticks = base.mark_tick(thickness=2.5, color="#b6992d").encode(y=alt.Y("equal:Q", scale=scale), tooltip=tooltip)
     line = base.mark_line(strokeDash=[4, 4], color=NEUTRAL, strokeWidth=1.5).encode(y=alt.Y("rate:Q", scale=scale))
     own = base.transform_filter("datum.own").mark_rect(color=INK, opacity=0.12)

@@ -13,7 +13,7 @@ from dashboard.form.parts import show_parts
 from dashboard.form.schema import title
 from dashboard.form.written import show_number
 from dashboard.format import count, duration, number, percent, plain, size
-from dashboard.lab.forecast import Forecast
+from dashboard.lab.forecast import Forecast, in_percent
 from dashboard.session import client, explain
 
 _LOOKS = {
@@ -138,7 +138,7 @@ def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
     )
     if not preflight.dead_groups:
         return
-    _show_shares([(one.group_size, one.share) for one in preflight.dead_groups], own)
+    _show_shares([(one.group_size, in_percent(one.share)) for one in preflight.dead_groups], own)
 
 
 def _seconds(value: float) -> str:
@@ -154,13 +154,13 @@ def _show_measured(draft: Draft, measured: Forecast) -> None:
         f"{len(measured.rates_P)} prompts]]",
         help="All right or all wrong; the sample says more\\.",
     )
-    _show_shares([(share.group_size, share.right_or_wrong) for share in shown], own)
+    _show_shares([(share.group_size, in_percent(share.right_or_wrong)) for share in shown], own)
 
 
-def _show_shares(shares: Sequence[tuple[int, float]], own: Json) -> None:
+def _show_shares(shares: Sequence[tuple[int, str]], own: Json) -> None:
     """Size over share, the form's own size in bold."""
     sizes = [_bold(f"G = {group_size}", group_size == own) for group_size, _ in shares]
-    values = [_bold(percent(share), group_size == own) for group_size, share in shares]
+    values = [_bold(share, group_size == own) for group_size, share in shares]
     st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (sizes, ["---:"] * len(sizes), values)))
 
 

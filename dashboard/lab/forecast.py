@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group
 from dashboard.components.stored import highest_reward, reward_functions, text_at
+from dashboard.format import percent
 from worker.algorithms.dead_groups import Counts, dead_share, dead_share_at_rate
 
 ENOUGH = 16  # scored completions of a prompt
 SIZES = range(2, ENOUGH + 1)
 ROUNDING = 1e-6
+LITTLE = 0.01
+TOLD_APART = 0.005  # a difference between two shares that is worth a sentence
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Share:
     group_size: int
     right_or_wrong: float  # all right, or all wrong
     equal: float  # all with one reward: nothing tells two completions apart
-    at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, which is too low
+    at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, too low where prompts differ
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,19 @@ class Forecast:
         """The mean over the prompts."""
         return sum(self.rates_P) / len(self.rates_P)
 
+    @property
+    def mean_rate_is_too_low(self) -> bool:
+        """Whether prompts differ by so much that the formula at their mean rate forecasts too few dead groups."""
+        return any(share.right_or_wrong - share.at_mean_rate > TOLD_APART for share in self.shares)
+
     def at(self, group_size: int) -> Share | None:
         """The share at a size; None where it was not forecast."""
         return next((share for share in self.shares if share.group_size == group_size), None)
+
+
+def in_percent(share: float) -> str:
+    """A forecast share: less than 1 % also where the sample held no such group, since few prompts prove no 0."""
+    return percent(share) if share >= LITTLE else "< 1 %"
 
 
 def says_right(config: Mapping[str, Json]) -> bool:

@@ -126,7 +126,8 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
         with chart:
             st.markdown(heading("Dead groups to expect", f"measured on {len(found.rates_P)} prompts"))
             show(dead_forecast_figure(found.shares, own), key="lab-dead", about="Share of dead groups by group size")
-            st.caption("Dashed: p^G + (1 − p)^G at the mean success rate, which is too low where prompts differ\\.")
+            too_low = ", which is too low here: the prompts differ" if found.mean_rate_is_too_low else ""
+            st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.")
         with said:
             st.metric("Success rate", percent(found.rate), help="The mean over the prompts\\.")
             st.caption(f"by prompt: {rates}")

@@ -8,11 +8,9 @@ from backend.contract.groups import CompletionData, Group, GroupState
 from dashboard.components.stored import number_at
 from dashboard.format import counted, percent
 from dashboard.group.arithmetic import estimator
-from dashboard.lab.forecast import Forecast, is_right
+from dashboard.lab.forecast import LITTLE, TOLD_APART, Forecast, in_percent, is_right
 
-TOLD_APART = 0.005  # a difference between two shares that is worth a sentence
 LARGEST = 16
-LITTLE = 0.01
 
 
 def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: float | None = None) -> str:
@@ -62,9 +60,7 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
 
 
 def _share(share: float) -> str:
-    return (
-        percent(share) if share >= LITTLE else "less than 1 %"
-    )  # also where the sample held none: few prompts prove no 0
+    return in_percent(share).replace("<", "less than")
 
 
 def _all_alike(found: Forecast) -> str:
@@ -80,14 +76,14 @@ def underestimate(found: Forecast, own_size: int) -> str:
     """Why the well-known formula is not used, with this sample's numbers."""
     share = found.at(own_size)
     numbers = (
-        f" Here, at G = {own_size}: {percent(share.at_mean_rate)} instead of {percent(share.right_or_wrong)}."
+        f" Here, at G = {own_size}: the line says {in_percent(share.at_mean_rate)}, the bar {in_percent(share.right_or_wrong)}."
         if share
         else ""
     )
     return (
         "The bars are the mean over prompts of (C(c, G) + C(n − c, G)) / C(n, G), with c of a prompt's n completions right: the share "
         "of dead ones among all groups of G that the sample holds, which is right on average. The dashed line is p^G + (1 − p)^G at "
-        f"the mean success rate. It is too low where prompts differ, since easy and hard ones are dead more often.{numbers}"
+        f"the mean success rate. Where prompts differ it is too low, since easy and hard ones are dead more often.{numbers}"
     )
 
 

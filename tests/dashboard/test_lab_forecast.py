@@ -10,7 +10,7 @@ from backend.contract.groups import CompletionRecord, Group, GroupReport, Reward
 from backend.contract.grpo import GrpoConfig
 from dashboard.charts.dead_forecast import dead_forecast_figure
 from dashboard.lab import words
-from dashboard.lab.forecast import Forecast, forecast, is_right
+from dashboard.lab.forecast import Forecast, forecast, in_percent, is_right
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 JUDGED = {**CONFIG, "rewards": {"functions": [{"kind": "judge", "name": "taste", "weight": 2.0}]}}
@@ -141,3 +141,17 @@ def test_the_chart_has_a_bar_for_each_size_and_marks_the_forms_own() -> None:
     assert list(data["size"]) == list(range(2, 17))
     assert list(data[data["own"]]["size"]) == [8]
     assert data["equal"].isna().all()  # the rewards say the same as right and wrong
+
+
+def test_a_share_reads_alike_in_the_chart_and_in_the_sentence_and_none_is_called_0() -> None:
+    found = expected([group(*[RIGHT] * 8, *[WRONG] * 8)], own=8)
+    at_16 = found.at(16)
+    assert at_16 is not None
+    assert (at_16.right_or_wrong, in_percent(at_16.right_or_wrong)) == (0.0, "< 1 %")
+    assert words.conclusion(found, CONFIG, 8).endswith("16 would bring less than 1 %.")
+    assert dead_forecast_figure(found.shares, 8).data["shown"].iloc[-1] == "<1%"
+
+
+def test_the_formula_at_the_mean_rate_is_called_too_low_only_where_it_is() -> None:
+    assert expected([group(*[RIGHT] * 15, WRONG), group(RIGHT, *[WRONG] * 15)]).mean_rate_is_too_low
+    assert not expected([group(*[RIGHT] * 8, *[WRONG] * 8)]).mean_rate_is_too_low
