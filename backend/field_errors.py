@@ -27,6 +27,7 @@ WORDS = {
     "string_pattern_mismatch": "must match {pattern}",
     "finite_number": "must be a finite number",
     "int_parsing": "must be a whole number",
+    "float_parsing": "type a number, such as 5e-5",
     "int_from_float": "must be a whole number",
     "json_invalid": "is no valid JSON: {error}",
 }

@@ -36,5 +36,9 @@ def read_settings(model: TypeAdapter[M], settings: Mapping[str, str]) -> M:
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][-1]) if first["loc"] else ""
-        said = first["msg"].removeprefix("Value error, ")
+        said = (
+            "type a number, such as 0.2"
+            if first["type"] == "float_parsing"
+            else first["msg"].removeprefix("Value error, ")
+        )
         raise ValueError(f"{in_words(field)}: {said}" if field in values else said) from None

@@ -148,7 +148,7 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
         on_change=take,
     )
     if source.startswith("upload:") and not known:
-        st.caption(f":red[{plain(source)} is not there any more; choose another file\\.]")
+        st.markdown(f":small[:red[{plain(source)} is not there any more; choose another file\\.]]")
     return uploads.get(source)
 
 

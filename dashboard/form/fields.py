@@ -10,6 +10,7 @@ from backend.contract.base import Json
 from backend.contract.preflight import Message
 from dashboard.form.defaults import changed_kind, present
 from dashboard.form.draft import Draft
+from dashboard.form.labels import in_labels
 from dashboard.form.schema import Choice, Choices, Constant, Field, Many, Real, Record, Text, Union, Whole, title
 from dashboard.form.widgets import in_words, show_raw, show_widget
 from dashboard.form.written import fits, show_number
@@ -53,7 +54,7 @@ def show_problems(form: Form, path: str) -> None:
         if message.level == "info":
             continue  # it stands beside the form; here it would only push fields apart
         colour = "red" if message.level == "error" else "orange"
-        st.caption(f":{colour}[{plain(message.text)}]")
+        st.markdown(f":small[:{colour}[{plain(in_labels(message.text))}]]")
         show_fix(form.draft, message, f"fix-{path}-{index}")
 
 

@@ -9,8 +9,8 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
 from dashboard.form.draft import Draft
 from dashboard.form.fields import show_fix
+from dashboard.form.labels import in_labels, place
 from dashboard.form.parts import show_parts
-from dashboard.form.schema import title
 from dashboard.form.written import show_number
 from dashboard.format import count, duration, number, percent, plain, size
 from dashboard.lab.forecast import Forecast, in_percent
@@ -66,9 +66,9 @@ def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) ->
 
 def _show_intended(preflight: Preflight) -> None:
     """In one line, which settings of the recipe are unusual; in its help, what each of them does."""
-    intended = {plain(_place(one.field or "")): plain(one.text) for one in preflight.messages if one.intended}
+    intended = {plain(place(one.field or "")): plain(in_labels(one.text)) for one in preflight.messages if one.intended}
     if intended:
-        said = "\n".join(f"- **{place}**: {text}" for place, text in intended.items())
+        said = "\n".join(f"- **{field}**: {text}" for field, text in intended.items())
         st.markdown(f":small[:gray[Unusual on purpose in this recipe: {', '.join(intended)}]]", help=said)
 
 
@@ -106,7 +106,7 @@ def _show_memory(preflight: Preflight) -> None:
         return
     of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
     st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
-    show_parts(memory.parts, size, memory.advice)
+    show_parts(memory.parts, size, in_labels(memory.advice))
 
 
 def _show_time(draft: Draft, preflight: Preflight) -> None:
@@ -115,7 +115,7 @@ def _show_time(draft: Draft, preflight: Preflight) -> None:
         each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
         of = "in all" if time.with_evaluations else f"for {show_number(draft.get('budget.steps'))} steps"
         st.markdown(f":gray[Time] about **{each}** a step, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
-        show_parts(time.parts, _seconds, time.advice)
+        show_parts(time.parts, _seconds, in_labels(time.advice))
     elif preflight.ok:
         st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")
 
@@ -171,11 +171,6 @@ def _bold(text: str, chosen: bool) -> str:
 
 def _show_message(draft: Draft, message: Message, key: str) -> None:
     icon, colour = _LOOKS[message.level]
-    place = f"**{plain(_place(message.field))}** " if message.field else ""
-    st.markdown(f":small[{icon} {place}:{colour}[{plain(message.text)}]]")
+    where = f"**{plain(place(message.field))}** " if message.field else ""
+    st.markdown(f":small[{icon} {where}:{colour}[{plain(in_labels(message.text))}]]")
     show_fix(draft, message, key)
-
-
-def _place(path: str) -> str:
-    parts = [part for part in path.split(".") if not part.isdecimal()]
-    return " › ".join(title(part) for part in parts)

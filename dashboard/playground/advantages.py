@@ -69,7 +69,7 @@ def _controls(opening: Opening) -> tuple[Group, Advantage]:
     if wrong is None:
         status.caption(group_in_a_line(group))
     else:
-        status.caption(f":red[{plain(wrong)}] Shown: the last that could be read.")
+        status.markdown(f":small[:red[{plain(wrong)}] Shown: the last that could be read.]")
     for message in (wrong_setting, wrong_further):
         if message is not None:
             st.markdown(f":red[{plain(message)}]")

@@ -196,7 +196,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
     if st.button("Start run", type="primary", icon=":material/play_arrow:", width="stretch", disabled=not ready):
         start(draft)
     if preflight is not None and not ready:
-        st.caption(f":red[{'One error is' if errors == 1 else f'{errors} errors are'} to be mended first]")
+        st.markdown(f":small[:red[Correct the {'error' if errors == 1 else f'{errors} errors'} first]]")
     if draft.get("kind") == "grpo":  # what a sample and a sweep can take from the form
         st.button(
             "Sample before launch",

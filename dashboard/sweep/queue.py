@@ -38,9 +38,9 @@ def show_queue(plan: Plan) -> tuple[Sequence[Variant], Sequence[int]]:
             name.strip() or plan.title[:200], over_seeds([(one.name, one.config) for one in variants], seeds), plan.view
         )
     for problem in problems[:SHOWN]:
-        st.caption(f":red[{plain(problem)}]")
+        st.markdown(f":small[:red[{plain(problem)}]]")
     if len(problems) > SHOWN:
-        st.caption(f":red[and {counted(len(problems) - SHOWN, 'more thing')} to mend]")
+        st.markdown(f":small[:red[and {counted(len(problems) - SHOWN, 'more thing')} to correct]]")
     return variants, seeds
 
 

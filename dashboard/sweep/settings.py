@@ -114,7 +114,7 @@ def _rows(
                     found[path] = show(one, base)
                 except (Unreadable, EmptyRange) as reason:
                     problems.append(f"{one.label}: {reason}")
-                    st.caption(f":red[{plain(str(reason))}]")
+                    st.markdown(f":small[:red[{plain(str(reason))}]]")
     return found, problems
 
 

@@ -13,6 +13,7 @@ from backend.contract.recipes import RECIPES
 from dashboard.form import paths
 from dashboard.form.defaults import blank, changed_kind, complete, present, unknown
 from dashboard.form.exchange import IN_THE_FORM, Unreadable, from_yaml, to_yaml
+from dashboard.form.labels import in_labels
 from dashboard.form.schema import Field, Many, Record, Union, UnreadableSchema, read_schema, title
 from dashboard.form.written import (
     fits,
@@ -154,6 +155,23 @@ def test_every_field_has_help_or_names_a_part() -> None:
         if not field.help and not isinstance(field, Record | Union | Many)
     ]
     assert set(silent) <= {"kind", "schema_version"}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("smaller optimizer.micro_batch_tokens fewer.", "smaller Optimizer › Micro batch tokens fewer."),
+        ("Adapters (model.lora) need them", "Adapters (Model › LoRA) need them"),
+        ("group_zscore makes what is left", "group z-score makes what is left"),
+        ("its ratio is sequence_product", "its ratio is sequence product"),
+        (
+            "no connected worker has the function my_own.reward_of",
+            "no connected worker has the function my_own.reward_of",
+        ),
+    ],
+)
+def test_what_the_backend_says_stands_under_the_forms_labels(said: str, shown: str) -> None:
+    assert in_labels(said) == shown
 
 
 def test_titles_are_words() -> None:

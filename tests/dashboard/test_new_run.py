@@ -166,7 +166,7 @@ def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix
     at.number_input(key=key(at, "budget.steps")).set_value(5).run()
     assert start_disabled(at)
     assert texts(at).count("warm-up of 10 steps is longer than the run of 5") == 2
-    assert "1 to mend" in next(box.label for box in at.expander if "Optimizer" in box.label)
+    assert "1 to correct" in next(box.label for box in at.expander if "Optimizer" in box.label)
     at.button(key=key(at, "preflight-fix-0")).click().run()
     assert not start_disabled(at)
     assert at.number_input(key=key(at, "optimizer.warmup_steps")).value <= 5

@@ -24,6 +24,12 @@ def refused(**config: Any) -> dict[str | None, Message]:
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "at most 1", {"sampling.top_p": 1}),
         ({"sampling": {"groupsize": 8}}, "sampling.groupsize", "not a known field", None),
         ({"budget": {"steps": "many"}}, "budget.steps", "whole number", None),
+        (
+            {"optimizer": {"learning_rate": "abc"}},
+            "optimizer.learning_rate",
+            "type a number, such as 5e-5 (got 'abc')",
+            None,
+        ),
         ({"optimizer": {"learning_rate": float("nan")}}, "optimizer.learning_rate", "finite", None),
         ({"task": {"kind": "poems"}}, "task", "'arithmetic'", None),
         ({"task": {"kind": "dataset"}}, "task.source", "is required", None),
