@@ -54,6 +54,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "upload_content": lambda c: c.upload_content(1),
     "delete_upload": lambda c: c.delete_upload(1),
     "workers": lambda c: c.workers(),
+    "worker_use": lambda c: c.worker_use(),
     "claim": lambda c: c.claim(p.ClaimRequest(worker=WORKER)),
     "start": lambda c: c.start(1, p.Start(attempt=1, from_step=0, device="cpu")),
     "heartbeat": lambda c: c.heartbeat(1, p.Heartbeat(attempt=1, worker="one")),
