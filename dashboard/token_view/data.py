@@ -3,7 +3,7 @@
 import base64
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -44,11 +44,13 @@ class View(TypedDict):
     literal: dict[int, str]  # where it is not the one that `shown` implies
     clipped: list[int]
     columns: list[Drawn]
+    opens_on: str  # the column that colours the tokens until another is chosen
     note: str
 
 
 def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> View:
     """The view of one completion, from its trace and the configuration that its run was stored with."""
+    found = columns(trace, completion, config)
     shown = [_drawable(text, token) for text, token in zip(trace.texts, trace.token_ids, strict=True)]
     return {
         "completion": completion.id,
@@ -59,9 +61,17 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
             place: repr(text) for place, text in enumerate(trace.texts) if repr(text) != _implied(shown[place])
         },
         "clipped": [place for place, cut in enumerate(trace.clipped or []) if cut],
-        "columns": [_drawn(column) for column in columns(trace, completion, config)],
+        "columns": [_drawn(column) for column in found],
+        "opens_on": _opens_on([column for column in found if column.offered]),
         "note": NOT_TRAINED_ON if trace.logprob is None and completion.advantage == 0 else "",
     }
+
+
+def _opens_on(offered: Sequence[Column]) -> str:
+    """The first column that says more than one number; the first of all where none does, and none where none is offered."""
+    telling = (column for column in offered if np.nanmin(column.values_T) < np.nanmax(column.values_T))
+    first = next(telling, None) or next(iter(offered), None)
+    return first.name if first is not None else ""
 
 
 def _implied(shown: str) -> str:

@@ -63,11 +63,10 @@ class Tokens {
     }
   }
 
-  /** Scroll the box, never the page, until the token is in sight. */
+  /** Scroll the box, never the page, until the token is in its upper part: the lower one may be below the window. */
   reveal(place) {
     const span = this.spans[place].getBoundingClientRect();
     const box = this.box.getBoundingClientRect();
-    if (span.top < box.top) this.box.scrollTop -= box.top - span.top + box.height / 3;
-    else if (span.bottom > box.bottom) this.box.scrollTop += span.bottom - box.bottom + box.height / 3;
+    if (span.top < box.top || span.bottom > box.bottom) this.box.scrollTop += span.top - box.top - box.height / 4;
   }
 }

@@ -38,10 +38,10 @@ class View {
     } else this.#paint();
   }
 
-  /** The column that colours the tokens: the chosen one, or the first. */
+  /** The column that colours the tokens: the chosen one, or the one that the view opens on. */
   get column() {
-    const offered = this.data.columns.filter((column) => column.offered);
-    return offered.find((column) => column.name === this.colour) ?? offered[0];
+    const named = (name) => this.data.columns.find((column) => column.offered && column.name === name);
+    return named(this.colour) ?? named(this.data.opens_on);
   }
 
   /** Put the choices into the address, and tell the server. */
@@ -151,7 +151,7 @@ class View {
     this.tokens.colour(values, colour);
     this.chart.show(column, values, colour, colours, this.data.clipped);
     this.#legend(column, values, colour);
-    for (const row of this.part("panel").querySelectorAll("tr")) row.classList.toggle("chosen", row.name === column.name);
+    this.data.columns.forEach((each, index) => this.numbers[index].classList.toggle("chosen", each === column));
   }
 
   #legend(column, values, colour) {
@@ -188,32 +188,29 @@ class View {
   }
 
   #buildPanel() {
-    const rows = this.data.columns.map(({ name, title, about }) => {
-      const row = document.createElement("tr");
-      row.name = name;
-      row.title = about;
-      const head = document.createElement("th");
-      head.scope = "row";
-      head.textContent = title;
-      row.append(head, document.createElement("td"));
-      return row;
+    this.numbers = this.data.columns.map(({ title, about }) => {
+      const pair = document.createElement("div");
+      pair.title = about;
+      const term = document.createElement("dt");
+      term.textContent = title;
+      pair.append(term, document.createElement("dd"));
+      return pair;
     });
-    this.part("panel").querySelector("tbody").replaceChildren(...rows);
+    this.root.querySelector("dl").replaceChildren(...this.numbers);
   }
 
   /** Fill the panel with the token that is pointed at, or else with the pinned one. */
   #read() {
     const place = this.hovered ?? this.pinned;
     this.part("hint").hidden = place !== null;
-    this.part("reading").hidden = place === null;
+    this.part("read").hidden = place === null;
+    this.data.columns.forEach((column, index) => {
+      this.numbers[index].lastChild.textContent = place === null ? "" : this.#value(column, place);
+    });
     if (place === null) return;
     const cut = this.data.clipped.includes(place) ? " · clipped" : "";
     this.part("literal").textContent = this.#literal(place);
     this.part("place").textContent = `token ${place + 1} of ${this.data.ids.length} · id ${this.data.ids[place]}${cut}`;
-    this.data.columns.forEach((column, index) => {
-      const cell = this.part("panel").querySelector("tbody").rows[index].cells[1];
-      cell.textContent = this.#value(column, place);
-    });
   }
 
   /** The token as a literal: with escapes for what is not seen by itself. */

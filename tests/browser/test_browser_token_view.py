@@ -29,8 +29,8 @@ def tokens(page: Page, count: int) -> Locator:
 
 def reading(page: Page, title: str) -> str:
     """What the panel says of the token that is pointed at or pinned."""
-    row = page.locator(".panel tr").filter(has=page.get_by_role("rowheader", name=title, exact=True))
-    return row.get_by_role("cell").inner_text()
+    pair = page.locator(".panel dl > div").filter(has=page.locator("dt").get_by_text(title, exact=True))
+    return pair.locator("dd").inner_text()
 
 
 def colours(page: Page) -> list[str]:
@@ -73,6 +73,25 @@ def test_each_value_has_its_colours_and_the_view_reopens_from_its_address(
     expect(pinned).to_have_text(SHORT[-2])
     expect(page.locator(".panel .place")).to_contain_text(f"token {len(SHORT) - 1} of {len(SHORT)}")
     assert colours(page) == before
+
+
+def test_a_short_completion_takes_little_room_and_nothing_jumps_when_a_token_is_pointed_at(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    page = open_page(address(stack, 1))
+    spans = tokens(page, len(SHORT))
+    boxes = "view => [view, ...view.querySelectorAll('.panel, .tokens, dl > div')].map(each => each.offsetTop + each.offsetHeight)"
+    before = page.locator(".view").evaluate(boxes)
+    for token in (spans.first, spans.last):
+        token.hover()
+        expect(page.locator(".panel .place")).to_contain_text(" of ")
+        assert page.locator(".view").evaluate(boxes) == before
+    page.locator(".about").hover()
+    expect(page.locator(".panel .hint")).to_be_visible()
+    assert page.locator(".view").evaluate(boxes) == before
+    rest = "view => view.getBoundingClientRect().bottom - view.querySelector('.tokens').getBoundingClientRect().bottom"
+    assert page.locator(".view").evaluate(rest) < 5
+    assert page.locator(".panel").evaluate("panel => panel.offsetHeight") < 160
 
 
 def _group(page: Page) -> int:

@@ -56,6 +56,16 @@ def test_advantage_times_weight_comes_first_and_is_zero_where_the_ratio_is_clipp
     assert view["clipped"] == [1]
 
 
+def test_the_view_opens_on_the_first_value_that_is_not_the_same_for_every_token() -> None:
+    on_policy = {"ratio": [1.0, 1.0], "kl": [0.1, 0.2], "entropy": [0.3, 0.4]}
+    assert view_of(trace("a", "b", **on_policy), completion(), CONFIG)["opens_on"] == "kl"
+    assert view_of(trace("a", "b", **on_policy), completion(advantage=0.0), CONFIG)["opens_on"] == "kl"
+    assert view_of(trace("a", "b", **(on_policy | {"kl": [None, None]})), completion(), CONFIG)["opens_on"] == "entropy"
+    assert view_of(trace("a", "b", **(on_policy | {"ratio": [1.0, 0.9]})), completion(), CONFIG)["opens_on"] == "pull"
+    assert view_of(trace("a", ratio=[1.0], kl=[0.1]), completion(), CONFIG)["opens_on"] == "pull"
+    assert view_of(trace("a"), completion(), CONFIG)["opens_on"] == ""
+
+
 def test_a_critics_advantage_is_the_tokens_own() -> None:
     traced = trace("a", "b", advantage=[0.1, -0.2], value=[0.5, 0.25], returns=[0.6, 0.05], ratio=[1.0, 1.0])
     found = columns(view_of(traced, completion(advantage=-0.05), CONFIG))
