@@ -7,6 +7,7 @@ import streamlit as st
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
+from dashboard.comparison.chosen import label
 from dashboard.components.address import number_in_address
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, count, counted, number
@@ -49,11 +50,15 @@ def _show_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, Prom
             "prompt": one_line(next(iter(draws.values())).prompt)[:200],
             "probe": "probe" if any(draw.probes for draw in draws.values()) else "",
             "runs": count(len(draws)),
-            **{f"#{run.id}": _course(draws.get(run.id)) for run in asked},
+            **{label(run): course(draws.get(run.id)) for run in asked},
             "open": side_by_side(prompt_id, draws),
         }
         for prompt_id, draws in common[:SHOWN]
     ]
+    st.caption(
+        "Mean reward at the first draw → at the latest (how often the run drew it), or of its only draw. Probes, which every run asks "
+        f"at the same steps, come first, then what most runs have drawn; looked at are the {LOOKED} prompts that each run drew most often."
+    )
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
@@ -63,10 +68,6 @@ def _show_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, Prom
             "prompt": st.column_config.TextColumn("prompt", width="large"),
             "open": st.column_config.LinkColumn("", display_text="side by side", width=100),
         },
-    )
-    st.caption(
-        "Mean reward at the first draw → at the latest, and how often the run drew it. Probes, which every run asks at the same steps, "
-        f"come first, then what most runs have drawn; looked at are the {LOOKED} prompts that each run drew most often."
     )
 
 
@@ -98,10 +99,12 @@ def _more() -> None:
     st.query_params[_RUNS] = str(_looked_at() + AT_ONCE)
 
 
-def _course(draw: PromptSummary | None) -> str:
-    """0.25 → 0.88 (5)."""
+def course(draw: PromptSummary | None) -> str:
+    """0.250 → 0.880 (5), and of one draw its mean alone."""
     if draw is None:
         return MISSING
+    if draw.draws == 1:
+        return number(draw.reward_first)
     return f"{number(draw.reward_first)} → {number(draw.reward_last)} ({count(draw.draws)})"
 
 

@@ -64,6 +64,16 @@ def test_side_by_side_stand_the_runs_that_drew_the_prompt_as_many_as_its_page_ta
     assert linked(prompts.side_by_side("all", {number: drawn("all") for number in range(1, 46)})) == [*range(1, 21)]
 
 
+def test_one_draw_is_one_number_and_each_run_has_its_name_above_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = drawn("once").model_copy(update={"reward_first": 0.55, "reward_last": 0.55})
+    assert prompts.course(one) == "0.550"
+    assert prompts.course(one.model_copy(update={"draws": 3, "reward_last": 1.0})) == "0.550 → 1.00 (3)"
+    assert prompts.course(None) == "–"
+    recorded(monkeypatch, 2)
+    at = AppTest.from_function(page, default_timeout=20, args=([run(1), run(2)],)).run()
+    assert list(at.dataframe[0].value.columns) == ["prompt", "probe", "runs", "x #1", "x #2", "open"]
+
+
 def test_of_many_runs_the_first_are_looked_at_and_more_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = recorded(monkeypatch, 31)
     at = AppTest.from_function(page, default_timeout=20, args=([run(number) for number in range(1, 32)],)).run()
