@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
+from dashboard.charts.palette import NEUTRAL, SIZES
 from dashboard.format import MISSING, scientific
 
 Value = float | str | None
@@ -54,9 +54,9 @@ def within(axes: Sequence[Axis]) -> set[int]:
 
 
 def parallel_figure(axes: Sequence[Axis], labels: Mapping[int, str], *, better: str | None) -> Figure:
-    """The runs named in `labels`; the last axis is their outcome and colours them, blue where it is better.
+    """The runs named in `labels`; the last axis is their outcome and colours them, the deeper the better: no colour of a group or run.
 
-    Where less is better (`better` is "lower") the axis stays upright and the colours change sides. A run that came to nothing
+    Where less is better (`better` is "lower") the axis stays upright and the shades change sides. A run that came to nothing
     is grey and ends before the last axis; one outside a brushed range fades.
     """
     chosen = within(axes)
@@ -144,7 +144,7 @@ def _spec(last: int, outcome: str) -> Spec:
     x = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.35, last + 0.35], nice=False, zero=False))
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.06, 1.16], nice=False, zero=False))
     base = canvas().encode(x=x, y=y)
-    scale = alt.Scale(domain=[0, 0.5, 1], range=[DISCOURAGED, NEUTRAL, REINFORCED], interpolate="rgb")
+    scale = alt.Scale(domain=[0, 1], range=list(SIZES), interpolate="rgb")
     # by a condition: what has no value of a scale is left out of the chart
     shade = alt.when("isValid(datum.shade)").then(alt.Color("shade:Q", scale=scale, legend=None))
     runs = base.transform_filter("datum.kind === 'run'").encode(

@@ -60,7 +60,7 @@ def _axes(runs: Sequence[Run], fields: Sequence[str], finals: dict[int, float | 
         Axis(names[field], {run.id: _value(get(run.config, field)) for run in runs}, ranges.get(field))
         for field in fields
     ]
-    return [*axes, Axis(meaning(judged.name).title, dict(finals), ranges.get(_OUTCOME))]
+    return [*axes, Axis(judged.title(judged.name), dict(finals), ranges.get(_OUTCOME))]
 
 
 def _value(value: Json) -> Value:
@@ -96,8 +96,8 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
         )
         offer_pictures(figure, key=_CHART, about=about)
     st.caption(
-        "Each line is a run, orange where it did worse and blue where it did better; grey ones came to nothing yet. Drag along an "
-        "axis to keep the runs that lie there; several axes narrow further."
+        "Each line is a run, the deeper its violet the better it did; grey ones came to nothing yet. Drag along an axis to keep the "
+        "runs that lie there; several axes narrow further."
     )
 
 

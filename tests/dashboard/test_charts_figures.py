@@ -14,14 +14,18 @@ from dashboard.charts.comparison import Line, Outcome, View, comparison_figure, 
 from dashboard.charts.group import reward_squares, strip_figure
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
 from dashboard.charts.palette import (
+    CATEGORICAL,
     DISCOURAGED,
     NEUTRAL,
     REINFORCED,
+    SIZES,
     UNSCORED,
     advantage_colour,
     reward_colours,
     run_colours,
 )
+from dashboard.charts.parallel import Axis, parallel_figure
+from dashboard.charts.seed_groups import COLOURS
 from dashboard.charts.training import Panel, panels, training_figure
 
 LOGGED = (
@@ -213,6 +217,14 @@ def test_the_sign_of_an_advantage_is_its_colour() -> None:
     assert advantage_colour(-2.0, 2.0) == DISCOURAGED
     assert advantage_colour(0.0, 2.0) == advantage_colour(0.0, 0.0) == NEUTRAL
     assert advantage_colour(None, 2.0) == UNSCORED
+
+
+def test_what_runs_came_to_is_drawn_in_no_colour_that_a_group_has() -> None:
+    axes = [Axis("rate", {1: 0.1, 2: 0.2}), Axis("Reward", {1: 0.5, 2: None})]
+    spec = json.dumps(parallel_figure(axes, {1: "a", 2: "b"}, better="higher").spec).lower()
+    assert SIZES[0] in spec
+    assert SIZES[1] in spec
+    assert not [colour for colour in (*COLOURS, *CATEGORICAL, REINFORCED, DISCOURAGED) if colour in spec]
 
 
 def svg(address: str) -> str:
