@@ -5,10 +5,9 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.comparison import Line, comparison_figure, outcome
-from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import run_colours
 from dashboard.comparison.chosen import label
-from dashboard.comparison.controls import Controls, draw_charts
+from dashboard.comparison.controls import Controls, draw_charts, logged_by
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
 from dashboard.comparison.legend import HINT, Entry, choose_front
 from dashboard.comparison.metrics import Found, fetch, with_whole_ends
@@ -44,7 +43,7 @@ def _show_charts(runs: list[Run], found: Found, controls: Controls) -> None:
         Line(label(run), colours[run.id], found[run.id], completions_per_step(run.config), run.id in front)
         for run in runs
     ]
-    draw_charts(controls, len(lines), lambda name: comparison_figure(name, lines, controls.view))
+    draw_charts(controls, logged_by(runs, label), lambda name: comparison_figure(name, lines, controls.view))
 
 
 def _note(run: Run) -> str:
@@ -63,7 +62,7 @@ def _show_outcomes(runs: list[Run], found: Found, controls: Controls, judged: Ju
             "best": number(outcomes[run.id].best),
             "at step": count(outcomes[run.id].best_step),
             **{
-                meaning(name).title: number(outcome(name, found[run.id].series, judged.tail).final)
+                judged.title(name): number(outcome(name, found[run.id].series, judged.tail).final)
                 for name in controls.names
                 if name != judged.name
             },

@@ -1,6 +1,6 @@
 """What is drawn, along which axis, taken together by what: every choice stands in the address."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -20,6 +20,7 @@ ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 AT_ONCE = 6  # charts; more on demand
 MANY, OF_MANY = 12, 4  # of more lines than that, fewer charts at once: as many as a screen holds
+NAMED = 3  # of the lines that a chart lacks
 _RANGE, _CHARTS = "range", "charts"  # in the address
 
 
@@ -32,14 +33,17 @@ class Controls:
     view: View
 
 
-def draw_charts(controls: Controls, lines: int, figure: Callable[[str], Figure]) -> None:
-    """A chart for each metric, with so many lines, two beside each other; the first few, and the way to more."""
+def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figure: Callable[[str], Figure]) -> None:
+    """A chart for each metric, two beside each other, of the lines in `logged`; the first few, and the way to more."""
+    lines = len(logged)
     shown = max(AT_ONCE if lines <= MANY else OF_MANY, _number(st.query_params.get(_CHARTS, "")))
     names = controls.names[:shown]
     for start in range(0, len(names), 2):
         for column, name in zip(st.columns(2), names[start : start + 2], strict=False):
             with column.container(border=True, key=f"compare-{names.index(name)}"):
                 _draw_chart(name, figure(name), controls.view)
+                if words := without(name, logged):
+                    st.caption(plain(words))
     if len(controls.names) > shown:
         left = len(controls.names) - shown
         st.button(f"{counted(left, 'more chart')}", icon=":material/expand_more:", key="more-charts", on_click=_more)
@@ -53,6 +57,23 @@ def _draw_chart(name: str, figure: Figure, view: View) -> None:
     # a zoom is another chart to the browser: the range that was dragged over does not stay in it
     ends = "" if view.zoom is None else "-{:.1f}-{:.1f}".format(*view.zoom)
     show(figure, key=f"comparison-{name}-{view.axis}{ends}", about=about.title, on_zoom=zoom_to)
+
+
+def logged_by(runs: Sequence[Run], line: Callable[[Run], str]) -> dict[str, set[str]]:
+    """Line -> the metrics that its runs have logged."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        found.setdefault(line(run), set()).update(run.summary)
+    return found
+
+
+def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
+    """Which lines a chart lacks where it has others: "dapo logs no kl". One whose runs have made no step may still log it."""
+    lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]
+    if not lacking or not any(name in names for names in logged.values()):
+        return ""
+    others = f" and {counted(len(lacking) - NAMED, 'other')}" if len(lacking) > NAMED else ""
+    return f"{', '.join(lacking[:NAMED])}{others} {'logs' if len(lacking) == 1 else 'log'} no {name}"
 
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:

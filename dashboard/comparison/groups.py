@@ -1,6 +1,6 @@
 """Runs in groups over their seeds: what each setting gained, its mean lines with bands, and whether it differs from another."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -11,7 +11,7 @@ from dashboard.charts.group_figures import SUCCESS_TITLE, band_figure, gain_figu
 from dashboard.charts.interval import estimate
 from dashboard.charts.meaning import meaning
 from dashboard.charts.seed_groups import SUCCESS, Group, Member, best, by_gain, final, gain, grouped
-from dashboard.comparison.controls import Controls, draw_charts
+from dashboard.comparison.controls import Controls, draw_charts, logged_by
 from dashboard.comparison.judgement import (
     Judgement,
     choose_judgement,
@@ -23,9 +23,10 @@ from dashboard.comparison.judgement import (
 )
 from dashboard.comparison.legend import HINT, Entry, choose_front
 from dashboard.comparison.metrics import Found, fetch, with_whole_ends
-from dashboard.comparison.settings import seed_of, setting
+from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
 from dashboard.components.stored import completions_per_step
+from dashboard.form.paths import get
 from dashboard.format import count, plain
 from dashboard.session import guard
 
@@ -53,18 +54,19 @@ def show_groups(runs: list[Run], controls: Controls) -> None:
         found = fetch(runs, (*names, SUCCESS), controls.view, alone=False)
         whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
     with charts:
-        _show_charts(groups_of(runs, found, controls.by), controls)
+        logged = logged_by(runs, lambda run: setting(run, controls.by))
+        _show_charts(groups_of(runs, found, controls.by), controls, logged)
     _show_finals(whole, controls, judged)
-    _show_differences(whole, judged)
+    _show_differences(whole, judged, updates_of(runs, controls.by))
 
 
-def _show_charts(groups: list[Group], controls: Controls) -> None:
+def _show_charts(groups: list[Group], controls: Controls, logged: Mapping[str, Collection[str]]) -> None:
     """The gains, the legend, and a line for each group."""
     gains = st.container()
     front = _show_legend(groups)
     with gains:
         _show_gains(groups, front)
-    draw_charts(controls, len(groups), lambda name: band_figure(name, groups, controls.view, front))
+    draw_charts(controls, logged, lambda name: band_figure(name, groups, controls.view, front))
 
 
 def in_front(groups: Sequence[Group]) -> frozenset[int]:
@@ -123,7 +125,7 @@ def _show_finals(groups: list[Group], controls: Controls, judged: Judgement) -> 
             "best": mean_and_std(estimate(list(best(group, judged.name).values()))),
             **({"gain": gain_and_interval(gain(group, judged.name))} if has_gain(judged.name) else {}),
             **{
-                meaning(name).title: mean_and_std(estimate(list(final(group, name, tail).values())))
+                judged.title(name): mean_and_std(estimate(list(final(group, name, tail).values())))
                 for name in controls.names
                 if name != judged.name
             },
@@ -137,7 +139,21 @@ def _show_finals(groups: list[Group], controls: Controls, judged: Judgement) -> 
     )
 
 
-def _show_differences(groups: list[Group], judged: Judgement) -> None:
+def updates_of(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, str]:
+    """Group -> how many updates its runs make of a batch, in words; a run on pairs says nothing."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        updates = get(run.config, "algorithm.updates_per_batch")
+        found.setdefault(setting(run, fields), set()).update([] if updates is None else [cell(updates)])
+    return {label: " or ".join(sorted(updates)) for label, updates in found.items()}
+
+
+def unequal(mine: str, theirs: str) -> str:
+    """What a verdict does not say: that one of the two was trained more often on what it sampled."""
+    return f" (at {mine} updates a batch against {theirs})" if mine and theirs and mine != theirs else ""
+
+
+def _show_differences(groups: list[Group], judged: Judgement, updates: dict[str, str]) -> None:
     """Each group against one of them, in words."""
     if len(groups) < 2:
         st.caption("Only one group: there is nothing to compare it with.")
@@ -149,6 +165,7 @@ def _show_differences(groups: list[Group], judged: Judgement) -> None:
     lines = [
         f"**{plain(f'{group.label} − {reference.label}')}**: "
         f"{plain(verdict(difference(final(group, judged.name, judged.tail), values)))}"
+        f"{unequal(updates[group.label], updates[reference.label])}"
         for group in groups
         if group is not reference
     ]

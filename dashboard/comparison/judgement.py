@@ -26,6 +26,11 @@ class Judgement(NamedTuple):
     name: str
     tail: int
 
+    def title(self, name: str) -> str:
+        """A metric as the head of a column: Reward, last 10. Of an evaluation the last value counts alone."""
+        title = meaning(name).title
+        return title if name.startswith(EVALUATION) or self.tail == 1 else f"{title}, last {self.tail}"
+
     @property
     def words(self) -> str:
         """How the numbers came about."""

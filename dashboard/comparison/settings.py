@@ -95,8 +95,9 @@ def cell(value: Json) -> str:
     """A value of a configuration on one line."""
     if value is None:
         return MISSING
-    if isinstance(value, float):
-        return show_number(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        written = show_number(value)
+        return f"{int(written):,}" if written.lstrip("-").isdigit() else written
     return one_line(
         value
         if isinstance(value, str)

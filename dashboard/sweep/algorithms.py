@@ -19,11 +19,12 @@ _WRITTEN = "sweep-recipes-written"
 def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Plan:
     """The ground, and the recipes that differ on it."""
     st.caption(
-        "Each recipe brings its algorithm; task, model, rewards, decoding and budget are the same for all, so that what "
-        "differs between the runs is the algorithm. Several seeds tell a difference from luck."
+        "Each recipe brings its algorithm, updates per batch included, and its penalty for length if it has one; if it was made for the "
+        "same model, also its optimizer settings and group size. Task, model, all other rewards, decoding, steps and completions a step "
+        "are the same for all. Several seeds tell a difference from luck."
     )
     known = comparable(recipes)
-    help = "Task, model, rewards, decoding, prompts and evaluation of every run\\."
+    help = "Task, model, rewards but for a recipe's own penalty for length, decoding, prompts and evaluation of every run\\."
     base = choose_base("Common ground", grounds_of(known, others), help).config
     chosen = show_recipes(distinct(known, base))
     variants = [Variant(card.id, on_common_ground(card.config, base), {"recipe": card.id}) for card in chosen]

@@ -97,6 +97,8 @@ def test_the_table_has_what_each_run_came_to_the_best_first(open_page: Open, bac
     table = frame(at, "final")
     finals = [float(text) for text in table["final"]]
     assert finals == sorted(finals, reverse=True)
+    assert "Spread inside groups, last 2" in table
+    assert "Held-out pass@1" in table
     row = table.set_index("run").loc[f"slow #{runs[0]}"]
     values = [value for value in backend.client.metrics(runs[0]).series["reward"].value if value is not None]
     assert float(row["final"]) == pytest.approx(fmean(values[-2:]), abs=0.005)
@@ -170,6 +172,32 @@ def test_one_run_alone_has_charts_and_no_differences(open_page: Open, runs: list
     at = open_page("compare", runs=runs[0])
     assert "Choose a second run" in sentences(at)
     assert len(at.get("vega_lite_chart")) == 6
+
+
+def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backend: Backend, runs: list[int]) -> None:
+    run_id = recorded.queue(backend.client, "no *kl*")
+    claimed = recorded.claim(backend.client, run_id)
+    report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
+    backend.client.report(run_id, report)
+    at = open_page("compare", runs=f"{runs[0]},{run_id}")
+    assert [text.value for text in at.caption if "logs no kl" in text.value] == [rf"no \*kl\* \#{run_id} logs no kl"]
+    grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
+    assert not [
+        text.value for text in grouped.caption if " logs no kl" in text.value
+    ]  # both are of one group, which has it
+
+
+def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend: Backend) -> None:
+    run_ids = []
+    for updates in (1, 2):
+        algorithm = {"updates_per_batch": updates}
+        run_ids.append(recorded.queue(backend.client, algorithm=algorithm))
+        claimed = recorded.train(backend.client, run_ids[-1], steps=2, total=100, prompts=1, group_size=8)
+        recorded.finish(backend.client, run_ids[-1], claimed)
+    asked = ",".join(map(str, run_ids))
+    at = open_page("compare", runs=asked, by="algorithm.updates_per_batch")
+    (verdict,) = (text.value for text in at.markdown if "with one seed" in text.value)
+    assert verdict.endswith("(at 2 updates a batch against 1)")
 
 
 def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:

@@ -6,7 +6,7 @@ from backend.contract.base import Json
 from backend.contract.config import MODELS
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run
-from dashboard.comparison.settings import setting, settings_of_sweep, short_names, swept
+from dashboard.comparison.settings import cell, setting, settings_of_sweep, short_names, swept
 from dashboard.form.schema import read_schema
 from dashboard.sweep.fields import place
 
@@ -81,3 +81,8 @@ def test_a_label_names_what_a_kind_is_the_kind_of_and_writes_numbers_as_people_d
     (run,) = runs({"optimizer.learning_rate": 1e-5})
     assert setting(run, fields) == "advantage.kind group_zscore · learning_rate 1e-5"
     assert short_names(["a.b", "c.b"]) == {"a.b": "a.b", "c.b": "c.b"}
+
+
+def test_whole_numbers_are_exact_and_their_thousands_separated() -> None:
+    written = [cell(value) for value in (1_000_000, 1e6, -1.0, 8, 2e-4, 0.95, True, None)]
+    assert written == ["1,000,000", "1,000,000", "-1", "8", "2e-4", "0.95", "true", "–"]
