@@ -64,13 +64,13 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
     rate = config.optimizer.learning_rate
     if config.model.lora is not None:
         if rate <= LORA_RATE_LOW:
-            text = f"adapters usually want about 10 times the rate of full training; {rate:g} may not move them"
+            text = f"adapters usually want about 10 times the rate of full training; {_rate(rate)} may not move them"
             yield _warning("optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
         return
     tiny = (facts.origin or config.model.source) == TINY_ARITHMETIC
     limit, usual = (TINY_RATE_LIMIT, TINY_RATE) if tiny else (FULL_RATE_LIMIT, FULL_RATE)
     if rate > limit:
-        text = f"full training at {rate:g} often collapses; {usual:g} is what works for {'this' if tiny else 'a pretrained'} model"
+        text = f"full training at {_rate(rate)} often collapses; {_rate(usual)} is what works for {'this' if tiny else 'a pretrained'} model"
         yield _warning("optimizer.learning_rate", text, usual)
 
 
@@ -220,6 +220,11 @@ FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
 def grpo_hints(config: GrpoConfig, facts: Facts) -> list[Message]:
     """What every rule says."""
     return [message for rule in RULES for message in rule(config, facts)]
+
+
+def _rate(value: float) -> str:
+    """As people write it: 5e-5, not 5e-05."""
+    return f"{value:g}".replace("e-0", "e-")
 
 
 def _error(field: str, text: str, value: Json) -> Message:

@@ -106,7 +106,7 @@ def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards
 
 def _draw_picture(group: Group, how: Estimator) -> None:
     with st.container(key=FIGURES):
-        cells = st.columns(4)
+        cells = st.columns(4, vertical_alignment="bottom")
         cells[0].metric(f"Mean ({how.mean_of})", number(group.reward_mean))
         cells[1].metric(f"Std ({how.std_of})", number(group.reward_std))
         advantages = [completion.advantage or 0.0 for completion in group.completions]

@@ -12,7 +12,7 @@ from dashboard.playground.estimate import zscore_readings
 
 _READINGS = (
     ("population", "z-score, std over G", "population, as numpy.std"),
-    ("sample", "z-score, std over G − 1", "sample, as torch.std and in TRL"),
+    ("sample", "z-score, std over G\u00a0−\u00a01", "sample, as torch.std and in TRL"),
     ("softmax", "softmax weights", "recipe Group-wise softmax"),
 )
 

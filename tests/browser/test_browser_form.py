@@ -27,3 +27,13 @@ def test_a_bad_configuration_is_refused_at_its_field_with_the_numbers_and_a_way_
     expect(field(page, "Warmup steps")).to_have_value("0")
     expect(start).to_be_enabled()
     expect(section).not_to_contain_text("to correct")
+
+
+def test_in_a_narrow_column_a_fix_shows_the_value_that_it_would_set(open_page: Callable[[str], Page]) -> None:
+    page = open_page("/new-run?recipe=grpo")
+    page.set_viewport_size({"width": 1100, "height": 900})
+    fill(page, "Learning rate", "1")
+    words = page.get_by_role("button", name="Set learning rate to 5e-5").locator("p")
+    expect(words).to_have_count(2)  # at its field, and beside the form
+    for one in words.all():
+        assert one.evaluate("one => one.parentElement.scrollWidth <= one.parentElement.clientWidth")

@@ -52,6 +52,12 @@ def test_without_a_measurement_nothing_is_assumed() -> None:
     assert "at least 50% of the groups are all right or all wrong" in small.text
 
 
+def test_a_learning_rate_is_written_as_people_write_it() -> None:
+    message = about("optimizer.learning_rate", preflight(grpo(optimizer={"learning_rate": 1.0}), Facts()))
+    assert message is not None
+    assert "5e-5 is what works" in message.text
+
+
 def test_what_a_recipe_is_set_to_on_purpose_is_noted_and_nothing_to_mend() -> None:
     card = next(card for card in RECIPES if card.id == "grpo-notebook")
     config = RUN_CONFIG.validate_python(card.config)
