@@ -52,7 +52,7 @@ def show_yaml(draft: Draft, schemas: Schemas) -> None:
     with away:
         text = to_yaml(draft.config)
         st.download_button("Download", text, file_name=f"{draft.name or 'run'}.yaml", icon=":material/download:")
-        st.code(text, language="yaml", height=420)
+        st.code(text, language=None, height=420)
     with bring:
         file = st.file_uploader("YAML file", type=["yaml", "yml"])
         pasted = st.text_area("or paste it here", height=240)

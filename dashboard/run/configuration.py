@@ -43,7 +43,7 @@ def draw_configuration(run: Run) -> None:
     for place, (name, value) in enumerate([("run", rest), *parts.items()]):
         with columns[place % 2]:
             st.markdown(f"**{PARTS.get(name, 'Other' if name != 'run' else 'Run')}**")
-            st.code(_yaml(value), language="yaml", wrap_lines=True)
+            st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter paints null and false like errors
 
 
 def _arithmetic(run: Run) -> str:
