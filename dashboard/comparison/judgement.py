@@ -47,7 +47,7 @@ def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
     logged = {name for run in runs for name in run.summary}
     usual = next((name for name in _FIRST if name in logged and name in options), options[0])
     name = metric.selectbox(
-        "Judged by",
+        "Compared by",
         options,
         index=options.index(usual),
         format_func=lambda name: meaning(name).title,

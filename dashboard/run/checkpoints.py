@@ -81,8 +81,7 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
     show_text(f"{checkpoint.store.partition('#')[0]}/{checkpoint.path}")
     st.caption(
-        "There it lies on the worker. Where the backend does not reach the store, because the worker is on another machine, "
-        "the download says so: copy it from there."
+        "Where it is on the worker's machine. A backend on another machine cannot read it, and the download says so: copy it by hand."
     )
 
 

@@ -178,7 +178,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         draft.name,
         max_chars=200,
         key=name_key,
-        placeholder="made up if empty",
+        placeholder="optional",
         on_change=lambda: setattr(draft, "name", st.session_state[name_key]),
     )
     tags.multiselect(
@@ -203,7 +203,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
             icon=":material/casino:",
             width="stretch",
             key="sample-before-launch",
-            help="A few groups from the untrained model, scored by these rewards: see what the run would learn from\\.",
+            help="A few groups from the model as it is before training, scored by these rewards: see what the run would learn from\\.",
             on_click=sample_now,
             args=(draft,),
         )

@@ -25,7 +25,7 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
     )
     known = comparable(recipes)
     help = "Task, model, rewards but for a recipe's own penalty for length, decoding, prompts and evaluation of every run\\."
-    base = choose_base("Common ground", grounds_of(known, others), help).config
+    base = choose_base("The same for all runs", grounds_of(known, others), help).config
     chosen = show_recipes(distinct(known, base))
     variants = [Variant(card.id, on_common_ground(card.config, base), {"recipe": card.id}) for card in chosen]
     title = f"{', '.join(card.id for card in chosen)} on {about(base).partition(',')[0]}"

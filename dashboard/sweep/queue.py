@@ -24,7 +24,7 @@ _FORM_ID = "sweep-form"
 
 def show_queue(plan: Plan) -> tuple[Sequence[Variant], Sequence[int]]:
     """Name, seeds, what it comes to, and the button; when it cannot be pressed, the reason. Returns what would be queued."""
-    name = st.text_input("Name", max_chars=200, key="sweep-name", placeholder="made up if empty")
+    name = st.text_input("Name", max_chars=200, key="sweep-name", placeholder="optional")
     seeds = show_seeds() or []
     problems = list(plan.problems) or _miscounted(plan, seeds)
     kept: Sequence[Checked] = ()

@@ -114,13 +114,13 @@ def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend:
     )
     at = open_page("compare", runs=run_id)
     next(box for box in at.multiselect if box.label == "Charts").set_value(["kl"]).run()
-    assert next(box for box in at.selectbox if box.label == "Judged by").value == "eval/pass@1"
+    assert next(box for box in at.selectbox if box.label == "Compared by").value == "eval/pass@1"
     held_out = backend.client.metrics(run_id).series["eval/pass@1"].value[-1]
     assert held_out is not None
     assert float(frame(at, "final")["final"][0]) == pytest.approx(held_out, abs=0.005)
     next(box for box in at.multiselect if box.label == "Group by").set_value(["recipe"]).run()
     assert float(frame(at, "gain")["final"][0]) == pytest.approx(held_out, abs=0.005)
-    next(box for box in at.selectbox if box.label == "Judged by").set_value("reward").run()
+    next(box for box in at.selectbox if box.label == "Compared by").set_value("reward").run()
     assert "A row appears for each group" not in sentences(at)
 
 
