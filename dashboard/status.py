@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.contract.groups import GroupState
+from backend.contract.groups import FinishReason, GroupState
 from backend.contract.records import Run, Status
 
 Colour = Literal["gray", "blue", "orange", "green", "red", "violet"]
@@ -31,6 +31,7 @@ RUN: dict[Status, Look] = {
     "failed": Look("failed", "red", ":material/cancel:"),
     "stopped": Look("stopped", "orange", ":material/stop_circle:"),
 }
+FINISHED: dict[FinishReason, str] = {"stop": "ended by itself", "length": "cut at the token limit"}
 PAUSING = Look("pausing", "orange", ":material/pause_circle:")
 STOPPING = Look("stopping", "orange", ":material/stop_circle:")
 

@@ -22,10 +22,10 @@ from dashboard.group.arithmetic import (
     spell_term,
     terms,
 )
+from dashboard.status import FINISHED
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
 BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six
-FINISHED = {"stop": "ended by itself", "length": "cut at the token limit"}
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,9 @@ def _measures(completion: CompletionRecord) -> str:
     lines += [" · ".join(means)] if means else []
     before, after = completion.logprob_sum, completion.logprob_sum_after
     if before is not None and after is not None:
-        lines.append(f"after this update: log-prob {number(before)} → {number(after)} ({signed(after - before)})")
+        lines.append(f"after this update: log-prob (sum) {number(before)} → {number(after)} ({signed(after - before)})")
     elif before is not None:
-        lines.append(f"log-prob {number(before)}")
+        lines.append(f"log-prob (sum) {number(before)}")
     about = "Log-prob is the sum, KL, entropy and ratio are the means over the completion's tokens, in nats."
     return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
 

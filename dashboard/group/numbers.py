@@ -22,6 +22,7 @@ from dashboard.group.arithmetic import (
 )
 from dashboard.group.completion_html import order_of
 from dashboard.group.in_words import state_in_words
+from dashboard.status import FINISHED
 
 
 def draw_numbers(run: Run, group: Group) -> None:
@@ -78,7 +79,7 @@ def arithmetic_table(run: Run, group: Group, *, by_advantage: bool = False) -> p
             "reward": exact(completion.reward),
             "advantage": exact(completion.advantage, sign=True),
             "tokens": completion.token_count,
-            "ended": completion.finish_reason,
+            "ended": FINISHED[completion.finish_reason],
             "how": spell_advantage(completion, group, how),
         }
         rows.append(row)

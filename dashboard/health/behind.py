@@ -8,6 +8,7 @@ from dashboard.components.address import GROUPS, SEARCH, open_tab
 from dashboard.format import count
 from dashboard.group.rows import WORDS
 from dashboard.search.asked import fields
+from dashboard.status import FINISHED
 
 _FILTERS = ("show", "bookmarked", "sort", "search", "step")  # of the groups, in the address
 _LEAVE = "leave-health"
@@ -20,7 +21,11 @@ def draw_ways(run: Run, hint: Hint) -> None:
         return
     with st.container(horizontal=True):
         if seen.finish_reason is not None:
-            asked = {"finish": seen.finish_reason, "steps_from": str(seen.from_step), "steps_to": str(seen.to_step)}
+            asked = {
+                "finish": FINISHED[seen.finish_reason],
+                "steps_from": str(seen.from_step),
+                "steps_to": str(seen.to_step),
+            }
             _draw_way(hint, SEARCH, _completions(seen), ":material/manage_search:", asked)
         if seen.step is not None:
             state = WORDS[seen.state] if seen.state else None
@@ -50,5 +55,5 @@ def _draw_way(hint: Hint, tab: str, label: str, icon: str, asked: dict[str, str]
 
 
 def _completions(seen: Evidence) -> str:
-    ended = "cut at the limit" if seen.finish_reason == "length" else "that ended by themselves"
+    ended = "cut at the token limit" if seen.finish_reason == "length" else "that ended by themselves"
     return f"Find the completions {ended} (steps {count(seen.from_step)} to {count(seen.to_step)})"

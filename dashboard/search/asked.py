@@ -11,6 +11,7 @@ from backend.contract.records import Page
 from dashboard.components.pager import ROWS, cursor, first_page
 from dashboard.group.rows import WORDS
 from dashboard.session import client
+from dashboard.status import FINISHED
 
 PAGES = "found"  # the name of the pages in the address
 SORTS = {
@@ -23,7 +24,7 @@ SORTS = {
     "longest first": "-tokens",
     "shortest first": "tokens",
 }
-FINISHED: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+_FINISHED: dict[str, FinishReason] = {word: reason for reason, word in FINISHED.items()}
 _STATES: dict[str, GroupState] = {word: state for state, word in WORDS.items()}
 _RANGES = {"reward": "Reward", "advantage": "Advantage", "tokens": "Tokens", "steps": "Steps"}
 _WHOLE = ("tokens", "steps")
@@ -78,14 +79,14 @@ def ask() -> Asked:
     with state:
         in_state = _choice("Group is", "group_state", list(_STATES))
     with finish:
-        ended = _choice("Ended by", "finish", list(FINISHED))
+        ended = _choice("Ended", "finish", list(_FINISHED))
     with sort:
         order = st.selectbox("Order", list(SORTS), key="by", bind="query-params", on_change=_from_the_start)
     ends = list(_draw_ranges())
     return Asked(
         words=said.strip() or None,
         state=_STATES[in_state] if in_state else None,
-        finish=FINISHED[ended] if ended else None,
+        finish=_FINISHED[ended] if ended else None,
         reward=(ends[0], ends[1]),
         advantage=(ends[2], ends[3]),
         tokens=(_whole(ends[4]), _whole(ends[5])),

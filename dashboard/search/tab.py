@@ -17,6 +17,7 @@ from dashboard.group.rows import WORDS
 from dashboard.leaving import go
 from dashboard.search.asked import PAGES, ask, clear
 from dashboard.session import guard
+from dashboard.status import FINISHED
 
 
 def draw_search(run: Run) -> None:
@@ -52,7 +53,7 @@ def _pick(run: Run, hits: Sequence[CompletionHit]) -> CompletionHit | None:
         "reward": st.column_config.TextColumn("reward", width=65, alignment="right"),
         "advantage": st.column_config.TextColumn("advantage", width=80, alignment="right"),
         "tokens": st.column_config.NumberColumn("tokens", width=65),
-        "ended by": st.column_config.TextColumn("ended by", width=70),
+        "ended": st.column_config.TextColumn("ended", width=130),
         "prompt": st.column_config.TextColumn("prompt", width=200),
         "completion": st.column_config.TextColumn("completion", width="large"),
     }
@@ -68,7 +69,7 @@ def _table(hits: Sequence[CompletionHit]) -> pd.DataFrame:
             "reward": [number(hit.reward) for hit in hits],
             "advantage": [signed(hit.advantage) for hit in hits],
             "tokens": [hit.token_count for hit in hits],
-            "ended by": [hit.finish_reason for hit in hits],
+            "ended": [FINISHED[hit.finish_reason] for hit in hits],
             "prompt": [one_line(hit.prompt) for hit in hits],
             "completion": [one_line(hit.excerpt) for hit in hits],
         }

@@ -64,11 +64,11 @@ def test_a_hint_appears_on_a_live_run_and_leads_to_the_completions_behind_it_als
     page.locator(".st-key-see-health button").click()
     page.wait_for_url(re.compile("tab=health"))
     card = page.locator(".st-key-hint-truncation")
-    card.get_by_role("button", name="Find the completions cut at the limit").click()
-    page.wait_for_url(re.compile("tab=search.*finish=length.*steps_from=2.*steps_to=11"))
+    card.get_by_role("button", name="Find the completions cut at the token limit").click()
+    page.wait_for_url(re.compile("tab=search.*finish=cut.*steps_from=2.*steps_to=11"))
     expect(page.get_by_text("40 completions")).to_be_visible()
     settled(page)
-    assert {row[6] for row in rows(page, "ended by")} == {"length"}
+    assert {row[6] for row in rows(page, "ended")} == {"cut at the token limit"}
     page.go_back()
     expect(card).to_be_visible()
     settled(page)

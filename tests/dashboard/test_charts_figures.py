@@ -203,7 +203,9 @@ def test_the_strip_stacks_equal_rewards_and_leaves_unscored_completions_out() ->
         completion(2, 0.0, -1.0),
         completion(3, None, None),
     ]
-    data = strip_figure(completions, 0.5, 0.5).data
+    figure = strip_figure(completions, 0.5, 0.5)
+    assert "reward · line: mean · band: mean ± 1 std" in str(figure.spec)
+    data = figure.data
     assert data[["completion", "level"]].to_numpy().tolist() == [[1, 1], [2, 2], [3, 1]]
 
 

@@ -119,7 +119,7 @@ def test_log_prob_before_and_after_the_update_stand_side_by_side() -> None:
     group = stored(recorded.group_of(0, [1.0, 0.1]))
     moved = group.completions[0].model_copy(update={"logprob_sum": -3.1, "logprob_sum_after": -2.8})
     still = moved.model_copy(update={"logprob_sum_after": None})
-    assert "after this update: log-prob −3.10 → −2.80 (+0.300)" in shown(
+    assert "after this update: log-prob (sum) −3.10 → −2.80 (+0.300)" in shown(
         card_html(moved, look_at(group, CONFIG), TextLook())
     )
     assert "after this update" not in shown(card_html(still, look_at(group, CONFIG), TextLook()))

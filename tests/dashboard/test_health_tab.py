@@ -54,7 +54,12 @@ def test_a_hint_leads_to_the_completions_and_groups_behind_it(backend: Backend, 
     at = open_page("run", id=cut(backend, "cut", 0.4), tab="health", sort="best first", reward_from=0.5)
     at.button(key="way-truncation-Search").click().run()
     query = address(at)
-    assert (query["tab"], query["finish"], query["steps_from"], query["steps_to"]) == ("search", "length", "2", "11")
+    assert (query["tab"], query["finish"], query["steps_from"], query["steps_to"]) == (
+        "search",
+        "cut at the token limit",
+        "2",
+        "11",
+    )
     assert not query.keys() & {"order", "reward_from"}
 
     at = open_page("run", id=query["id"], tab="health")

@@ -64,7 +64,7 @@ def test_ranges_narrow_what_is_found(open_page: Open, run_id: int, field: str, v
 def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: int) -> None:
     at = open_page("run", id=run_id, tab="search", group_state="live", by="lowest reward first")
     assert found(at) == ["a green whale", "a violet cat", "a violet whale", "<b>whale</b>"]
-    at.selectbox(key="finish").set_value("length").run()
+    at.selectbox(key="finish").set_value("cut at the token limit").run()
     assert found(at) == ["a green whale", "<b>whale</b>"]
 
 
