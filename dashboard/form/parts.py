@@ -29,8 +29,10 @@ NAMES = {
 
 def show_parts(parts: Mapping[str, float], show_value: Callable[[float], str], advice: str) -> None:
     """The bar, what `advice` says of it, and folded in it a line for each part."""
-    st.html(STYLE)
-    st.html(parts_html(parts, show_value, advice))
+    html = parts_html(parts, show_value, advice)
+    if html:  # Streamlit refuses an empty one
+        st.html(STYLE)
+        st.html(html)
 
 
 def parts_html(parts: Mapping[str, float], show_value: Callable[[float], str], advice: str) -> str:

@@ -233,3 +233,12 @@ def test_parts_are_drawn_largest_first_and_a_strange_name_is_escaped() -> None:
     assert "KV cache" not in html
     assert "<script>" not in html
     assert parts_html({}, size, "") == ""
+
+
+def test_a_time_without_known_parts_draws_no_bar() -> None:
+    def page() -> None:
+        from dashboard.form.parts import show_parts
+
+        show_parts({}, str, "")
+
+    assert not AppTest.from_function(page).run().exception
