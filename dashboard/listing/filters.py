@@ -72,7 +72,7 @@ def show_filters() -> Filters:
     tag = _choice("tag", tags, 120)
     search = st.text_input(
         "Search",
-        key="search",
+        key="named",
         type="search",
         live=True,
         bind="query-params",
@@ -118,7 +118,7 @@ def clear_filters() -> None:
     """Let every run through again."""
     for key in ("state", "recipe", "model", "tag"):
         st.session_state[key] = None
-    st.session_state["search"] = ""
+    st.session_state["named"] = ""
     _first_page()
 
 

@@ -128,7 +128,7 @@ def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
     if PARAMETER in st.query_params and PANEL not in st.session_state and PANEL not in st.query_params:
         st.session_state[PANEL] = DIFFERENCE
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
-        view = _choice("View", (CARDS, STACKED, TABLE), "view")
+        view = _choice("View", (CARDS, STACKED, TABLE), "layout")
         order = _choice("Order", ORDERS, "order")
         full = st.toggle("Full texts", key="full", bind="query-params")
         visible = st.toggle("Signs for spaces", key="visible", bind="query-params", help="And for control characters.")

@@ -27,7 +27,7 @@ from dashboard.leaving import go
 from dashboard.session import client, explain, guard, link
 
 _CATALOG = "catalog"
-VIEW, FORM, LAB = "view", "Form", "Before launch"
+PART, FORM, LAB = "part", "Form", "Before launch"
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
@@ -141,7 +141,7 @@ def show_heading(draft: Draft, schemas: Schemas) -> str:
                 (FORM, LAB),
                 default=FORM,
                 required=True,
-                key=VIEW,
+                key=PART,
                 bind="query-params",
                 label_visibility="collapsed",
             )
@@ -213,7 +213,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
 
 def sample_now(draft: Draft) -> None:
     """Ask for the sample, and look at it."""
-    st.session_state[VIEW] = LAB
+    st.session_state[PART] = LAB
     ask(draft)
 
 

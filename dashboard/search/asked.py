@@ -81,7 +81,7 @@ def ask() -> Asked:
     with finish:
         ended = _choice("Ended", "finish", list(_FINISHED))
     with sort:
-        order = st.selectbox("Order", list(SORTS), key="by", bind="query-params", on_change=_from_the_start)
+        order = st.selectbox("Order", list(SORTS), key="hit_order", bind="query-params", on_change=_from_the_start)
     ends = list(_draw_ranges())
     return Asked(
         words=said.strip() or None,
@@ -97,7 +97,7 @@ def ask() -> Asked:
 
 def fields() -> list[str]:
     """The names in the address that make up a search."""
-    return ["find", "by", PAGES, *_narrowing()]
+    return ["find", "hit_order", PAGES, *_narrowing()]
 
 
 def clear() -> None:

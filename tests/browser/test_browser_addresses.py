@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pytest
 from on_page import field, lines, rows, settled
@@ -51,6 +52,28 @@ def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(
     opened.get_by_role("button", name="Next group").click()
     expect(opened.get_by_text("Group 2 of 3")).to_be_visible()
     expect(open_page(opened.url).get_by_text("Group 2 of 3")).to_be_visible()
+
+
+def test_what_a_page_keeps_in_its_address_does_not_follow_to_the_next_page(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    run_id, group = stack.first, stack.client.groups(stack.first).items[0]
+    for start, link, end in (
+        (f"/compare?runs={run_id},{stack.second}&view=Settings", "New run", "/new-run"),
+        (f"/group?id={group.id}&layout=table", "New run", "/new-run"),
+        (f"/run?id={run_id}&tab=groups&search=Calculate", "Runs", "/"),
+    ):
+        page = open_page(start)
+        settled(page)
+        page.wait_for_selector(
+            "[data-test-script-state='running']", state="attached"
+        )  # a tick, after which it did follow
+        settled(page)
+        page.get_by_role("link", name=link, exact=True).first.click()
+        page.wait_for_url(re.compile(f"[^/]/?{end}(\\?|$)"))
+        expect(page.get_by_role("button", name="YAML").or_(page.get_by_placeholder("search names"))).to_be_visible()
+        settled(page)
+        assert urlsplit(page.url)[2:4] == (end, "")
 
 
 def test_a_comparison_and_a_clone_reopen_from_their_addresses(open_page: Callable[[str], Page], stack: Stack) -> None:

@@ -96,7 +96,7 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
     stack.client.report(sample.id, report)
     stack.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
 
-    page = open_page(f"/new-run?view=Before+launch&sample={sample.id}")
+    page = open_page(f"/new-run?part=Before+launch&sample={sample.id}")
     opened: list[str] = []
     page.on("dialog", lambda dialog: opened.append(dialog.message))
     expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()

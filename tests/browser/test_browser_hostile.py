@@ -80,8 +80,8 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
     yield f"{run}&tab=log", "window.ran='script'"
     yield f"{run}&tab=search&find=bold", "line 0 <b>bold</b>"
     yield f"{page}&full=true", "w" * 5_000
-    yield f"{page}&view=stacked&visible=true", ":red[alarm]"
-    yield f"{page}&view=table&tokens=2", "␛"
+    yield f"{page}&layout=stacked&visible=true", ":red[alarm]"
+    yield f"{page}&layout=table&tokens=2", "␛"
     yield f"{page}&diff=1,2", ":material/skull:"
     yield f"{page}&panel=which+is+better%3F", "<img src="
     yield f"{page}&what-if=true", "<img src="

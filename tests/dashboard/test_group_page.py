@@ -106,14 +106,14 @@ def link_labels(at: AppTest) -> str:
 
 
 def test_the_advantages_shown_follow_from_the_rewards_shown(open_page: Open, groups: list[int]) -> None:
-    table = open_page("group", id=groups[0], view="table").dataframe[0].value
+    table = open_page("group", id=groups[0], layout="table").dataframe[0].value
     rewards = [number(reward) for reward in table["reward"]]
     expected = [(reward - fmean(rewards)) / (pstdev(rewards) + 1e-8) for reward in rewards]
     assert [number(advantage) for advantage in table["advantage"]] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_reward_shown_is_the_weighted_sum_of_the_components_shown(open_page: Open, groups: list[int]) -> None:
-    table = open_page("group", id=groups[0], view="table").dataframe[0].value
+    table = open_page("group", id=groups[0], layout="table").dataframe[0].value
     for _, row in table.iterrows():
         products = [row[name].split(" × ") for name in ("correctness", "format")]
         assert sum(number(raw) * number(weight) for raw, weight in products) == pytest.approx(number(row["reward"]))
@@ -141,7 +141,7 @@ def test_completions_are_ordered_by_advantage_when_asked(open_page: Open, groups
 
 
 def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[1], view="table")
+    at = open_page("group", id=groups[1], layout="table")
     assert "**Dead:** all 4 scored completions got 1.00" in shown(at)
     assert set(at.dataframe[0].value["how"]) == {"1 − 1 = 0: all rewards are equal"}
 

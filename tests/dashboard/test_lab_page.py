@@ -81,7 +81,7 @@ def loaded_again(open_page: OpenPage, **query: object) -> AppTest:
     del at.session_state["draft"]
     for name, value in query.items():
         at.query_params[name] = str(value)
-    at.session_state["view"] = "Before launch"
+    at.session_state["part"] = "Before launch"
     at.run()
     assert not at.exception
     return at
@@ -100,7 +100,7 @@ def test_the_sample_asks_what_the_form_says_and_brings_the_form_along(open_page:
     assert (config["task_prompts"], config["group_size"]) == (4, 20)  # enough for the form's own group size
     assert config["launch"] == before == draft_of(at).config
     assert at.query_params["sample"] == str(sample.id)
-    assert at.query_params["view"] == "Before launch"
+    assert at.query_params["part"] == "Before launch"
     press(at, "Cancel")
     assert backend.client.run(sample.id).status == "stopped"
 
@@ -219,10 +219,10 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     assert "4 of 16 completions right" in texts(at)
     at.number_input(key="lab-threshold").set_value(0.5).run()
     assert "16 of 16 completions right" in texts(at)
-    at.segmented_control(key="view").set_value("Form").run()
+    at.segmented_control(key="part").set_value("Form").run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
     assert "measured: success rate 1.00 on 1 prompts" in texts(at)
-    at.segmented_control(key="view").set_value("Before launch").run()
+    at.segmented_control(key="part").set_value("Before launch").run()
     assert "16 of 16 completions right" in texts(at)
 
 

@@ -189,17 +189,17 @@ def test_filters_stand_in_the_address(open_page: OpenPage, backend: Backend) -> 
     ended(backend, "first quick one")
     queue(backend, "second quick one", tags=["slow"])
     queue(backend, "third")
-    at = open_page("runs", search="quick")
+    at = open_page("runs", named="quick")
     assert names(at) == ["second quick one", "first quick one"]
     at.selectbox(key="state").set_value("finished").run()
     assert names(at) == ["first quick one"]
-    assert names(open_page("runs", search="quick", state="finished")) == ["first quick one"]
+    assert names(open_page("runs", named="quick", state="finished")) == ["first quick one"]
     assert names(open_page("runs", tag="slow")) == ["second quick one"]
 
 
 def test_filters_that_let_nothing_through_are_cleared_by_one_click(open_page: OpenPage, backend: Backend) -> None:
     queue(backend, "mine")
-    at = open_page("runs", state="failed", search="nothing")
+    at = open_page("runs", state="failed", named="nothing")
     assert "No run matches these filters." in texts(at)
     next(button for button in at.button if button.label == "Show all runs").click().run()
     assert names(at) == ["mine"]

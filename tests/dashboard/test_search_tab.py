@@ -62,7 +62,7 @@ def test_ranges_narrow_what_is_found(open_page: Open, run_id: int, field: str, v
 
 
 def test_states_ends_and_orders_are_chosen_from_lists(open_page: Open, run_id: int) -> None:
-    at = open_page("run", id=run_id, tab="search", group_state="live", by="lowest reward first")
+    at = open_page("run", id=run_id, tab="search", group_state="live", hit_order="lowest reward first")
     assert found(at) == ["a green whale", "a violet cat", "a violet whale", "<b>whale</b>"]
     at.selectbox(key="finish").set_value("cut at the token limit").run()
     assert found(at) == ["a green whale", "<b>whale</b>"]
@@ -100,7 +100,7 @@ def test_a_line_opens_the_group_with_that_completion(open_page: Open, backend: B
 def test_a_line_that_is_clicked_is_the_line_that_was_seen_though_a_step_came_since(
     open_page: Open, backend: Backend, run_id: int
 ) -> None:
-    at = open_page("run", id=run_id, tab="search", by="latest first")
+    at = open_page("run", id=run_id, tab="search", hit_order="latest first")
     seen = backend.client.completions(run_id, sort="-step", limit=1).items[0]
     backend.client.report(
         run_id, p.Report(attempt=1, seq=2, step=2, groups=[recorded.group_of(0, [1.0, 0.1], texts=["new", "newer"])])
