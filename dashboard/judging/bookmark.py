@@ -83,7 +83,9 @@ def _remove(group_id: int, drawn: Bookmark | None) -> None:
 
 
 def _write(group_id: int, drawn: Bookmark | None, key: str) -> None:
-    _keep(group_id, drawn, st.session_state[key])
+    """Keep the note. The browser sends that of a removed bookmark once more, as if it had changed: it stays removed."""
+    if _acted(group_id, drawn).now is not None:
+        _keep(group_id, drawn, st.session_state[key])
 
 
 def _keep(group_id: int, drawn: Bookmark | None, note: str) -> None:
