@@ -53,14 +53,12 @@ class Preflight(Record):
     messages: list[Message] = []
     completions_per_step: int | None = None
     total_completions: int | None = None
-    training_pairs: int | None = (
-        None  # of a run on preference pairs: about so many there are; at most, without a success rate
-    )
+    # of a run on preference pairs: about so many there are, without a success rate at most
+    training_pairs: int | None = None
     trained_pairs: int | None = None  # and so many are trained on, those seen again counted again
     memory: MemoryEstimate | None = None
     time: TimeEstimate | None = None
-    success_rate: float | None = (
-        None  # None until something like this run was sampled; then no dead groups are forecast
-    )
+    # None until something like this run was sampled; no dead groups are forecast then
+    success_rate: float | None = None
     success_basis: str | None = None
     dead_groups: list[DeadForecast] = []

@@ -122,9 +122,8 @@ def _show_time(draft: Draft, preflight: Preflight) -> None:
 
 def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
     own = draft.get("sampling.group_size") or draft.get("pairs.group_size")
-    if own is None or not (
-        preflight.ok or preflight.dead_groups
-    ):  # pairs that are there already; or an unreadable form
+    readable = preflight.ok or preflight.dead_groups
+    if own is None or not readable:  # `own` is none where the pairs are there already
         return
     basis = (
         f"at success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
