@@ -18,16 +18,24 @@ export default function () {{
 }}
 """
 # A page whose widgets keep something in the address is left in two steps: Streamlit writes the next page's query behind the
-# path of this one, and then the path. The first would be an address of its own, which leads nowhere, for Back to stop at.
+# path of this one, and then the path. The first would be an address that leads nowhere, for Back to stop at: its own, or, where
+# this page was itself come back to and is still being drawn, in the place of this page's.
 _ONE_STEP = """
 export default function () {
   const other = (address) => new URL(address, location).pathname !== location.pathname
-  const restore = () => delete history.pushState
+  const ways = ["pushState", "replaceState"]
+  const restore = () => ways.forEach((way) => delete history[way])
   const onClick = (event) => {
     const link = event.target.closest("a[href]:not([download], [target=_blank])")
     const elsewhere = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey  // a new tab, a window, a file
     if (!link || elsewhere || !other(link.href)) return
-    history.pushState = (state, title, address) => other(address) && restore() && history.pushState(state, title, address)
+    for (const way of ways) {
+      history[way] = (state, title, address) => {
+        if (!other(address)) return
+        restore()
+        history[way](state, title, address)
+      }
+    }
   }
   document.addEventListener("click", onClick, true)
   window.addEventListener("popstate", restore)
