@@ -65,10 +65,7 @@ def test_what_a_page_keeps_in_its_address_does_not_follow_to_the_next_page(
     ):
         page = open_page(start)
         settled(page)
-        page.wait_for_selector(
-            "[data-test-script-state='running']", state="attached"
-        )  # a tick, after which it did follow
-        settled(page)
+        expect(page.get_by_role("link", name=link, exact=True).first).to_be_visible()
         page.get_by_role("link", name=link, exact=True).first.click()
         page.wait_for_url(re.compile(f"[^/]/?{end}(\\?|$)"))
         expect(page.get_by_role("button", name="YAML").or_(page.get_by_placeholder("search names"))).to_be_visible()
