@@ -1,6 +1,6 @@
 """What every page needs from its surroundings: the backend's client, its failures in words, and the pages' addresses."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 from urllib.parse import urlencode
@@ -60,6 +60,20 @@ def guard() -> Iterator[None]:
     except ApiError as refusal:
         st.error(explain(refusal), icon=":material/error:")
         st.stop()
+
+
+def carried_out(action: Callable[[], object]) -> bool:
+    """Whether something that a person asked of the backend was done; a refusal is said in its words, and the page stays."""
+    try:
+        action()
+    except ApiError as refusal:
+        st.toast(explain(refusal), icon=":material/error:")
+    except Unreachable:
+        away = "The backend does not answer; nothing was changed\\. Try again when it is back\\."
+        st.toast(away, icon=":material/cloud_off:")
+    else:
+        return True
+    return False
 
 
 def run_or_none(run_id: int) -> Run | None:

@@ -227,6 +227,11 @@ def _evaluation(step: int, total: int) -> dict[str, float]:
     }
 
 
+def report(client: Client, run_id: int, attempt: int, step: int, groups: Sequence[GroupReport]) -> None:
+    """A step's groups and nothing else, beside what `train` has reported."""
+    client.report(run_id, p.Report(attempt=attempt, seq=1000 + step, step=step, groups=list(groups)))
+
+
 def checkpoint_of(attempt: int, step: int, run_id: int) -> p.CheckpointReport:
     """A registered checkpoint whose files no backend reaches."""
     return p.CheckpointReport(

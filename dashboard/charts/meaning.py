@@ -57,8 +57,8 @@ _MEANINGS: dict[str, Meaning] = {
     "kl": Meaning(
         "KL to the reference",
         "How far the policy has moved from the reference, estimated from the sampled tokens: the mean over all of "
-        "them. The penalty in the loss is β times the KL aggregated as the loss is, which may differ. Healthy: a slow rise. A sudden jump often comes "
-        "before the texts break down: lower the learning rate or raise beta.",
+        "them. The penalty in the loss is β times the KL aggregated as the loss is, which may differ. Healthy: a slow rise. A "
+        "sudden jump often comes before the texts break down: lower the learning rate or raise beta.",
         unit="nats per token",
     ),
     "entropy": Meaning(

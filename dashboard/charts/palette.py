@@ -11,10 +11,8 @@ DISCOURAGED = "#e8851c"  # orange: negative advantage
 NEUTRAL = "#8c929c"
 UNSCORED = "#d64550"
 SIZE = "#8a63b8"  # violet: how large a value without a sign is, as an entropy
-SIZES = (
-    "#cdbbe6",
-    "#5f2da8",
-)  # the same from little to much: shades that differ in lightness, which colour-blind people see
+# the same from little to much: shades that differ in lightness, which colour-blind people see
+SIZES = ("#cdbbe6", "#5f2da8")
 INK = "#4c8bd0"  # the line of a chart that has only one
 
 # Tableau 10, then its light partners: a colour for each of 20 runs.

@@ -50,7 +50,7 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
         single("learning_rate", from_zero=True),
         _phases(names),
         single("tokens_per_second", from_zero=True),
-        *(single(name, from_zero=True) for name in ("peak_memory",) if name in names),  # earlier runs did not log it
+        *([single("peak_memory", from_zero=True)] if "peak_memory" in names else []),  # earlier runs did not log it
     ]
 
 

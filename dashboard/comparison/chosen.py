@@ -1,16 +1,16 @@
 """Which runs are compared: those picked one by one, or a whole sweep. The address says which."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
-from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run, Sweep
 from dashboard.comparison.progress import how_far
 from dashboard.components.address import numbers
 from dashboard.components.model_text import one_line
 from dashboard.format import counted, plain
-from dashboard.session import client, explain, guard, link, run_or_none
+from dashboard.session import carried_out, client, guard, link, run_or_none
 
 MOST = 20
 SWEEPS = 20
@@ -67,7 +67,8 @@ def show_progress(sweep: Sweep, runs: list[Run]) -> None:
             st.caption(f"{how_far(runs)}{gone}")
         else:
             st.progress(ended / len(runs), text=f":small[{how_far(runs)}{gone}]", width="stretch")
-            st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=_stop, args=(sweep.id,))
+            stop = partial(client().stop_sweep, sweep.id)
+            st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=carried_out, args=(stop,))
 
 
 def show_sweeps() -> None:
@@ -94,15 +95,6 @@ def show_sweeps() -> None:
 def _open(sweep_id: int | None = None) -> None:
     """Show a sweep, or none. A button, because a link to the page that is open leaves the browser's address as it was."""
     st.query_params.from_dict({} if sweep_id is None else {"sweep": str(sweep_id)})
-
-
-def _stop(sweep_id: int) -> None:
-    try:
-        client().stop_sweep(sweep_id)
-    except ApiError as refusal:
-        st.toast(explain(refusal), icon=":material/error:")
-    except Unreachable:
-        st.toast("The backend does not answer; nothing was changed\\.", icon=":material/cloud_off:")
 
 
 def _choose_runs() -> list[Run]:

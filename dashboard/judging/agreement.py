@@ -9,11 +9,10 @@ from backend.contract.records import Run, Upload
 from dashboard.components.clicked import pick_row
 from dashboard.components.model_text import one_line
 from dashboard.format import count, counted, number, percent
-from dashboard.judging.asked import kept
 from dashboard.judging.left import left_to_judge
 from dashboard.judging.proportion import wilson
 from dashboard.leaving import go
-from dashboard.session import client, guard, link
+from dashboard.session import carried_out, client, guard, link
 
 WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5
@@ -166,7 +165,7 @@ def _keep(run_id: int) -> None:
     def keep() -> None:
         st.session_state[_kept_key(run_id)] = client().people.keep_preferences(run_id)
 
-    kept(keep)
+    carried_out(keep)
 
 
 def _kept_key(run_id: int) -> str:

@@ -8,8 +8,7 @@ from backend.contract.base import clean
 from backend.contract.groups import Group
 from backend.contract.people import Bookmark
 from dashboard.format import ago
-from dashboard.judging.asked import kept
-from dashboard.session import client
+from dashboard.session import carried_out, client
 
 LONGEST_NOTE = 20_000
 
@@ -78,7 +77,7 @@ def _draw_note(group_id: int, drawn: Bookmark | None, bookmark: Bookmark) -> Non
 
 
 def _remove(group_id: int, drawn: Bookmark | None) -> None:
-    if kept(lambda: client().people.remove_bookmark(group_id)):
+    if carried_out(lambda: client().people.remove_bookmark(group_id)):
         st.session_state[_key(group_id)] = _Acted(drawn, None, _acted(group_id, drawn).note)
 
 
@@ -93,7 +92,7 @@ def _keep(group_id: int, drawn: Bookmark | None, note: str) -> None:
         bookmark = client().people.bookmark(group_id, note)
         st.session_state[_key(group_id)] = _Acted(drawn, bookmark, bookmark.note)
 
-    kept(write)
+    carried_out(write)
 
 
 def _acted(group_id: int, drawn: Bookmark | None) -> _Acted:

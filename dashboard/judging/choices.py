@@ -7,10 +7,9 @@ from backend.contract.people import Choice
 from backend.contract.records import Run
 from dashboard.components.model_text import show_text
 from dashboard.format import counted
-from dashboard.judging.asked import kept
 from dashboard.judging.left import left_to_judge
 from dashboard.judging.proposal import Places, propose
-from dashboard.session import client, guard, link
+from dashboard.session import carried_out, client, guard, link
 
 _LONG = 700  # characters, from which a text gets a frame of its own to scroll in
 _FRAME = 380  # pixels
@@ -158,7 +157,7 @@ def _show_next(group: Group, choices: list[Choice]) -> None:
 
 
 def _choose(group: Group, better: int, worse: int) -> None:
-    if kept(lambda: client().people.choose(group.id, better=better, worse=worse)):
+    if carried_out(lambda: client().people.choose(group.id, better=better, worse=worse)):
         for side in _SIDES:
             st.session_state.pop(_side(group, side), None)
 
@@ -170,9 +169,9 @@ def _skip(group: Group, choices: list[Choice]) -> None:
 
 
 def _remove(choice: Choice) -> None:
-    kept(lambda: client().people.remove_choice(choice.id))
+    carried_out(lambda: client().people.remove_choice(choice.id))
 
 
 def _take_back(group: Group, choice: Choice | None) -> None:
-    if choice is not None and kept(lambda: client().people.remove_choice(choice.id)):
+    if choice is not None and carried_out(lambda: client().people.remove_choice(choice.id)):
         _show(group, choice.better_index, choice.worse_index)

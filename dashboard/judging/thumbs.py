@@ -4,8 +4,7 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord
 from backend.contract.people import Thumb
-from dashboard.judging.asked import kept
-from dashboard.session import client
+from dashboard.session import carried_out, client
 
 _PRESSED: dict[Thumb, int] = {"down": 0, "up": 1}  # as Streamlit's thumbs count
 
@@ -25,7 +24,7 @@ def _draw(completion_id: int, stored: Thumb | None) -> None:
 def _keep(completion_id: int, key: str, last: str) -> None:
     pressed = st.session_state[key]
     thumb = next((thumb for thumb, number in _PRESSED.items() if number == pressed), None)
-    if kept(lambda: client().people.thumb(completion_id, thumb)):
+    if carried_out(lambda: client().people.thumb(completion_id, thumb)):
         st.session_state[last] = pressed
     else:
         st.session_state[key] = st.session_state[last]  # what is shown is what is stored

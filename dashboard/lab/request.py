@@ -12,7 +12,7 @@ from backend.contract.training import Decoding
 from dashboard.components.stored import number_at
 from dashboard.form.draft import Draft, Schemas
 from dashboard.form.paths import get
-from dashboard.session import client, explain
+from dashboard.session import carried_out, client, explain
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name
@@ -84,12 +84,7 @@ def ask(draft: Draft) -> None:
 
 def cancel(sample_id: int) -> None:
     """Nobody waits for it any more; one that has just ended stays as it is."""
-    try:
-        client().command(sample_id, "stop")
-    except ApiError as refusal:
-        st.toast(explain(refusal), icon=":material/error:")
-    except Unreachable:
-        st.toast("The backend does not answer; the sample goes on.", icon=":material/cloud_off:")
+    carried_out(lambda: client().command(sample_id, "stop"))
 
 
 def restore(draft: Draft, sample: Run, schemas: Schemas) -> bool:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Run, RunUpdate
 from dashboard.listing.selection import forget
-from dashboard.session import client, explain, link
+from dashboard.session import carried_out, client, link
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
 _HIGHEST = 1000
@@ -95,21 +94,19 @@ def _ask(what: tuple[int, str] | None) -> None:
 
 
 def _act(run: Run, verb: str) -> None:
-    """Carry it out; a refusal is said in the backend's words."""
     _ask(None)
-    try:
-        match verb:
-            case "delete":
-                client().delete_run(run.id)
-                forget(run.id)
-            case "first":
-                client().update_run(run.id, RunUpdate(priority=_above_all()))
-            case _:
-                client().command(run.id, verb)
-    except ApiError as refusal:
-        st.toast(explain(refusal), icon=":material/error:")
-    except Unreachable:
-        st.toast("The backend does not answer; nothing was changed\\.", icon=":material/cloud_off:")
+    if carried_out(lambda: _command(run, verb)) and verb == DELETE.verb:
+        forget(run.id)
+
+
+def _command(run: Run, verb: str) -> None:
+    match verb:
+        case "delete":
+            client().delete_run(run.id)
+        case "first":
+            client().update_run(run.id, RunUpdate(priority=_above_all()))
+        case _:
+            client().command(run.id, verb)
 
 
 def _above_all() -> int:

@@ -1,11 +1,9 @@
 """The top of a run's page: what it is called, how it stands, how far it is, and what can be done about it."""
 
-from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 
-from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import TERMINAL, Run
 from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import one_line, show_text
@@ -14,7 +12,7 @@ from dashboard.components.style import FIGURES, TITLE
 from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.run.take_away import draw_take_away
-from dashboard.session import client, explain, guard, link
+from dashboard.session import carried_out, client, guard, link
 from dashboard.status import look
 
 _PHASES = {
@@ -79,8 +77,9 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
 def _actions(run: Run) -> None:
     for verb in possible(run):
         label, icon, help = _COMMANDS[verb]
-        if st.button(label, icon=icon, help=help, key=f"command-{verb}"):
-            _do(partial(client().command, run.id, verb))
+        pressed = st.button(label, icon=icon, help=help, key=f"command-{verb}")
+        if pressed and carried_out(partial(client().command, run.id, verb)):
+            st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
     draw_take_away(run)
@@ -90,21 +89,6 @@ def _actions(run: Run) -> None:
         )
         sweep, about = ":material/stacked_line_chart:", "Several runs that begin with this one's configuration."
         link("sweep", "Sweep", icon=sweep, help=about, base=f"run:{run.id}", vary="Settings")
-
-
-def _do(action: Callable[[], object]) -> None:
-    """Carry out a command; a refusal stands where the person clicked."""
-    try:
-        action()
-    except ApiError as refusal:
-        st.toast(explain(refusal), icon=":material/error:")
-        return
-    except Unreachable:
-        st.toast(
-            "The backend does not answer; nothing was changed. Try again when it is back.", icon=":material/cloud_off:"
-        )
-        return
-    st.rerun()
 
 
 def _origin(run: Run) -> None:

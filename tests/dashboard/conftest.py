@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import recorded
 import streamlit as st
 from serving import TOKEN, Backend
 from streamlit.components.v2 import manifest_scanner
@@ -53,3 +54,11 @@ def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable
         return at
 
     return open_
+
+
+@pytest.fixture
+def trained(backend: Backend) -> int:
+    """A run that stands at step 3 of 100."""
+    run_id = recorded.queue(backend.client, "quick **one**")
+    recorded.train(backend.client, run_id, steps=3, total=100, prompts=4, group_size=4)
+    return run_id

@@ -8,6 +8,7 @@ from statistics import fmean, pstdev
 import pytest
 import recorded
 from following import follow
+from on_screen import shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -17,10 +18,6 @@ from backend.contract import protocol as p
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., AppTest]
-
-
-def shown(at: AppTest) -> str:
-    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
 
 
 def written(at: AppTest) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 import recorded
 import streamlit as st
 from following import follow
+from on_screen import shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -60,10 +61,6 @@ def run_id(backend: Backend) -> int:
             [group(0, ADDITION, [1.0, 0.5], ["it is two", "2"]), group(1, PROBE, [1.0, 0.0], state="probe")],
         ],
     )
-
-
-def shown(at: AppTest) -> str:
-    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
 
 
 def drawn(at: AppTest) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import recorded
 from following import follow
+from on_screen import shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -33,10 +34,6 @@ def run_id(backend: Backend) -> int:
 
 def found(at: AppTest) -> list[str]:
     return [str(text) for text in at.dataframe[0].value["completion"]]
-
-
-def shown(at: AppTest) -> str:
-    return "\n".join(element.value for kind in (at.markdown, at.caption, at.info) for element in kind)
 
 
 def test_words_find_the_completions_that_hold_them_as_text(open_page: Open, run_id: int) -> None:

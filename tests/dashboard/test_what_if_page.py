@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import recorded
+from on_screen import shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -37,11 +38,6 @@ def group_ids(backend: Backend, run_id: int) -> list[int]:
 
 def open_what_if(open_page: Open, group_id: int, **settings: object) -> AppTest:
     return open_page("group", id=group_id, wi_open="true", **settings)
-
-
-def shown(at: AppTest) -> str:
-    kinds = (at.markdown, at.caption, at.info, at.error)
-    return "\n".join(element.value for kind in kinds for element in kind)
 
 
 def metrics(at: AppTest) -> dict[str, tuple[str, str]]:

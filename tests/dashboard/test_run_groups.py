@@ -1,0 +1,221 @@
+"""A run's groups, step by step, against a real backend."""
+
+from collections.abc import Callable
+
+import pytest
+import recorded
+from following import follow
+from on_screen import shown
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from dashboard.report.gather import gather
+
+# Whole pages, or processes that have to die: right, but too slow for `make check`.
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., AppTest]
+
+
+def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    table = at.dataframe[0].value
+    groups = backend.client.groups(trained, step=1).items
+    assert table["prompt"].tolist() == [group.prompt for group in groups]
+    assert table["rewards"].str.startswith("data:image/svg+xml;base64,").all()
+    assert "**Step 1** · 4 groups:" in shown(at)
+
+
+def test_the_newest_step_is_followed_until_a_person_chooses_one(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    assert at.select_slider[0].value == 2
+    recorded.report(backend.client, trained, 1, 3, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].value == 3
+
+    at.select_slider[0].set_value(1).run()
+    assert at.query_params["step"] == "1"
+    recorded.report(backend.client, trained, 1, 4, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].value == 1
+
+    at.toggle(key="follow").set_value(True).run()
+    assert at.select_slider[0].value == 4
+    assert "step" not in at.query_params
+
+
+def test_the_arrows_go_step_by_step(open_page: Open, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    at.button(key="step-forth").click().run()
+    assert at.select_slider[0].value == 2
+    assert at.button(key="step-forth").disabled
+    at.button(key="step-back").click().run()
+    assert at.select_slider[0].value == 1
+
+
+def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 4})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, [1.0] * 4) for index in range(3)] + [recorded.group_of(3, [1.0, 0.1, 1.0, 1.0])]
+    rate = {"rewards/correctness/mean": 0.9375}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "4 groups: 1 live · 3 dead (all right)" in page
+    assert "0.938^4 + 0.0625^4 = 77 %" in page
+
+
+def test_where_a_kl_penalty_tells_completions_apart_their_advantages_are_not_called_0(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, algorithm={"kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"}})
+    claimed = recorded.claim(backend.client, run_id)
+    recorded.report(backend.client, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 1.0])])
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "got the same reward from the task, and only the KL penalty in the reward tells them apart" in page
+    assert "every advantage is 0" not in page
+
+
+def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(open_page: Open, backend: Backend) -> None:
+    steps: Json = [{"name": "steps", "kind": "python", "function": "mine:steps"}]  # 0 to 4, say
+    run_id = recorded.queue(backend.client, rewards={"functions": steps}, sampling={"group_size": 2})
+    worker = recorded.WORKER.model_copy(update={"reward_functions": ["mine:steps"]})
+    claimed = backend.client.claim(p.ClaimRequest(worker=worker))
+    assert claimed is not None
+    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    groups = [recorded.group_of(0, [1.0, 1.0])]
+    mean = {"rewards/steps/mean": 1.0}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=mean))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "1 dead (all at 1.00)" in page
+    assert "answer of this step is right" not in page
+    opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
+    assert "all 2 scored completions got 1.00, so nobody is better than the mean" in opened
+
+
+def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 1.0])]
+    rate = {"rewards/correctness/mean": 1.0}
+    backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
+    page = shown(open_page("run", id=run_id, tab="groups"))
+    assert "Every answer of this step is right; harder prompts would teach more." in page
+    assert "p^G" not in page
+
+
+def test_where_answers_were_right_before_the_page_does_not_ask_for_easier_prompts(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, sampling={"group_size": 2})
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(index, [0.0, 0.0]) for index in range(8)]
+    for step, rate in enumerate((0.0, 0.02, 0.0, 0.5, 0.625, 0.5, 0.5, 0.0, 0.0)):
+        metrics = {"rewards/correctness/mean": rate}
+        sent = p.Report(attempt=claimed.attempt, seq=step, step=step, groups=groups, metrics=metrics)
+        backend.client.report(run_id, sent)
+    collapsed, hard = (shown(open_page("run", id=run_id, tab="groups", step=step)) for step in (8, 2))
+    assert "Every answer of this step is wrong, though 62 % were right at step 4" in collapsed
+    assert "easier prompts" not in collapsed
+    assert "Every answer of this step is wrong; easier prompts" in hard
+
+
+def test_groups_are_filtered_by_state(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    groups = [recorded.group_of(0, [1.0, 0.1]), recorded.group_of(1, [1.0, 1.0]), recorded.group_of(2, [None, 1.0])]
+    recorded.report(backend.client, run_id, claimed.attempt, 0, groups)
+    at = open_page("run", id=run_id, tab="groups")
+    assert at.dataframe[0].value["state"].tolist() == ["live", "dead", "unscored"]
+    at.segmented_control[0].set_value("unscored").run()
+    assert at.dataframe[0].value["group"].tolist() == [3]
+
+
+def test_probes_are_groups_that_can_be_shown_alone(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client)
+    claimed = recorded.claim(backend.client, run_id)
+    probe = recorded.group_of(1, [1.0, 0.1]).model_copy(update={"state": "probe"})
+    recorded.report(backend.client, run_id, claimed.attempt, 0, [recorded.group_of(0, [1.0, 0.1]), probe])
+    at = open_page("run", id=run_id, tab="groups")
+    assert "1 group: 1 live · and 1 probe, not trained on" in shown(at)
+    at.segmented_control[0].set_value("probe").run()
+    assert at.dataframe[0].value["group"].tolist() == [2]
+
+
+def test_bookmarked_groups_are_found_across_steps(open_page: Open, backend: Backend, trained: int) -> None:
+    marked = [backend.client.groups(trained, step=step).items[step].id for step in (0, 2)]
+    for group_id in marked:
+        backend.client.people.bookmark(group_id, "look again")
+    at = open_page("run", id=trained, tab="groups", bookmarked="true")
+    table = at.dataframe[0].value
+    assert table[["star", "step", "group"]].values.tolist() == [["★", 0, 1], ["★", 2, 3]]
+
+    at.toggle(key="bookmarked").set_value(False).run()
+    assert at.dataframe[0].value["star"].tolist() == ["", "", "★", ""]
+
+
+def test_a_bookmark_of_a_step_that_a_resume_took_back_stays_in_the_list_and_in_the_report(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client)
+    first = recorded.claim(backend.client, run_id)
+    recorded.report(backend.client, run_id, first.attempt, 0, [recorded.group_of(0, [1.0, 0.1])])
+    kept = backend.client.groups(run_id).items[0].id
+    backend.client.people.bookmark(kept, "look again")
+    recorded.finish(backend.client, run_id, first, "released")
+    second = recorded.claim(backend.client, run_id)
+    recorded.report(backend.client, run_id, second.attempt, 0, [recorded.group_of(0, [1.0, 1.0])])
+    at = open_page("run", id=run_id, tab="groups", bookmarked="true")
+    assert at.dataframe[0].value[["star", "state"]].values.tolist() == [["★", "live, superseded"]]
+    assert "above the mean it is reinforced" in shown(open_page("group", id=kept))
+    [chosen] = gather(backend.client, run_id, ["bookmarked"]).groups
+    assert chosen.why == "bookmarked, of a step that a resume took back"
+
+
+def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    assert at.select_slider[0].options == ["0", "1", "2"]
+    backend.client.command(trained, "pause")
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
+    backend.client.command(trained, "resume")
+    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
+    recorded.report(backend.client, trained, claimed.attempt, 1, [recorded.group_of(0, [1.0, 0.1])])
+    at.run()
+    assert at.select_slider[0].options == ["0", "1"]
+
+
+def test_a_page_that_is_drawn_before_the_new_attempt_begins_forgets_what_that_takes_back(
+    open_page: Open, backend: Backend, trained: int
+) -> None:
+    at = open_page("run", id=trained, tab="groups")
+    backend.client.command(trained, "pause")
+    backend.client.finish(trained, p.Finish(attempt=1, outcome="paused"))
+    backend.client.command(trained, "resume")
+    claimed = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claimed is not None
+    at.run()
+    assert at.select_slider[0].options == ["0", "1", "2"]
+    backend.client.start(trained, p.Start(attempt=claimed.attempt, from_step=1, device="cpu"))
+    at.run()
+    assert not at.select_slider
+    assert "Step 0" in [element.value for element in at.text]
+
+
+def test_a_row_that_is_clicked_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1)
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(2, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(backend.client.groups(trained, step=1).items[2].id)}
+
+
+def test_a_row_of_a_filtered_table_opens_its_group(open_page: Open, backend: Backend, trained: int) -> None:
+    at = open_page("run", id=trained, tab="groups", step=1, show="live")
+    [first, *_] = backend.client.groups(trained, step=1, state="live").items
+    at.session_state[f"groups-{trained}"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "prompt")]}}
+    follow(at.run())
+    assert at.query_params == {"id": str(first.id)}
