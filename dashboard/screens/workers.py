@@ -8,6 +8,7 @@ import streamlit as st
 from backend.contract.records import Worker
 from dashboard.charts.worker_use import beginning, busy, worker_use_figure
 from dashboard.components.chart import show
+from dashboard.components.model_text import one_line
 from dashboard.format import duration, percent, plain, size
 from dashboard.session import client, guard, link, settings
 
@@ -67,7 +68,11 @@ def show_worker(worker: Worker) -> None:
 def show_use() -> None:
     """What each worker held in the last day, and for how much of it."""
     with guard():
-        held = client().worker_use()
+        stored = client().worker_use()
+    # a chart shows names as they are
+    held = [
+        one.model_copy(update={"run_name": one_line(one.run_name), "worker": one_line(one.worker)}) for one in stored
+    ]
     if not held:
         return
     now = datetime.now(UTC)

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from playwright.sync_api import Locator, Page, Position, expect
 
 ROW, HEADER = 36, 36  # pixels of the table of groups
+_QUIET = """() => new Promise(done => {
+  const rest = () => { clearTimeout(waiting); waiting = setTimeout(() => { changes.disconnect(); done() }, 300) }
+  const changes = new MutationObserver(rest)
+  changes.observe(document, { subtree: true, childList: true })
+  let waiting = setTimeout(rest)
+})"""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,14 @@ class Card:
 def settled(page: Page) -> None:
     """Wait until the server has nothing more to send for what was last done."""
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+
+
+def drawn(page: Page) -> None:
+    """Wait, further, until the browser has drawn what was sent, charts and tables too: a moment without a new element."""
+    settled(page)
+    page.evaluate(_QUIET)
+    for outer, inner in (("stVegaLiteChart", ".marks"), ("stDataFrame", "canvas")):
+        expect(page.locator(f"[data-testid={outer}]:not(:has({inner}))")).to_have_count(0)
 
 
 def press(page: Page, key: str) -> None:

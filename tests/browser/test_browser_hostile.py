@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import hostile
 import pyarrow.parquet as pq
 import pytest
-from on_page import settled
+from on_page import drawn
 from playwright.sync_api import Browser, Page, expect
 from stack import Stack
 
@@ -101,7 +101,7 @@ def test_every_view_shows_hostile_texts_as_text(watch: Watch, stack: Stack) -> N
     for address, words in views(stack.everything, group, stack.first):
         page.goto(stack.url + address)
         expect(page.get_by_text(words).first, address).to_be_attached()
-        settled(page)
+        drawn(page)
         problems[address] = watch.problems()
     assert {address: found for address, found in problems.items() if found} == {}
 
