@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from on_page import settled
+from on_page import drawn, settled
 from playwright.sync_api import Browser, Download, Page, expect
 from stack import Stack
 
@@ -105,7 +105,7 @@ def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str
     group = stack.client.groups(stack.first, state="live").items[0]
     page = open_page("about:blank")
     for address in (
-        f"/group?id={group.id}&what-if=true",
+        f"/group?id={group.id}&wi_open=true",
         f"/prompt?prompt={group.prompt_id}&runs={stack.first}",
         f"/run?id={stack.second}&tab=health",
         f"/compare?runs={stack.first},{stack.second}",
@@ -114,7 +114,7 @@ def test_every_page_with_charts_offers_them_as_pictures(open_page: Callable[[str
         page.goto(stack.url + address)
         charts = page.get_by_test_id("stVegaLiteChart")
         expect(charts.first).to_be_visible()
-        settled(page)
+        drawn(page)
         offered = page.locator("[class*='st-key-figure-']").filter(has=page.get_by_role("link", name="SVG", exact=True))
         assert offered.count() == charts.count(), address
         with page.expect_download() as download:
