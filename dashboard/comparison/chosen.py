@@ -1,7 +1,6 @@
 """Which runs are compared: those picked one by one, or a whole sweep. The address says which."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import streamlit as st
 
@@ -67,8 +66,7 @@ def show_progress(sweep: Sweep, runs: list[Run]) -> None:
             st.caption(f"{how_far(runs)}{gone}")
         else:
             st.progress(ended / len(runs), text=f":small[{how_far(runs)}{gone}]", width="stretch")
-            stop = partial(client().stop_sweep, sweep.id)
-            st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=carried_out, args=(stop,))
+            st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=_stop, args=(sweep.id,))
 
 
 def show_sweeps() -> None:
@@ -95,6 +93,10 @@ def show_sweeps() -> None:
 def _open(sweep_id: int | None = None) -> None:
     """Show a sweep, or none. A button, because a link to the page that is open leaves the browser's address as it was."""
     st.query_params.from_dict({} if sweep_id is None else {"sweep": str(sweep_id)})
+
+
+def _stop(sweep_id: int) -> None:
+    carried_out(lambda: client().stop_sweep(sweep_id))
 
 
 def _choose_runs() -> list[Run]:
