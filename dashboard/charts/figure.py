@@ -15,6 +15,8 @@ from backend.contract.base import Json
 Spec: TypeAlias = dict[str, Json]
 PICKED = "picked"  # the selection that a click on a step makes
 ZOOMED = "zoomed"  # the selection that dragging along the x axis makes
+# that a legend has room for in a line, in a chart of a third of the page; longer labels stand in two columns
+LETTERS = 60
 
 
 class Figure(NamedTuple):
@@ -42,6 +44,7 @@ def canvas() -> alt.Chart:
 
 def colour(colours: Mapping[str, str], *, legend: bool) -> alt.Color:
     """Labels in their colours; labels without points keep their place in the legend."""
+    letters = sum(len(label) + 5 for label in colours)  # 5: the symbol and the space around it
     return alt.Color(
         "label:N",
         scale=alt.Scale(domain=list(colours), range=list(colours.values())),
@@ -53,7 +56,7 @@ def colour(colours: Mapping[str, str], *, legend: bool) -> alt.Color:
             symbolStrokeWidth=3,
             padding=0,
             offset=4,
-            columns=5,
+            columns=5 if letters <= LETTERS else 2,
         )
         if legend
         else None,

@@ -11,6 +11,7 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionData
 from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import Line, Outcome, View, comparison_figure, outcome
+from dashboard.charts.figure import colour
 from dashboard.charts.group import reward_squares, strip_figure
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
 from dashboard.charts.palette import (
@@ -265,6 +266,14 @@ def test_a_run_keeps_its_colour_when_later_runs_join() -> None:
     few, many = run_colours([3, 7]), run_colours([3, 7, *range(20, 38)])
     assert {run_id: many[run_id] for run_id in few} == few
     assert len(set(many.values())) == 20
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"), [(["rollout", "update"], 5), ([f"#{n} a long name" * 2 for n in range(3)], 2)]
+)
+def test_a_legend_of_long_names_stands_in_two_columns(labels: list[str], columns: int) -> None:
+    drawn = colour(dict.fromkeys(labels, REINFORCED), legend=True).to_dict()
+    assert drawn["legend"]["columns"] == columns
 
 
 def test_every_metric_has_words_even_one_that_nobody_foresaw() -> None:
