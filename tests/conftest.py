@@ -11,14 +11,6 @@ from skips import pytest_sessionfinish, pytest_terminal_summary
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]  # hooks: a skip fails in CI
 
 
-# Minutes together: they begin first, so that at the end both cores have small tests left to share.
-LONGEST = ("test_benchmarks.py", "test_healthy_quickstart.py", "test_processes_die.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONGEST)
-
-
 def pytest_collection_finish() -> None:
     """Of torch's and transformers' million objects none ever goes: looking through them again and again takes seconds."""
     gc.collect()

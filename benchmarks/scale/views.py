@@ -51,7 +51,7 @@ def _views(known: Contents) -> dict[str, tuple[str, Content]]:
         "a group": (group, Content('[class*="st-key-card-"]', 4)),
         "a token view": (f"{group}&tokens=1", Content('[role="listbox"] [role="option"]', 20)),
         "a prompt's history": (prompt, Content(TABLE)),
-        "the comparison of 20 runs": (compare, Content(CHART, 3)),
+        "the comparison of 20 runs": (compare, Content(CHART, 2)),
         "… its settings": (f"{compare}&view=Settings", Content(CHART)),
         "… its distributions": (f"{compare}&view=Distributions", Content(CHART, 3)),
         "… its prompts": (

@@ -27,7 +27,7 @@ X_TITLES: dict[XAxis, str] = {
 FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
 HEIGHT = 240  # of a chart, pixels
 _TOUCHED = "isValid(hover.label) && datum.label === hover.label[0]"  # the line under the pointer
-TOUCHED = 240  # points of a chart that the pointer finds
+TOUCHED = 160  # points of a chart that the pointer finds
 
 
 @dataclass(frozen=True)

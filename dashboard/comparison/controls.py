@@ -19,7 +19,7 @@ DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", 
 ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run samples while it trains
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 AT_ONCE = 6  # charts; more on demand
-MANY, OF_MANY = 12, 4  # of more lines than that, fewer charts at once: as many as a screen holds
+MANY, OF_MANY = 12, 2  # of more lines than that, fewer charts at once: as many as a screen holds
 NAMED = 3  # of the lines that a chart lacks
 _RANGE, _CHARTS = "range", "charts"  # in the address
 

@@ -13,8 +13,8 @@ from dashboard.components.stored import completions_per_step
 from dashboard.session import client
 
 AT_ONCE = 20  # runs whose series one request answers
-_DRAWN = 2600  # points of one chart, over all its lines: what a browser draws in a moment
-_LEAST, _MOST = 130, 400  # of one line
+_DRAWN = 1800  # points of one chart, over all its lines: what a browser draws in a moment
+_LEAST, _MOST = 90, 400  # of one line
 
 Steps = tuple[int, int]
 Found = dict[int, Metrics]

@@ -11,7 +11,7 @@ from dashboard.form.paths import get
 from dashboard.format import model_name
 from dashboard.session import client
 
-ROWS = 50
+ROWS = 30
 _CURSOR = "before"
 
 

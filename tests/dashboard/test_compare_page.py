@@ -168,6 +168,14 @@ def test_at_first_six_charts_are_drawn_and_more_on_demand(open_page: Open, runs:
     assert at.query_params["charts"] == "12"
 
 
+def test_of_many_lines_two_charts_are_drawn_at_first(open_page: Open, backend: Backend) -> None:
+    many = [recorded.queue(backend.client, f"run {number}") for number in range(13)]
+    at = open_page("compare", runs=",".join(map(str, many)))
+    assert len(at.get("vega_lite_chart")) == 2
+    next(button for button in at.button if button.label == "4 more charts").click().run()
+    assert len(at.get("vega_lite_chart")) == 6
+
+
 def test_one_run_alone_has_charts_and_no_differences(open_page: Open, runs: list[int]) -> None:
     at = open_page("compare", runs=runs[0])
     assert "Choose a second run" in sentences(at)
