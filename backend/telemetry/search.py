@@ -1,6 +1,6 @@
 """Literal search in texts: a substring, capital letters of ASCII aside. What SQLite alone can do is here and nowhere else.
 
-SQLite has an index of trigrams: it names the rows that have all trigrams of a term, or, for a term of one or two characters, one
+SQLite has an index of trigrams: it names the rows that have the trigrams of a term, or, for a term of one or two characters, one
 of those that begin with it. Some have them elsewhere, so each is looked at. Where the index does not help (a term that very many
 rows have, another database), the run's rows are looked at in the order of the list until the page is full.
 """
@@ -61,7 +61,8 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int
 
 
 def _trigrams(term: str) -> list[str]:
-    return list(dict.fromkeys(term[start : start + 3] for start in range(len(term) - 2)))
+    """As few as hold every letter of the term: reading where a trigram stands is what a search costs, and the row is seen anyway."""
+    return list(dict.fromkeys(term[start : start + 3] for start in (*range(0, len(term) - 3, 3), len(term) - 3)))
 
 
 def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:
