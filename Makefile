@@ -26,7 +26,7 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 	@exec $(BIN)/groupscope up $(ARGS)
 
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
 check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)

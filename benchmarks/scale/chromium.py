@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run")
-SIZE = {"width": 1440, "height": 900}
+SIZE = ViewportSize(width=1440, height=900)
 PATIENCE = 60_000  # milliseconds; what takes longer is no view
 
 # Milliseconds since the navigation began, once: the script has ended, nothing on the page is of an earlier one, nothing stands
@@ -45,7 +45,7 @@ def chromium(url: str) -> Iterator[Page]:
     )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=installed, args=list(ARGUMENTS))
-        page = browser.new_context(base_url=url, viewport=SIZE, locale="en-GB").new_page()  # type: ignore[arg-type]
+        page = browser.new_context(base_url=url, viewport=SIZE, locale="en-GB").new_page()
         page.set_default_timeout(PATIENCE)
         yield page
         browser.close()

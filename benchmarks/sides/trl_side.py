@@ -75,7 +75,7 @@ class Gate(TrainerCallback):
         self,
         args: TrainingArguments,  # noqa: ARG002 — transformers passes these two, too
         state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002 — as above
         **_: object,
     ) -> None:
         """Answer with the step before, if there was one, and wait."""
