@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from dashboard.components.address import numbers
+from dashboard.components.address import numbers, write
 from dashboard.format import plain
 
 HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
@@ -46,10 +46,7 @@ def forget_front() -> None:
 
 def _keep() -> None:
     chosen: list[int] = st.session_state[_FRONT]
-    if chosen:
-        st.query_params[_FRONT] = ",".join(map(str, chosen))
-    else:
-        st.query_params.pop(_FRONT, None)
+    write(front=",".join(map(str, chosen)) or None)
 
 
 def _words(entry: Entry) -> str:

@@ -9,13 +9,15 @@ from typing import TypeVar
 
 import streamlit as st
 
+from dashboard.components.address import read, write
+
 _GOOD = "last-good"
 T = TypeVar("T")
 
 
 def typed(label: str, name: str, default: str, *, help: str | None = None, placeholder: str | None = None) -> str:
     """A text that takes effect while it is typed."""
-    value = st.query_params.get(name, default)
+    value = read(name, default)
     st.text_input(
         label,
         "" if _follow(name, value) else value,
@@ -32,7 +34,7 @@ def typed(label: str, name: str, default: str, *, help: str | None = None, place
 def stepped(label: str, name: str, default: float, *, low: float, high: float, step: float, help: str) -> float:
     """A number that can be typed, and moved in steps."""
     try:
-        value = float(st.query_params.get(name, default))
+        value = float(read(name, str(default)))
     except ValueError:
         value = default
     value = value if low <= value <= high else default
@@ -55,7 +57,7 @@ def chosen(
     label: str, name: str, default: str, options: Sequence[str], *, words: Callable[[str], str], help: str | None = None
 ) -> str:
     """One of a few: side by side where three or fewer, else in a list."""
-    asked = st.query_params.get(name, default)
+    asked = read(name, default)
     value = asked if asked in options else default
     followed = _follow(name, value)
     if len(options) <= 3:
@@ -121,4 +123,4 @@ def _follow(name: str, value: str | float) -> bool:
 
 def _keep(name: str, default: str | float) -> None:
     value = st.session_state[_key(name)]
-    put(**{name: None if value == default else str(value)})
+    write(**{name: None if value == default else str(value)})

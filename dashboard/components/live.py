@@ -7,6 +7,7 @@ import streamlit as st
 
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Run
+from dashboard.components.address import browser_knows
 from dashboard.session import client, guard
 
 TICK = 1.0  # seconds between two looks at a run that moves
@@ -37,5 +38,5 @@ def follow(runs: Sequence[Run]) -> None:
 def _look(drawn: dict[int, Moment]) -> None:
     with guard():
         moved = any(moment(client().run(run_id)) != known for run_id, known in drawn.items())
-    if moved:
+    if moved and browser_knows():
         st.rerun()

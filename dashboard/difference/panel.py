@@ -6,6 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
+from dashboard.components.address import read, write
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.pair import DEFAULT, pair_in, written_as
 from dashboard.difference.words import difference, words
@@ -19,7 +20,7 @@ Unit = Literal["word", "token"]
 
 def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool) -> None:
     """Two selectors, by default the best and the worst; below them both texts."""
-    left, right = pair_in(st.query_params.get(PARAMETER, DEFAULT), group)
+    left, right = pair_in(read(PARAMETER, DEFAULT), group)
     by_index = {completion.index: completion for completion in group.completions}
     st.session_state["diff-left"], st.session_state["diff-right"] = left, right
     one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
@@ -52,7 +53,7 @@ def _choose() -> None:
 
 
 def _put(left: int, right: int) -> None:
-    st.query_params[PARAMETER] = written_as(left, right)
+    write(**{PARAMETER: written_as(left, right)})
 
 
 def _unit(place: DeltaGenerator, left: CompletionRecord, right: CompletionRecord) -> Unit:

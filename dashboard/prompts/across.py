@@ -7,7 +7,7 @@ import streamlit as st
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.charts.group import reward_squares
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import show_text
 from dashboard.format import count, counted, number
 from dashboard.prompts.draws import Draws, by_run, highest
@@ -28,7 +28,7 @@ def draw_across(draws: Draws, runs: Sequence[Run]) -> None:
             "Each run's last draw up to step",
             steps,
             key="at",
-            on_change=lambda: st.query_params.update({"at": str(st.session_state["at"])}),
+            on_change=lambda: write(at=str(st.session_state["at"])),
         )
     groups = by_run(draws.items)
     for start in range(0, len(runs), _BESIDE):

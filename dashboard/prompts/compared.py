@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.groups import CompletionRecord, Group, GroupSummary
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, write
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.words import difference, words
 from dashboard.format import count, number, signed
@@ -49,8 +49,7 @@ def draw_compared(draws: Sequence[GroupSummary]) -> None:
 
 def choose_draw(side: Side, group_id: int) -> None:
     """Put this draw on that side, with its best completion."""
-    st.query_params[side.draw] = str(group_id)
-    st.query_params.pop(side.completion, None)
+    write(**{side.draw: str(group_id), side.completion: None})
 
 
 def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary, several: bool) -> CompletionRecord:
@@ -94,6 +93,6 @@ def _pick_completion(side: Side, group: Group) -> CompletionRecord:
         format_func=lambda place: (
             f"{place + 1} · {number(members[place].reward)}{' · best' if place == best.index else ''}"
         ),
-        on_change=lambda: st.query_params.update({side.completion: str(st.session_state[side.completion])}),
+        on_change=lambda: write(**{side.completion: str(st.session_state[side.completion])}),
     )
     return members[index]

@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
+from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.stored import number_at, text_at
@@ -70,7 +71,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     if run.error is not None and run.status == "failed":
         _failure(run)
     _figures(run)
-    if run.status != drawn.status or (live and follows and moment(run) != drawn):
+    if (run.status != drawn.status or (live and follows and moment(run) != drawn)) and browser_knows():
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
 
 

@@ -13,6 +13,7 @@ from dashboard.comparison.groups import show_groups
 from dashboard.comparison.parallel import show_parallel
 from dashboard.comparison.prompts import show_prompts
 from dashboard.comparison.settings import setting
+from dashboard.components.address import browser_knows
 from dashboard.components.live import moment
 from dashboard.session import client, guard, link
 
@@ -88,7 +89,7 @@ def follow(chosen: Chosen) -> None:
             now = runs_of(chosen.sweep.id)
         else:
             now = [run if run.status in TERMINAL else client().run(run.id) for run in chosen.runs]
-    if [(run.id, moment(run)) for run in now] != [(run.id, moment(run)) for run in chosen.runs]:
+    if [(run.id, moment(run)) for run in now] != [(run.id, moment(run)) for run in chosen.runs] and browser_knows():
         st.rerun()
 
 

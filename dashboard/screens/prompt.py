@@ -6,7 +6,7 @@ import streamlit as st
 
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
-from dashboard.components.address import PROMPTS, numbers
+from dashboard.components.address import PROMPTS, numbers, write
 from dashboard.components.chart import heading, show
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
@@ -85,7 +85,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
 def _keep_runs() -> None:
     chosen: list[int] = st.session_state["of-runs"]
     if chosen:  # a history of no run is none
-        st.query_params["runs"] = ",".join(map(str, chosen))
+        write(runs=",".join(map(str, chosen)))
 
 
 def _draw_history(fetched: Draws, runs: Sequence[Run]) -> None:

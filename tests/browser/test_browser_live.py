@@ -15,6 +15,17 @@ from backend.contract.protocol import Report
 pytestmark = pytest.mark.slow
 
 PAGE, TABLE = "[data-testid=stMain]", ".dvn-scroller"
+# As in a browser at work, where a tick of the page that has come due goes before a click's own request: it brings what was clicked.
+TICK_FIRST = """() => {
+  const send = WebSocket.prototype.send
+  let held
+  WebSocket.prototype.send = function (data) {
+    if (!held) return void (held = data)
+    WebSocket.prototype.send = send
+    this.send(data)
+    this.send(held)
+  }
+}"""
 IN_SIGHT = 10  # rows that are whole; at the edge the table comes and goes with a pixel
 
 
@@ -53,6 +64,21 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
     assert rows(page, "best ends with")[:IN_SIGHT] == read
     assert f"step={reported - 2}" in page.url
     expect(page.get_by_text(re.compile(rf"^Step {reported - 2} ·"))).to_be_visible()
+
+
+def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable[[str], Page], stack: Stack) -> None:
+    page = open_page(f"/run?id={stack.live[0]}")
+    settled(page)
+    page.evaluate(TICK_FIRST)
+    page.get_by_role("tab", name="Groups").click()
+    expect(page.get_by_text(re.compile(r"^Step \d+ · "))).to_be_visible()
+    page.wait_for_url(re.compile("tab=groups"))
+    settled(page)
+    page.evaluate(TICK_FIRST)
+    page.locator(".st-key-follow label").click()
+    page.wait_for_url(re.compile(r"step=\d+"))
+    settled(page)
+    expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
 
 
 def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Callable[[str], Page], run_id: int) -> None:

@@ -1,0 +1,76 @@
+"""What the address says, also where the browser asks for a page before it has heard of a change."""
+
+import pytest
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
+from streamlit.testing.v1 import AppTest
+
+from dashboard.components import address
+
+
+def page() -> None:
+    import streamlit as st
+
+    from dashboard.components.address import browser_knows, read, write
+
+    st.button("Step 3", on_click=write, kwargs={"step": "3"})
+    st.text(f"knows {browser_knows()}")
+    if "unread" not in st.query_params:
+        st.text(f"step {read('step', 'newest')}")
+
+
+def shown(at: AppTest) -> list[str]:
+    assert not at.exception
+    return [text.value for text in at.text]
+
+
+@pytest.fixture
+def at() -> AppTest:
+    """The page after a click, and a request that left before the browser heard of what the click wrote."""
+    at = AppTest.from_function(page).run()
+    assert shown(at) == ["knows True", "step newest"]
+    at.button[0].click().run()
+    assert shown(at) == ["knows True", "step 3"]
+    at.query_params.clear()
+    return at
+
+
+def test_a_request_from_before_takes_nothing_back(at: AppTest) -> None:
+    for _ in range(2):
+        at.query_params.clear()
+        at.run()
+        assert shown(at) == ["knows False", "step 3"]
+    assert at.query_params["step"] == "3"
+
+
+def test_what_a_tick_brought_holds_for_the_request_that_it_overtook() -> None:
+    at = AppTest.from_function(page)
+    at.query_params["unread"] = "yes"
+    at.run()
+    at.button[0].click().run()
+    assert shown(at) == ["knows True"]
+    at.query_params.clear()
+    at.run()
+    assert shown(at) == ["knows False", "step 3"]
+
+
+def test_after_a_moment_the_browsers_address_leads_again(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = address.monotonic() + 2.1
+    monkeypatch.setattr(address, "monotonic", lambda: later)
+    assert shown(at.run()) == ["knows True", "step newest"]
+
+
+def test_another_page_has_an_address_of_its_own(at: AppTest) -> None:
+    at.query_params["id"] = "2"
+    assert shown(at.run()) == ["knows True", "step newest"]
+
+
+def test_who_goes_back_is_not_held(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone_back() -> ScriptRunContext | None:
+        context = get_script_run_ctx()
+        if context is not None:
+            context.is_history_navigation = True
+        return context
+
+    monkeypatch.setattr(address, "get_script_run_ctx", gone_back)
+    assert shown(at.run()) == ["knows True", "step newest"]
