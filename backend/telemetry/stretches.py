@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, delete, func, literal, or_, select
+from sqlalchemy import Connection, bindparam, case, delete, func, literal, or_, select
 
 from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric, metric_stretch
@@ -23,6 +23,22 @@ WIDTHS = (4, 16, 64, 256, 1024)
 kept = metric_stretch.c
 
 
+# Built once, and read all at once: a comparison of 20 runs asks for each of them, and gets 12,000 rows.
+_OF_SERIES = kept.run_id == bindparam("run_id"), kept.name.in_(bindparam("names", expanding=True))
+_EXTENTS = (
+    select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.count))
+    .where(*_OF_SERIES, kept.width == WIDTHS[-1])
+    .where(kept.last_step >= bindparam("low"), kept.first_step <= bindparam("high"))
+    .group_by(kept.name)
+)
+_STRETCHES = (
+    select(kept.name, *(kept[field] for field in Stretch._fields))
+    .where(*_OF_SERIES, kept.width == bindparam("width"))
+    .where(kept.start >= bindparam("first"), kept.start <= bindparam("last"))
+    .order_by(kept.name, kept.start)
+)
+
+
 class Extent(NamedTuple):
     """Where the stretches of a series lie that meet a window, and how many values they hold."""
 
@@ -33,27 +49,17 @@ class Extent(NamedTuple):
 
 def extents(tx: Connection, run_id: int, names: Collection[str], low: int, high: int) -> dict[str, Extent]:
     """The extent of each series that has stretches between two steps, both included."""
-    query = (
-        select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.count))
-        .where(kept.run_id == run_id, kept.width == WIDTHS[-1], kept.name.in_(names))
-        .where(kept.last_step >= low, kept.first_step <= high)
-        .group_by(kept.name)
-    )
-    return {name: Extent(*rest) for name, *rest in tx.execute(query)}
+    values = {"run_id": run_id, "names": list(names), "low": low, "high": high}
+    return {name: Extent(*rest) for name, *rest in tx.execute(_EXTENTS, values)}
 
 
 def read(
     tx: Connection, run_id: int, names: Collection[str], width: int, start: int, stop: int
 ) -> dict[str, list[Stretch]]:
     """The stretches of one width, of those within the steps from `start` up to `stop`, by series."""
-    query = (
-        select(kept.name, *(kept[field] for field in Stretch._fields))
-        .where(kept.run_id == run_id, kept.width == width, kept.name.in_(names))
-        .where(kept.start >= start, kept.start <= stop - width)
-        .order_by(kept.name, kept.start)
-    )
-    rows = groupby(tx.execute(query), key=itemgetter(0))
-    return {name: [Stretch(*row[1:]) for row in of_name] for name, of_name in rows}
+    values = {"run_id": run_id, "names": list(names), "width": width, "first": start, "last": stop - width}
+    rows = groupby(tx.execute(_STRETCHES, values).all(), key=itemgetter(0))
+    return {name: [Stretch._make(row[1:]) for row in of_name] for name, of_name in rows}
 
 
 def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | None]) -> None:
