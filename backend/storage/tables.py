@@ -161,6 +161,7 @@ prompt_group = Table(
     # lists find their page in one of these, and read the rows of that page alone
     Index("ix_prompt_group_by_step", "run_id", "step", "index", "id", "attempt", "state", "reward_mean", "reward_std"),
     Index("ix_prompt_group_by_prompt", "run_id", "prompt_id", "step", "id", "attempt", "state", "reward_mean"),
+    Index("ix_prompt_group_by_id", "run_id", "id"),
     sqlite_autoincrement=True,
 )
 

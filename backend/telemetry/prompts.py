@@ -31,8 +31,8 @@ def page(tx: Connection, run_id: int, term: str | None, sort: Sort, limit: int, 
     query = select(prompt_group.c.prompt_id).where(*live)
     if term:
         firsts = select(func.min(prompt_group.c.id)).where(*live).group_by(prompt_group.c.prompt_id)
-        first = select(prompt_group.c.prompt_id).where(prompt_group.c.id.in_(firsts))
-        said = search.narrow(tx, first, prompt_group, run_id, prompt_group.c.prompt_text, term)
+        said = select(prompt_group.c.prompt_id).where(prompt_group.c.id.in_(firsts))
+        said = search.narrow_few(tx, said, prompt_group, run_id, prompt_group.c.prompt_text, term)
         query = query.where(prompt_group.c.prompt_id.in_(said))
     query = query.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, sort))
     found, cursor = paging.find(tx, query, limit, offset)

@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, f
 from backend.storage.tables import completion, prompt_group
 
 MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
+FEW = 5_000  # the same where only some of the run's rows are looked at anyway
 ENOUGH = 32  # trigrams of a long term; the rest is seen in the row
 BEGINNINGS = 200  # trigrams that begin with a short term; what more do is in very many rows
 LAST = "\U0010ffff"  # the character behind all others
@@ -27,7 +28,16 @@ def narrow(
         return query.where(table.c.run_id == run_id)
     query = query.where(contains(tx, searched, term))
     ids = candidates(tx, table, run_id, term)
-    return query.where(table.c.run_id == run_id) if ids is None else query.where(among(table, run_id, ids))
+    return query.where(table.c.run_id == run_id if ids is None else among(table, run_id, ids))
+
+
+def narrow_few(
+    tx: Connection, query: Select[Any], table: Table, run_id: int, searched: Column[Any], term: str
+) -> Select[Any]:
+    """The same for a query that already names rows of the run, one by one: where the index does not help, only they are looked at."""
+    query = query.where(contains(tx, searched, term))
+    ids = candidates(tx, table, run_id, term, most=FEW)
+    return query if ids is None else query.where(among(table, run_id, ids))
 
 
 def contains(tx: Connection, searched: Column[Any], term: str) -> ColumnElement[bool]:
@@ -43,7 +53,7 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
     return and_(table.c.id.in_(select(numbers.c.value)), table.c.run_id + 0 == run_id)
 
 
-def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int] | None:
+def candidates(tx: Connection, table: Table, run_id: int, term: str, *, most: int = MOST) -> list[int] | None:
     """The only rows, of this run and of its time, that may have the term; None where the index does not help."""
     if tx.dialect.name != "sqlite":
         return None
@@ -56,8 +66,8 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str) -> list[int
     wanted = (" AND " if len(term) > 2 else " OR ").join(map(_quoted, trigrams))
     query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :wanted AND rowid BETWEEN :low AND :high LIMIT :most")
     low, high = _range(tx, table, run_id)
-    found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": MOST + 1}).scalars())
-    return found if len(found) <= MOST else None
+    found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": most + 1}).scalars())
+    return found if len(found) <= most else None
 
 
 def _trigrams(term: str) -> list[str]:
@@ -91,8 +101,9 @@ def _quoted(trigram: str) -> str:
 
 def _range(tx: Connection, table: Table, run_id: int) -> tuple[int, int]:
     """The numbers between which a run's rows lie; rows are numbered as they come."""
-    groups = select(func.min(prompt_group.c.id), func.max(prompt_group.c.id)).where(prompt_group.c.run_id == run_id)
-    low, high = tx.execute(groups).one()
+    # one query each: SQLite goes straight to the least or to the greatest, and for both at once through all of them
+    ends = (select(end(prompt_group.c.id)).where(prompt_group.c.run_id == run_id) for end in (func.min, func.max))
+    low, high = tx.execute(select(*(end.scalar_subquery() for end in ends))).one()
     if low is None or table is prompt_group:
         return low or 0, high or 0
     first = select(func.min(completion.c.group_id)).where(completion.c.group_id >= low).scalar_subquery()
