@@ -123,8 +123,8 @@ def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
         return prompt_group.c.run_id == run_id
     asks = search.contains(tx, prompt_group.c.prompt_text, term)
     answers = search.contains(tx, completion.c.text, term)
-    prompts = search.candidates(tx, prompt_group, run_id, term)
-    texts = search.candidates(tx, completion, run_id, term)
+    prompts = search.candidates(tx, prompt_group, run_id, term, search.MOST)
+    texts = search.candidates(tx, completion, run_id, term, search.MOST)
     if prompts is None or texts is None:
         anywhere = select(1).where(completion.c.group_id == prompt_group.c.id, answers).exists()
         return and_(prompt_group.c.run_id == run_id, or_(asks, anywhere))

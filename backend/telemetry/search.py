@@ -27,7 +27,7 @@ def narrow(
     if not term:
         return query.where(table.c.run_id == run_id)
     query = query.where(contains(tx, searched, term))
-    ids = candidates(tx, table, run_id, term)
+    ids = candidates(tx, table, run_id, term, MOST)
     return query.where(table.c.run_id == run_id if ids is None else among(table, run_id, ids))
 
 
@@ -36,7 +36,7 @@ def narrow_few(
 ) -> Select[Any]:
     """The same for a query that already names rows of the run, one by one: where the index does not help, only they are looked at."""
     query = query.where(contains(tx, searched, term))
-    ids = candidates(tx, table, run_id, term, most=FEW)
+    ids = candidates(tx, table, run_id, term, FEW)
     return query if ids is None else query.where(among(table, run_id, ids))
 
 
@@ -53,8 +53,8 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
     return and_(table.c.id.in_(select(numbers.c.value)), table.c.run_id + 0 == run_id)
 
 
-def candidates(tx: Connection, table: Table, run_id: int, term: str, *, most: int = MOST) -> list[int] | None:
-    """The only rows, of this run and of its time, that may have the term; None where the index does not help."""
+def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) -> list[int] | None:
+    """The only rows, of this run and of its time, that may have the term; None where the index does not help, or names more than `most`."""
     if tx.dialect.name != "sqlite":
         return None
     index = INDEXES[table.name]

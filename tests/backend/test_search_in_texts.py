@@ -8,6 +8,7 @@ from acting import GRPO, Actor, completion, group
 from serving import Backend
 
 from backend.contract.groups import GroupReport
+from backend.telemetry import search
 
 TEXTS = (
     "zz",
@@ -39,6 +40,14 @@ def run_id(shared_backend: Backend) -> int:
         actor.finish()
         ids.append(actor.run_id)
     return ids[1]
+
+
+@pytest.fixture(params=["through the index", "row by row"])
+def _either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, and as for terms that too many rows have."""
+    if request.param == "row by row":
+        monkeypatch.setattr(search, "MOST", 0)
+        monkeypatch.setattr(search, "FEW", 0)
 
 
 def _said(index: int, prompt: str) -> GroupReport:
@@ -90,6 +99,7 @@ def test_what_was_deleted_is_found_no_more(shared_backend: Backend) -> None:
         assert len(client.completions(later.run_id, search=term).items) == hits
 
 
+@pytest.mark.usefixtures("_either_way")
 @pytest.mark.parametrize("sort", ["draws", "-draws", "first_step", "-last_step", "-reward_change"])
 def test_a_prompt_that_is_found_keeps_all_of_its_draws(shared_backend: Backend, run_id: int, sort: str) -> None:
     for term, wanted in (("zebras", [0]), ("zebras?", [0]), ("many", [0]), ("ie", [1]), ("Äpfel", [1]), ("lions", [])):
@@ -97,6 +107,7 @@ def test_a_prompt_that_is_found_keeps_all_of_its_draws(shared_backend: Backend, 
         assert [(prompt.prompt_id, prompt.draws) for prompt in prompts] == [(f"item {one}", 2) for one in wanted]
 
 
+@pytest.mark.usefixtures("_either_way")
 def test_a_search_in_pages_shows_each_once(shared_backend: Backend, run_id: int) -> None:
     def pages(limit: int) -> Sequence[int]:
         cursor, found = None, list[int]()
