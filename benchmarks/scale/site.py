@@ -22,8 +22,9 @@ LEASE = 3600.0  # seconds: between two parts nobody speaks for the run under way
 
 @dataclass(frozen=True)
 class Site:
-    """Where both listen, and their processes."""
+    """Where both listen, their processes, and the database."""
 
+    database: Path
     client: Client
     backend_url: str
     dashboard_url: str
@@ -51,7 +52,7 @@ def site(home: Path) -> Iterator[Site]:
                 started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
             _wait_until(lambda health=health: httpx.get(health).is_success, f"{command[-1]}; see {home}/processes.log")
         with Client(urls[0], TOKEN) as client:
-            yield Site(client, *urls, *started)
+            yield Site(home / "groupscope.db", client, *urls, *started)
     finally:
         for process in reversed(started):
             process.terminate()
