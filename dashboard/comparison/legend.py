@@ -41,7 +41,7 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
 
 def forget_front() -> None:
     """Other groups are other lines."""
-    st.query_params.pop(_FRONT, None)
+    write(front=None)
 
 
 def _keep() -> None:

@@ -28,8 +28,8 @@ def write(**values: str | None) -> None:
     was clicked, or right behind it: what the callback writes, the later of the two would take back, which left before the
     browser heard of it. So what was written holds for a moment, unless the person goes back or elsewhere.
     """
-    now = monotonic()
-    st.session_state[_WRITTEN] = {name: (value, now) for name, value in (_on_its_way() | values).items()}
+    _on_its_way()  # of this page alone
+    st.session_state[_WRITTEN] |= {name: (value, monotonic()) for name, value in values.items()}
     for name, value in values.items():
         _put(name, value)
 
@@ -43,10 +43,14 @@ def _on_its_way() -> dict[str, str | None]:
     """What was written a moment ago, on this page."""
     context = get_script_run_ctx()
     page = context and (context.page_script_hash, st.query_params.get("id"))
-    if st.session_state.get(_PAGE) != page or (context and context.is_history_navigation):
+    if (
+        _WRITTEN not in st.session_state
+        or st.session_state[_PAGE] != page
+        or (context and context.is_history_navigation)
+    ):
         st.session_state[_PAGE] = page
         st.session_state[_WRITTEN] = {}
-    written: dict[str, tuple[str | None, float]] = st.session_state.get(_WRITTEN, {})
+    written: dict[str, tuple[str | None, float]] = st.session_state[_WRITTEN]
     return {name: value for name, (value, when) in written.items() if monotonic() - when < _HEARD}
 
 

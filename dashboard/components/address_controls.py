@@ -86,15 +86,6 @@ def chosen(
     return str(st.session_state[_key(name)])
 
 
-def put(**values: str | None) -> None:
-    """Write values into the address, as if a person had typed them; None takes one out, back to its default."""
-    for name, value in values.items():
-        if value is None:
-            st.query_params.pop(name, None)
-        else:
-            st.query_params[name] = value
-
-
 def last_good(name: str, read: Callable[[], T], opening: Callable[[], T]) -> tuple[T, str | None]:
     """What was read, and None; or what could be read last, and the message of what could not be read."""
     good: dict[str, T] = st.session_state.setdefault(_GOOD, {})

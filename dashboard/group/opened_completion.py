@@ -7,6 +7,7 @@ import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
+from dashboard.components.address import write
 from dashboard.difference.pair import opposite, written_as
 from dashboard.difference.panel import PARAMETER
 from dashboard.group.completion_card import foot
@@ -56,7 +57,7 @@ def _draw_compare(group: Group, completion: CompletionRecord, key: str) -> None:
 
 
 def _compare(left: int, right: int) -> None:
-    st.query_params[PARAMETER] = written_as(left, right)
+    write(**{PARAMETER: written_as(left, right)})
     st.session_state[PANEL] = DIFFERENCE
 
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.health import Evidence, Hint
 from backend.contract.records import Run
-from dashboard.components.address import GROUPS, SEARCH, open_tab
+from dashboard.components.address import GROUPS, SEARCH, open_tab, write
 from dashboard.format import count
 from dashboard.group.rows import WORDS
 from dashboard.search.asked import fields
@@ -39,7 +39,7 @@ def go_to(tab: str, **asked: str) -> None:
     for name in (*fields(), *_FILTERS):
         st.query_params.pop(name, None)
         st.session_state.pop(name, None)
-    st.query_params.update(asked)
+    write(**asked)
     open_tab(tab)
     st.session_state[_LEAVE] = True
 

@@ -8,7 +8,8 @@ import streamlit as st
 from backend.contract.advantage import Advantage
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.charts.playground import bars_figure
-from dashboard.components.address_controls import last_good, put, typed
+from dashboard.components.address import write
+from dashboard.components.address_controls import last_good, typed
 from dashboard.components.chart import show
 from dashboard.components.estimator_controls import choose_estimator, settings_of
 from dashboard.components.style import FIGURES
@@ -80,7 +81,7 @@ def _draw_examples(opening: Opening) -> None:
     with st.container(horizontal=True, gap="xxsmall", key="play-examples"):
         for name, rewards in EXAMPLES.items():
             change = None if rewards == opening.rewards else rewards
-            st.button(name, type="tertiary", on_click=put, kwargs={"rewards": change}, key=f"play-example-{name}")
+            st.button(name, type="tertiary", on_click=write, kwargs={"rewards": change}, key=f"play-example-{name}")
 
 
 def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards, str | None]:

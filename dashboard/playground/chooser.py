@@ -4,6 +4,7 @@ import streamlit as st
 
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
+from dashboard.components.address import write
 from dashboard.components.model_text import one_line
 from dashboard.format import number
 from dashboard.session import client, guard
@@ -37,7 +38,7 @@ def choose_group() -> None:
         key=f"load-group-{run_id}-{step}",
     )
     if st.button("Open", type="primary", icon=":material/science:", disabled=group_id is None):
-        st.query_params.from_dict({"group": str(group_id)})
+        write(**dict.fromkeys(st.query_params) | {"group": str(group_id)})
         st.rerun()
 
 

@@ -9,7 +9,8 @@ from backend.contract.groups import Group
 from backend.contract.surrogate import Cispo, Clip, Surrogate
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure
-from dashboard.components.address_controls import chosen, last_good, put, stepped, typed
+from dashboard.components.address import write
+from dashboard.components.address_controls import chosen, last_good, stepped, typed
 from dashboard.components.algorithm_parts import SURROGATE, read_settings
 from dashboard.components.chart import show
 from dashboard.form.widgets import in_words
@@ -82,7 +83,7 @@ def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
     with st.container(horizontal=True, gap="xxsmall", key="play-cases"):
         for case in CASES:
             change = {"new": None if case == NEW else str(case), "old": None}
-            st.button(f"{case:g} / {OLD:g}", type="tertiary", on_click=put, kwargs=change, key=f"play-case-{case}")
+            st.button(f"{case:g} / {OLD:g}", type="tertiary", on_click=write, kwargs=change, key=f"play-case-{case}")
     kind = chosen(
         "Surrogate",
         "surrogate",

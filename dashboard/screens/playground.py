@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from dashboard.components.address import write
 from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.playground.advantages import draw_advantages
@@ -45,7 +46,11 @@ def _draw_head(opening: Opening) -> None:
         if opening.group is not None and opening.run is not None:
             link("group", "The group", icon=":material/open_in_new:", id=opening.group.id)
         if st.query_params:
-            st.button("Textbook example", icon=":material/restart_alt:", on_click=st.query_params.clear)
+            st.button(
+                "Textbook example",
+                icon=":material/restart_alt:",
+                on_click=lambda: write(**dict.fromkeys(st.query_params)),
+            )
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
 

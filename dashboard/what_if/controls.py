@@ -9,7 +9,8 @@ from streamlit.delta_generator import DeltaGenerator
 from backend.contract.advantage import Advantage
 from backend.contract.reward import Rewards
 from backend.contract.surrogate import Cispo, Clip, Surrogate
-from dashboard.components.address_controls import chosen, last_good, put, stepped, typed
+from dashboard.components.address import write
+from dashboard.components.address_controls import chosen, last_good, stepped, typed
 from dashboard.components.algorithm_parts import KL, SURROGATE, read_settings
 from dashboard.components.estimator_controls import ESTIMATORS, choose_estimator, settings_of
 from dashboard.form.written import show_number
@@ -52,7 +53,7 @@ def changes_in_address() -> Mapping[str, str]:
 
 
 def _reset() -> None:
-    put(**dict.fromkeys(changes_in_address()))
+    write(**dict.fromkeys(changes_in_address()))
 
 
 def _estimator(own: Own, row: DeltaGenerator) -> tuple[Advantage, str | None]:
