@@ -26,15 +26,16 @@ def start(page: Page) -> int:
 
 
 def finished(page: Page) -> None:
-    """Wait for the end of the run whose page is open."""
+    """Wait for the end of the run whose page is open, and for the figures, which are drawn after the title."""
     expect(page.locator(".st-key-run-title")).to_contain_text(re.compile("finished|failed"), timeout=MINUTES)
     expect(page.locator(".st-key-run-title")).to_contain_text("finished")
+    settled(page)
 
 
 def shown(page: Page, label: str) -> list[float]:
-    """The numbers of one of the figures at the top of a run's page."""
+    """The first and the latest number of one of the figures at the top of a run's page."""
     figure = page.get_by_test_id("stMetric").filter(has_text=label)
-    expect(figure).to_contain_text(re.compile(r"\d"))
+    expect(figure).to_contain_text("→")
     return [float(number) for number in re.findall(r"[\d.]+(?= ?%)", figure.inner_text())]
 
 
