@@ -7,6 +7,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from dashboard.components.address import numbers, write
+from dashboard.components.told import heard, tell
 from dashboard.format import plain
 
 HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
@@ -26,7 +27,7 @@ class Entry(NamedTuple):
 def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[int]:
     """The legend; which entries are in front: those that a person chose, else the `usual` ones."""
     by_number = {entry.number: entry for entry in entries}
-    st.session_state[_FRONT] = [number for number in numbers(_FRONT, len(entries)) if number in by_number]
+    tell(_FRONT, [number for number in numbers(_FRONT, len(entries)) if number in by_number])
     chosen = st.pills(
         "Lines",
         list(by_number),
@@ -34,7 +35,7 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
         key=_FRONT,
         format_func=lambda number: _words(by_number[number]),
         label_visibility="collapsed",
-        on_change=_keep,
+        on_change=heard(_FRONT, _keep),
     )
     return frozenset(chosen) or usual
 
@@ -44,8 +45,7 @@ def forget_front() -> None:
     write(front=None)
 
 
-def _keep() -> None:
-    chosen: list[int] = st.session_state[_FRONT]
+def _keep(chosen: list[int]) -> None:
     write(front=",".join(map(str, chosen)) or None)
 
 

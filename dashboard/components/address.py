@@ -39,6 +39,11 @@ def browser_knows() -> bool:
     return all(st.query_params.get(name) == value for name, value in _on_its_way().items())
 
 
+def just_written() -> bool:
+    """Whether a callback wrote into this page's address a moment ago."""
+    return bool(_on_its_way())
+
+
 def _on_its_way() -> dict[str, str | None]:
     """What was written a moment ago, on this page."""
     context = get_script_run_ctx()

@@ -10,6 +10,7 @@ from typing import TypeVar
 import streamlit as st
 
 from dashboard.components.address import read, write
+from dashboard.components.told import heard, tell
 
 _GOOD = "last-good"
 T = TypeVar("T")
@@ -23,8 +24,7 @@ def typed(label: str, name: str, default: str, *, help: str | None = None, place
         "" if _follow(name, value) else value,
         key=_key(name),
         live=True,
-        on_change=_keep,
-        args=(name, default),
+        on_change=_kept(name, default),
         help=help,
         placeholder=placeholder,
     )
@@ -46,8 +46,7 @@ def stepped(label: str, name: str, default: float, *, low: float, high: float, s
         step=step,
         format="%g",
         key=_key(name),
-        on_change=_keep,
-        args=(name, default),
+        on_change=_kept(name, default),
         help=help,
     )
     return float(st.session_state[_key(name)])
@@ -68,8 +67,7 @@ def chosen(
             required=True,
             key=_key(name),
             format_func=words,
-            on_change=_keep,
-            args=(name, default),
+            on_change=_kept(name, default),
             help=help,
         )
     else:
@@ -79,8 +77,7 @@ def chosen(
             0 if followed else options.index(value),
             key=_key(name),
             format_func=words,
-            on_change=_keep,
-            args=(name, default),
+            on_change=_kept(name, default),
             help=help,
         )
     return str(st.session_state[_key(name)])
@@ -108,10 +105,9 @@ def _follow(name: str, value: str | float) -> bool:
     key = _key(name)
     if key not in st.session_state or st.session_state[key] == value:
         return False
-    st.session_state[key] = value
+    tell(key, value)
     return True
 
 
-def _keep(name: str, default: str | float) -> None:
-    value = st.session_state[_key(name)]
-    write(**{name: None if value == default else str(value)})
+def _kept(name: str, default: str | float) -> Callable[[], None]:
+    return heard(_key(name), lambda value: write(**{name: None if value == default else str(value)}))

@@ -1,5 +1,6 @@
 """Two completions of a group side by side, with what differs marked."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import streamlit as st
@@ -7,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.components.address import read, write
+from dashboard.components.told import heard, tell
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.pair import DEFAULT, pair_in, written_as
 from dashboard.difference.words import difference, words
@@ -22,15 +24,20 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     """Two selectors, by default the best and the worst; below them both texts."""
     left, right = pair_in(read(PARAMETER, DEFAULT), group)
     by_index = {completion.index: completion for completion in group.completions}
-    st.session_state["diff-left"], st.session_state["diff-right"] = left, right
+    tell("diff-left", left)
+    tell("diff-right", right)
     one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
-    for column, side, label in ((one, "left", "Compare"), (other, "right", "with")):
+    sides: tuple[tuple[DeltaGenerator, str, str, Callable[[int], None]], ...] = (
+        (one, "Compare", "diff-left", lambda index: _put(index, right)),
+        (other, "with", "diff-right", lambda index: _put(left, index)),
+    )
+    for column, label, key, choose in sides:
         column.selectbox(
             label,
             list(by_index),
             format_func=lambda index: _label(by_index[index], look),
-            key=f"diff-{side}",
-            on_change=_choose,
+            key=key,
+            on_change=heard(key, choose),
         )
     swap.button("", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=_put, args=(right, left))
     unit = _unit(unit_at, by_index[left], by_index[right])
@@ -46,10 +53,6 @@ def _label(completion: CompletionRecord, look: GroupLook) -> str:
     mark = look.marks.get(completion.index)
     advantage = "" if completion.advantage is None else f" · A {signed(completion.advantage)}"
     return f"{completion.index + 1}{f' · {mark}' if mark else ''}{advantage}"
-
-
-def _choose() -> None:
-    _put(st.session_state["diff-left"], st.session_state["diff-right"])
 
 
 def _put(left: int, right: int) -> None:

@@ -9,6 +9,7 @@ from backend.contract.records import Run
 from dashboard.charts.group import reward_squares
 from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import show_text
+from dashboard.components.told import heard, tell
 from dashboard.format import count, counted, number
 from dashboard.prompts.draws import Draws, by_run, highest
 from dashboard.session import link
@@ -23,12 +24,12 @@ def draw_across(draws: Draws, runs: Sequence[Run]) -> None:
     chosen = number_in_address("at")
     until = max((step for step in steps if chosen is None or step <= chosen), default=steps[0])
     if len(steps) > 1:
-        st.session_state["at"] = until
+        tell("at", until)
         st.select_slider(
             "Each run's last draw up to step",
             steps,
             key="at",
-            on_change=lambda: write(at=str(st.session_state["at"])),
+            on_change=heard("at", lambda step: write(at=str(step))),
         )
     groups = by_run(draws.items)
     for start in range(0, len(runs), _BESIDE):

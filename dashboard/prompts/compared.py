@@ -1,6 +1,7 @@
 """Two draws of one prompt beside each other: what the policy said then, and what it says now."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import streamlit as st
@@ -9,6 +10,7 @@ from backend.contract.groups import CompletionRecord, Group, GroupSummary
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
 from dashboard.components.address import number_in_address, write
+from dashboard.components.told import heard, tell
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.words import difference, words
 from dashboard.format import count, number, signed
@@ -56,14 +58,14 @@ def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary,
     """The choosers and the numbers of one side; its completion."""
     known = {draw.id: draw for draw in draws}
     chosen = number_in_address(side.draw)
-    st.session_state[side.draw] = chosen if chosen in known else default.id
+    tell(side.draw, chosen if chosen in known else default.id)
     pick_draw, pick_completion = st.columns([3, 2], vertical_alignment="bottom")
     group_id = pick_draw.selectbox(
         side.label,
         list(known),
         key=side.draw,
         format_func=lambda id_: describe(known[id_], several),
-        on_change=lambda: choose_draw(side, st.session_state[side.draw]),
+        on_change=heard(side.draw, partial(choose_draw, side)),
     )
     with guard():
         group = client().group(group_id)
@@ -85,7 +87,7 @@ def _pick_completion(side: Side, group: Group) -> CompletionRecord:
     scored = [completion for completion in group.completions if completion.reward is not None]
     best = max(scored, key=lambda one: one.reward or 0.0, default=group.completions[0])
     chosen = number_in_address(side.completion)
-    st.session_state[side.completion] = chosen if chosen in members else best.index
+    tell(side.completion, chosen if chosen in members else best.index)
     index = st.selectbox(
         "Completion",
         list(members),
@@ -93,6 +95,6 @@ def _pick_completion(side: Side, group: Group) -> CompletionRecord:
         format_func=lambda place: (
             f"{place + 1} · {number(members[place].reward)}{' · best' if place == best.index else ''}"
         ),
-        on_change=lambda: write(**{side.completion: str(st.session_state[side.completion])}),
+        on_change=heard(side.completion, lambda index: write(**{side.completion: str(index)})),
     )
     return members[index]

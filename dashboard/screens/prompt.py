@@ -10,6 +10,7 @@ from dashboard.components.address import PROMPTS, numbers, write
 from dashboard.components.chart import heading, show
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
+from dashboard.components.told import heard, tell
 from dashboard.format import MISSING, count, counted
 from dashboard.group.completion_card import STYLE
 from dashboard.group.rows import pick
@@ -70,7 +71,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         newest = client().runs(kind="grpo", limit=MOST_RUNS).items
     shown = {run.id: run for run in runs}
     offered = shown | {run.id: run for run in newest if run.id not in shown and has_drawn(run.id, prompt_id)}
-    st.session_state["of-runs"] = list(shown)
+    tell("of-runs", list(shown))
     st.multiselect(
         "Runs",
         list(offered),
@@ -78,12 +79,11 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         format_func=lambda run_id: f"#{run_id} {one_line(offered[run_id].name)}",
         max_selections=MOST_RUNS,
         help="Of the newest runs, those that have drawn this prompt.",
-        on_change=_keep_runs,
+        on_change=heard("of-runs", _keep_runs),
     )
 
 
-def _keep_runs() -> None:
-    chosen: list[int] = st.session_state["of-runs"]
+def _keep_runs(chosen: list[int]) -> None:
     if chosen:  # a history of no run is none
         write(runs=",".join(map(str, chosen)))
 

@@ -17,6 +17,7 @@ from dashboard.components.address import (
 from dashboard.components.live import TICK, moment
 from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style
+from dashboard.components.told import heard, tell
 from dashboard.health.tab import HEALTH, draw_health, health_label
 from dashboard.judging.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
@@ -64,8 +65,8 @@ def main() -> None:
     tick = TICK if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
     labels = [health_label(run) if each == HEALTH else each for each in names]
-    st.session_state["tab"] = labels[names.index(name)]  # the address leads, also when the browser goes back
-    tabs = st.tabs(labels, key="tab", on_change=lambda: open_tab(names[labels.index(st.session_state["tab"])]))
+    tell("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
+    tabs = st.tabs(labels, key="tab", on_change=heard("tab", lambda label: open_tab(names[labels.index(label)])))
     with tabs[names.index(name)]:
         _draw_tab(name, run, tick)
 

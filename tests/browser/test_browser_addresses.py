@@ -6,10 +6,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from on_page import field, lines, rows, settled
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 from stack import Stack
 
 pytestmark = pytest.mark.slow
+
+SLOW = 700  # milliseconds until an answer
 
 
 def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], Page], stack: Stack) -> None:
@@ -52,6 +54,53 @@ def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(
     opened.get_by_role("button", name="Next group").click()
     expect(opened.get_by_text("Group 2 of 3")).to_be_visible()
     expect(open_page(opened.url).get_by_text("Group 2 of 3")).to_be_visible()
+
+
+class SlowLine:
+    """Holds back what the dashboard sends to the pages that are opened, from `hold` to `release`."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self._held: list[tuple[WebSocketRoute, str | bytes]] | None = None
+        context.route_web_socket(re.compile("_stcore/stream"), self._connect)
+
+    def _connect(self, browser: WebSocketRoute) -> None:
+        dashboard = browser.connect_to_server()
+        browser.on_message(dashboard.send)
+        dashboard.on_message(lambda message: self._pass_on(browser, message))
+
+    def _pass_on(self, browser: WebSocketRoute, message: str | bytes) -> None:
+        if self._held is None:
+            browser.send(message)
+        else:
+            self._held.append((browser, message))
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for browser, message in held:
+            browser.send(message)
+
+
+def test_two_clicks_in_a_row_are_both_kept_although_the_second_comes_before_the_answer_to_the_first(
+    context: BrowserContext, open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    line = SlowLine(context)
+    page = open_page(f"/run?id={stack.first}&tab=groups")
+    expect(page.get_by_text(re.compile("^Step 5 ·"))).to_be_visible()
+    settled(page)
+    line.hold()
+    page.locator(".st-key-step-back button").first.click()
+    page.wait_for_timeout(SLOW)
+    page.locator(".st-key-show").get_by_text("live", exact=True).click()
+    page.wait_for_timeout(SLOW)
+    line.release()
+    expect(page.get_by_text(re.compile("^Step 4 ·"))).to_be_visible()
+    settled(page)
+    assert "show=live" in page.url
+    assert "step=4" in page.url
+    expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
 
 
 def test_what_a_page_keeps_in_its_address_does_not_follow_to_the_next_page(
