@@ -33,7 +33,8 @@ PATIENCE = 30_000  # milliseconds; a page takes well under one second, a loaded 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Everything but a worker."""
-    site = Site(tmp_path_factory.mktemp("browser") / "home", lease_seconds=600.0)
+    # nobody renews the leases of the recorded runs: none runs out, however slow the machine
+    site = Site(tmp_path_factory.mktemp("browser") / "home", lease_seconds=3600.0)
     try:
         site.backend()
         records = {

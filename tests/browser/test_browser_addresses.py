@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from on_page import field, lines, rows, settled
-from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 from stack import Stack
 
 pytestmark = pytest.mark.slow
@@ -57,11 +57,11 @@ def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(
 
 
 class SlowLine:
-    """Holds back what the dashboard sends to the pages that are opened, from `hold` to `release`."""
+    """Holds back what the dashboard sends to the page, which has yet to be opened, from `hold` to `release`."""
 
-    def __init__(self, context: BrowserContext) -> None:
+    def __init__(self, page: Page) -> None:
         self._held: list[tuple[WebSocketRoute, str | bytes]] | None = None
-        context.route_web_socket(re.compile("_stcore/stream"), self._connect)
+        page.route_web_socket(re.compile("_stcore/stream"), self._connect)
 
     def _connect(self, browser: WebSocketRoute) -> None:
         dashboard = browser.connect_to_server()
@@ -84,10 +84,11 @@ class SlowLine:
 
 
 def test_two_clicks_in_a_row_are_both_kept_although_the_second_comes_before_the_answer_to_the_first(
-    context: BrowserContext, open_page: Callable[[str], Page], stack: Stack
+    open_page: Callable[[str], Page], stack: Stack
 ) -> None:
-    line = SlowLine(context)
-    page = open_page(f"/run?id={stack.first}&tab=groups")
+    page = open_page("about:blank")
+    line = SlowLine(page)
+    page.goto(f"/run?id={stack.first}&tab=groups")
     expect(page.get_by_text(re.compile("^Step 5 ·"))).to_be_visible()
     settled(page)
     line.hold()
