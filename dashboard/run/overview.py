@@ -20,7 +20,9 @@ from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
 
 COLUMNS = 3
-AT_ONCE = 3 * COLUMNS  # charts that are drawn before somebody scrolls: drawing one takes a browser a tenth of a second
+AT_ONCE = (
+    2 * COLUMNS
+)  # charts, as many as a screen shows; more are drawn when somebody scrolls: one takes a browser a tenth of a second
 POINTS = 240  # of each series: about one for two pixels
 
 
@@ -35,13 +37,11 @@ def draw_overview(run: Run) -> None:
     metrics = _fetch(run, [name for panel in shown for name in panel.labels])
     with st.container(key=CHARTS):
         _draw_rows(shown[:AT_ONCE], run, metrics, weight)
-    below = shown[AT_ONCE:]
-    if not below:
-        return
-    if in_sight(f"below-{run.id}"):
-        _draw_rows(below, run, metrics, weight)
-    else:
-        st.caption(f"Below: {plain(' · '.join(panel.title for panel in below))}")
+    for start in range(AT_ONCE, len(shown), COLUMNS):
+        if not in_sight(f"below-{run.id}-{start}"):
+            st.caption(f"Below: {plain(' · '.join(panel.title for panel in shown[start:]))}")
+            return
+        _draw_rows(shown[start : start + COLUMNS], run, metrics, weight)
 
 
 def _draw_rows(shown: list[Panel], run: Run, metrics: Metrics, weight: float) -> None:

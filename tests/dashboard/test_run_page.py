@@ -37,8 +37,9 @@ def charts(at: AppTest) -> int:
 
 
 def scroll_down(at: AppTest, run_id: int) -> AppTest:
-    """As far as what a browser is given at first."""
-    at.session_state[f"below-{run_id}"] = True
+    """Past what a browser is given at first, to the end."""
+    for start in range(6, 18, 3):
+        at.session_state[f"below-{run_id}-{start}"] = True
     return at.run()
 
 
@@ -46,6 +47,9 @@ def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away(
     open_page: Open, backend: Backend, trained: int
 ) -> None:
     at = open_page("run", id=trained)
+    assert charts(at) == 6
+    at.session_state[f"below-{trained}-6"] = True
+    at.run()
     assert charts(at) == 9
     assert "Below: Clipped tokens · Loss ·" in shown(at)
     scroll_down(at, trained)
