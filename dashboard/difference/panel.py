@@ -1,6 +1,6 @@
 """Two completions of a group side by side, with what differs marked."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import streamlit as st
@@ -27,11 +27,10 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     tell("diff-left", left)
     tell("diff-right", right)
     one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
-    sides: tuple[tuple[DeltaGenerator, str, str, Callable[[int], None]], ...] = (
-        (one, "Compare", "diff-left", lambda index: _put(index, right)),
-        (other, "with", "diff-right", lambda index: _put(left, index)),
-    )
-    for column, label, key, choose in sides:
+    for column, label, key, choose in (
+        (one, "Compare", "diff-left", partial(_put, right=right)),
+        (other, "with", "diff-right", partial(_put, left)),
+    ):
         column.selectbox(
             label,
             list(by_index),

@@ -20,9 +20,8 @@ from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
 
 COLUMNS = 3
-AT_ONCE = (
-    2 * COLUMNS
-)  # charts, as many as a screen shows; more are drawn when somebody scrolls: one takes a browser a tenth of a second
+# Charts at first, as many as a laptop's screen shows: drawing one takes a browser a tenth of a second.
+AT_ONCE = 2 * COLUMNS
 POINTS = 240  # of each series: about one for two pixels
 
 
