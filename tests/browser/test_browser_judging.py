@@ -36,9 +36,11 @@ def judge(page: Page, stack: Stack, group: Group) -> None:
     left, right = (group.completions[shown(page, group, which)] for which in ("left", "right"))
     assert left.reward is not None
     assert right.reward is not None
+    expect(page.get_by_role("button", name="This one is better")).to_have_count(2)  # the keys are theirs
     page.keyboard.press("1" if left.reward > right.reward else "2")
     wait_until(lambda: stack.client.people.choices(group.id), f"the choice in group {group.id}")
     expect(page.get_by_text("1 choice in this group")).to_be_visible()
+    settled(page)
 
 
 def test_from_judging_in_the_browser_to_a_trained_reward_model(
@@ -91,6 +93,7 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     note.fill("<b>odd</b> *stars*")
     note.blur()
     wait_until(lambda: _note(stack, group) == "<b>odd</b> *stars*", "the note is kept")
+    settled(page)
     up = page.locator(f".st-key-thumb-{group.completions[1].id}").get_by_role("radio", name="Thumbs up")
     up.focus()
     page.keyboard.press("Enter")
