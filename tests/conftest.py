@@ -4,11 +4,14 @@ import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import drawing  # noqa: F401  # the profiles of property tests
 import pytest
+from failed_list import pytest_addoption, pytest_unconfigure
 from serving import Backend, Backends
 from skips import pytest_sessionfinish, pytest_terminal_summary
 
-__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]  # hooks: a skip fails in CI
+# Hooks: a skip fails in CI, and `make test` says at its end what failed.
+__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"]
 
 
 FAULTS = Path(__file__).with_name("faults")

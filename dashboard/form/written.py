@@ -65,7 +65,7 @@ def show_settings(value: Json) -> str:
     """One `name: value` a line."""
     if value is None or value in ({}, [], ""):
         return ""
-    return dump(value).strip() if isinstance(value, dict) else str(value)
+    return dump(value).removesuffix("\n") if isinstance(value, dict) else str(value)
 
 
 def read_settings(text: str | None) -> Json:

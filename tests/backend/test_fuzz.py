@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from acting import GRPO, SAMPLE, Actor, group
+from drawing import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Backend
@@ -82,7 +83,7 @@ def busy_backend(shared_backend: Backend) -> Backend:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(data=st.data(), path=st.sampled_from(sorted(BODIES)), odd=ODD)
 def test_no_body_makes_the_backend_fail(busy_backend: Backend, data: st.DataObject, path: str, odd: Any) -> None:
     body = BODIES[path]

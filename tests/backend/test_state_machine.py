@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from acting import GRPO, group
+from drawing import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -273,6 +274,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestLife.settings = settings(max_examples=examples(12), stateful_step_count=30, suppress_health_check=list(HealthCheck))

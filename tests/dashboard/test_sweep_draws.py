@@ -4,6 +4,7 @@ import math
 from random import Random
 
 import pytest
+from drawing import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ SOURCES = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(ranges(), SEEDS)
 def test_every_draw_lies_in_its_range_and_whole_numbers_stay_whole(source: Range, seed: int) -> None:
     numbers = Random(seed)
@@ -39,7 +40,7 @@ def test_every_draw_lies_in_its_range_and_whole_numbers_stay_whole(source: Range
         assert type(value) is (int if source.whole else float)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(SOURCES, SEEDS, st.integers(1, 30))
 def test_the_same_seed_draws_the_same_points_and_more_of_them_begin_with_the_same(
     sources: dict[str, Range | list[object]], seed: int, count: int
@@ -49,14 +50,14 @@ def test_the_same_seed_draws_the_same_points_and_more_of_them_begin_with_the_sam
     assert draw(sources, count + 5, seed)[: len(points)] == points  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(SOURCES, SEEDS, st.integers(1, 30))
 def test_no_point_is_drawn_twice(sources: dict[str, Range | list[object]], seed: int, count: int) -> None:
     points = [repr(point) for point in draw(sources, count, seed)]  # type: ignore[arg-type]
     assert len(points) == len(set(points)) <= count
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 12), SEEDS)
 def test_where_there_are_fewer_points_than_asked_for_all_of_them_are_drawn(size: int, seed: int) -> None:
     points = draw({"a": list(range(size)), "b": [False, True]}, 2 * size + 5, seed)

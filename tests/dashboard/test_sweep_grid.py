@@ -2,6 +2,7 @@
 
 from math import prod
 
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from dashboard.sweep.grid import grid, size
 VALUES = st.dictionaries(st.text(max_size=3), st.lists(st.integers(), max_size=4, unique=True), max_size=4)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(VALUES)
 def test_a_grid_has_every_combination_once(values: dict[str, list[int]]) -> None:
     points = grid(values)  # type: ignore[arg-type]

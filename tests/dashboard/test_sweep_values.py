@@ -1,6 +1,7 @@
 """Values of a sweep as people type them, and those that it begins with."""
 
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def test_what_is_no_value_is_named(field: Field, text: str, reason: str) -> None
         read_values(field, text)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), unique_by=repr))
 def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
     numbers: list[Json] = [value + 0.0 for value in values]
@@ -63,7 +64,7 @@ def test_numbers_are_read_as_they_were_written(values: list[float]) -> None:
     assert read == list(dict.fromkeys(numbers))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(
         st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.just("\n"), max_size=5)),

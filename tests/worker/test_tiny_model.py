@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -34,7 +34,6 @@ def test_the_model_is_small_enough_to_ship() -> None:
     assert sum(file.stat().st_size for file in MODEL.iterdir()) <= MAX_BYTES
 
 
-@settings(deadline=None)
 @given(text=st.text())
 def test_any_text_comes_back_exactly(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text

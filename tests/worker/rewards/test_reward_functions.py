@@ -4,6 +4,7 @@ import time
 from fractions import Fraction
 
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -327,7 +328,7 @@ TEXTS = st.one_of(
 VERIFIERS: list[Verifier] = [NUMERIC, {"kind": "exact"}, {"kind": "countdown", "numbers": [3, 4, 5], "target": 7}]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(TEXTS, st.sampled_from(EXTRACTS), st.sampled_from(VERIFIERS))
 def test_no_completion_makes_a_reward_raise_or_leave_its_range(text: str, extract: str, verifier: Verifier) -> None:
     written = completion(text, verifier=verifier)

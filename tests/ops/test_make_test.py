@@ -1,0 +1,80 @@
+"""`make test` runs everything whatever fails, and its last lines say what failed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# In the place of pytest: it notes what it was asked for, and fails in one of the two calls.
+STAND_IN = """#!{python}
+import pathlib, sys
+ended = [1, 0] if {fails!r} == "others" else [0, 1] if {fails!r} == "browser" else [0, 0]
+in_browser = sys.argv[3:4] == ["tests/browser"]
+code = ended[in_browser]
+with pathlib.Path({calls!r}).open("a") as file:
+    print("browser" if in_browser else "others", file=file)
+listed = next(word for word in sys.argv if word.startswith("--failed-list=")).partition("=")[2]
+if code:
+    pathlib.Path(listed).parent.mkdir(exist_ok=True)
+    pathlib.Path(listed).write_text("tests/some.py::test_that_fails\\n")
+sys.exit(code)
+"""
+
+
+def make_test(folder: Path, fails: str) -> tuple[list[str], subprocess.CompletedProcess[str]]:
+    (folder / "bin").mkdir()
+    (folder / ".test").touch()  # newer than what it is made from: nothing is installed
+    python, calls = folder / "bin" / "python", folder / "calls"
+    python.write_text(STAND_IN.format(python=sys.executable, fails=fails, calls=str(calls)))
+    python.chmod(0o755)
+    command = ["make", "test", f"VENV={folder}", f"PYTHON={sys.executable}", f"FAILED={folder}/list/failed"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return calls.read_text().split(), ended
+
+
+@pytest.mark.parametrize("fails", ["others", "browser"])
+def test_the_browser_tests_run_where_others_failed_and_the_end_says_what_failed(tmp_path: Path, fails: str) -> None:
+    calls, ended = make_test(tmp_path, fails)
+    assert calls == ["others", "browser"]
+    assert ended.returncode != 0
+    assert ended.stdout.splitlines()[-1] == "tests/some.py::test_that_fails"
+
+
+def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
+    calls, ended = make_test(tmp_path, "nothing")
+    assert calls == ["others", "browser"]
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+def test_the_list_names_failures_and_errors_once(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(
+        "import pytest\ndef test_a(): assert 0\ndef test_b(): ...\n"
+        "@pytest.fixture\ndef broken(): assert 0\ndef test_c(broken): ...\n"
+    )
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "from failed_list import pytest_addoption, pytest_unconfigure\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--failed-list=list", "test_one.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (tmp_path / "list").read_text().split() == ["test_one.py::test_a", "test_one.py::test_c"]
+
+
+@pytest.mark.slow
+def test_property_tests_draw_the_same_examples_every_day(tmp_path: Path) -> None:
+    (tmp_path / "test_drawn.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nimport drawing\n"
+        "from hypothesis import given, strategies as st\n"
+        "@given(st.integers())\ndef test_drawn(n):\n    with open('drawn', 'a') as file: print(n, file=file)\n"
+    )
+    drawn = []
+    for _ in range(2):
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_drawn.py"]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+        drawn.append((tmp_path / "drawn").read_text())
+        (tmp_path / "drawn").unlink()
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0].split()) >= 50
