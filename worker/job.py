@@ -238,6 +238,7 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
         converted=settings.models,
         root=settings.model_root,
         checkpoint=None if origin is None else settings.checkpoints / origin.path,
+        store=settings.checkpoints,
     )
 
 

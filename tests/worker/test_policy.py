@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from backend.contract.model import Lora, Model
 from worker.errors import RunFailure
-from worker.policy import loading
 from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
 
@@ -19,21 +17,13 @@ def tiny() -> Pretrained:
     return resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
 
 
-def test_an_adapter_is_opened_on_the_revision_that_it_was_trained_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = Pretrained(tiny().location, "v1")
-    load_policy(Model(lora=Lora(rank=2)), base, CPU).save(tmp_path)
-    asked = []
-    load = loading._from_pretrained
-
-    def watched(factory: type[AutoModelForCausalLM], source: Pretrained, **options: object) -> object:
-        asked.append(source)
-        return load(factory, source, **options)
-
-    monkeypatch.setattr(loading, "_from_pretrained", watched)
-    load_policy(Model(), Pretrained(str(tmp_path)), CPU)
-    assert asked[0] == base
+def test_an_adapter_is_opened_on_the_revision_that_it_was_trained_on(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run-1" / "step-1-attempt-1"
+    load_policy(Model(lora=Lora(rank=2)), Pretrained(tiny().location, "v1"), CPU).save(checkpoint / "model")
+    settings = checkpoint / "model" / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(tiny().location, "owner/name"))
+    opened = resolve("run:1@1", converted=tmp_path, root=None, checkpoint=checkpoint, store=tmp_path)
+    assert opened.base == Pretrained("owner/name", "v1")
 
 
 def test_weights_that_are_damaged_are_a_reason_that_a_person_understands(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from worker.errors import RunFailure
 from worker.policy.device import autocast
-from worker.policy.sources import Pretrained
+from worker.policy.sources import Pretrained, require_safetensors
 
 SCORING_TOKENS = 16_384
 """Tokens, with padding, of one forward pass without gradient."""
@@ -120,8 +120,6 @@ def new_reward_model(source: Pretrained, device: torch.device, dtype: str, *, se
 
     Raises RunFailure `reward_model_unavailable`.
     """
-    if (Path(source.location) / "adapter_config.json").is_file():
-        raise _unavailable(source, "it is an adapter, and a reward model begins with whole weights; choose its base")
     torch.manual_seed(seed)  # transformers draws the head from the global generator only
     model, missing = _classifier(source, num_labels=1)
     head = [name for name in missing if not name.startswith(f"{model.base_model_prefix}.")]
@@ -132,7 +130,10 @@ def new_reward_model(source: Pretrained, device: torch.device, dtype: str, *, se
 
 def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, set[str]]:
     """The model, and the names of the weights that its files lack."""
+    if source.base is not None:
+        raise _unavailable(source, "it is an adapter, and a reward model has whole weights; choose its base")
     try:
+        require_safetensors(source)
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             source.location,
             revision=source.revision or "main",
@@ -142,7 +143,7 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         raise _unavailable(source, _first_line(error), str(error)) from error
     return cast(PreTrainedModel, model), set(loading["missing_keys"])
 

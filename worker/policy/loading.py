@@ -1,19 +1,19 @@
 """Loading a policy: from a source or a checkpoint, with adapters where they are trained."""
 
-import json
 from pathlib import Path
 from typing import cast
 
 import torch
-from peft import LoraConfig, LoraModel, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
+from worker.policy.adapter import merged, with_adapter
 from worker.policy.policy import Policy
-from worker.policy.sources import Pretrained
+from worker.policy.sources import Pretrained, require_safetensors
 
 
 def load_policy(
@@ -50,7 +50,7 @@ def load_policy(
 def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
     base = _causal_lm(source)
     if resume is not None:
-        return PeftModel.from_pretrained(base, str(resume), is_trainable=True)
+        return with_adapter(base, resume, trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
     settings = LoraConfig(
         r=lora.rank,
@@ -75,14 +75,8 @@ def _checkpoint_gradients(model: PreTrainedModel | PeftModel) -> None:
 
 
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
-    folder = Path(source.location)
-    if (folder / "adapter_config.json").is_file():  # a checkpoint with adapters: they become part of the weights
-        settings = json.loads((folder / "adapter_config.json").read_text())
-        base = Pretrained(settings["base_model_name_or_path"], settings.get("revision"))
-        adapted = PeftModel.from_pretrained(_causal_lm(base), str(folder))
-        merged = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
-        merged.name_or_path = source.location
-        return merged
+    if source.base is not None:
+        return merged(_causal_lm(source.base), Path(source.location))
     return cast(
         PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
     )
@@ -95,12 +89,13 @@ def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
 def _from_pretrained(
     factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
 ) -> object:
-    """Raises RunFailure where the model is not there, is not a language model, or holds pickled weights only."""
+    """Raises RunFailure where the model is not there, is not a language model, or has weights that are no safetensors."""
     try:
+        require_safetensors(source)
         return factory.from_pretrained(
             source.location, revision=source.revision or "main", trust_remote_code=False, **options
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RunFailure(
             "model_unavailable",

@@ -1,31 +1,61 @@
 """From a model source in a configuration to something that `from_pretrained` takes."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+from transformers.utils.hub import cached_file
 
 import worker.models
 from backend.contract.model import checkpoint_of
 from worker.errors import RunFailure
+from worker.policy import adapter
 from worker.policy.smollm2 import smollm2_source
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 SMOLLM2 = "builtin:smollm2-135m-instruct"
 
 
+_SHARDS = "model.safetensors.index.json"
+_MOST_ADAPTERS = 8  # on top of each other
+
+
 @dataclass(frozen=True)
 class Pretrained:
-    """What `from_pretrained` takes: a directory, or a Hub id with the revision it is pinned to."""
+    """What `from_pretrained` takes: a directory, or a Hub id with the revision it is pinned to.
+
+    `base`: what lies under an adapter.
+    """
 
     location: str
     revision: str | None = None
+    base: "Pretrained | None" = None
 
 
-def resolve(source: str, *, converted: Path, root: Path | None, checkpoint: Path | None) -> Pretrained:
+@dataclass(frozen=True)
+class Places:
+    """Where this worker's models may lie: those converted once, those of its operator, and its checkpoints."""
+
+    converted: Path
+    root: Path | None = None
+    store: Path | None = None
+
+    def hold(self, folder: Path) -> bool:
+        """Whether a folder, links resolved, lies in one of them, or came along with the worker."""
+        roots = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
+        return any(root is not None and folder.resolve().is_relative_to(root.resolve()) for root in roots)
+
+
+def resolve(
+    source: str, *, converted: Path, root: Path | None, checkpoint: Path | None, store: Path | None = None
+) -> Pretrained:
     """Find the model that `source` names.
 
     `converted` keeps models converted once; `root` is where `local:` models may lie; `checkpoint` is the directory of
-    the checkpoint that `run:<id>@<step>` names. Raises RunFailure `model_unavailable`.
+    the checkpoint that `run:<id>@<step>` names, in `store`. Raises RunFailure `model_unavailable`.
     """
+    places = Places(converted, root, store)
     if source == TINY_ARITHMETIC:
         return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"))
     if source == SMOLLM2:
@@ -33,23 +63,98 @@ def resolve(source: str, *, converted: Path, root: Path | None, checkpoint: Path
     if source.startswith("builtin:"):
         raise _unavailable(source, f"the models that come with Groupscope are {TINY_ARITHMETIC} and {SMOLLM2}")
     if source.startswith("local:"):
-        return Pretrained(str(_below(root, source)))
+        return _opened(source, _below(root, source), places)
     if checkpoint_of(source) is not None:
-        if checkpoint is None or not (checkpoint / "model").is_dir():
+        inside = checkpoint is not None and (store is None or checkpoint.resolve().is_relative_to(store.resolve()))
+        if checkpoint is None or not inside or not (checkpoint / "model").is_dir():
             raise _unavailable(source, "this worker cannot reach that checkpoint")
-        return Pretrained(str(checkpoint / "model"))
+        return _opened(source, checkpoint / "model", places)
     location, _, revision = source.partition("@")
-    return Pretrained(location, revision or None)
+    return _on_the_hub(source, location, revision or None)
+
+
+def require_safetensors(source: Pretrained) -> None:
+    """Raises ValueError where transformers would read weights that are no safetensors file, or lie elsewhere.
+
+    Two files lead there, in a directory or on the Hub: an adapter's configuration, after which it loads another model and
+    perhaps a pickle, and an index, whose shards may have any name.
+    """
+    if _file_of(source, adapter.CONFIG) is not None and source.base is None:
+        raise ValueError("it is an adapter; download it below the worker's model root and name it local:<folder>")
+    index = _file_of(source, _SHARDS)
+    if index is not None:
+        for shard in set(json.loads(index.read_text())["weight_map"].values()):
+            if Path(shard).name != shard or not shard.endswith(".safetensors"):
+                raise ValueError(f"its {_SHARDS} names {shard!r:.200}, which is no safetensors file beside it")
+
+
+def _file_of(source: Pretrained, name: str) -> Path | None:
+    """A file of the model, downloaded where it lies on the Hub; None where it has none of that name."""
+    found = cached_file(
+        source.location,
+        name,
+        revision=source.revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
 
 
 def _below(root: Path | None, source: str) -> Path:
     if root is None:
         raise _unavailable(source, "this worker has no model root; start it with GROUPSCOPE_MODEL_ROOT=<folder>")
     folder = (root / source.removeprefix("local:")).resolve()
+    known = any((folder / name).is_file() for name in ("config.json", adapter.CONFIG))
     # A symbolic link may lead out of the root; the operator allowed the root alone.
-    if not folder.is_relative_to(root.resolve()) or not (folder / "config.json").is_file():
+    if not folder.is_relative_to(root.resolve()) or not known:
         raise _unavailable(source, f"there is no model directory of that name (with a config.json) below {root}")
+    for path in folder.rglob("*"):
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise _unavailable(source, f"{path.relative_to(folder)} in it is a link that leads out of {root}")
     return folder
+
+
+def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretrained:
+    """A directory; where it holds an adapter, with the base under it."""
+    if not (folder / adapter.CONFIG).is_file():
+        return Pretrained(str(folder))
+    settings = adapter.settings_of(folder)
+    named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if not isinstance(named, str) or not isinstance(revision, str | None) or depth == _MOST_ADAPTERS:
+        raise _unavailable(source, f"the adapter {folder} names no base model that can be used: {named!r:.200}")
+    if not named.startswith(("/", ".", "~")):
+        # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
+        own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
+        take = _on_the_hub if own else _in_the_cache
+        return Pretrained(str(folder), None, take(source, named, revision))
+    base = (folder / named).resolve()
+    if not places.hold(base) or not base.is_dir():
+        raise _unavailable(
+            source, f"its base model {named:.200} is no directory below this worker's model root ({places.root})"
+        )
+    return Pretrained(str(folder), None, _opened(source, base, places, depth + 1))
+
+
+def _on_the_hub(source: str, location: str, revision: str | None) -> Pretrained:
+    if Path(location).exists():  # transformers would take it for the model
+        raise _unavailable(source, f"the worker's working directory has a {location} of its own; start it elsewhere")
+    return Pretrained(location, revision)
+
+
+def _in_the_cache(source: str, location: str, revision: str | None) -> Pretrained:
+    """A Hub model that nobody has named, as far as this worker has it."""
+    try:
+        config = try_to_load_from_cache(location, "config.json", revision=revision)
+    except ValueError:  # no name of a Hub model
+        config = None
+    if not isinstance(config, str):
+        raise _unavailable(
+            source,
+            f"its base model {location:.200} is not in this worker's cache, and is not fetched because an adapter names it; "
+            "download it there first (hf download), or merge the adapter into it",
+        )
+    return Pretrained(str(Path(config).parent))
 
 
 def _unavailable(source: str, why: str) -> RunFailure:

@@ -43,5 +43,11 @@ def reward_resources(
 def _load(
     learned: LearnedReward, settings: Settings, device: torch.device, dtype: str, checkpoint: Path | None
 ) -> RewardModel:
-    source = resolve(learned.source, converted=settings.models, root=settings.model_root, checkpoint=checkpoint)
+    source = resolve(
+        learned.source,
+        converted=settings.models,
+        root=settings.model_root,
+        checkpoint=checkpoint,
+        store=settings.checkpoints,
+    )
     return load_reward_model(source, device, dtype, label=learned.label)

@@ -1,0 +1,100 @@
+"""Adapters (LoRA, through PEFT) that somebody else may have written: no pickle is read, and no setting runs code.
+
+PEFT falls back to a pickle where it finds no safetensors file, and some of its settings name files and modules to import. So
+the file must be there, and settings other than those that say how a plain LoRA is applied are refused.
+"""
+
+import json
+from pathlib import Path
+from typing import cast
+
+from peft import LoraConfig, LoraModel, PeftModel
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from worker.errors import RunFailure
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+# How the adapter is applied.
+_APPLIED = frozenset(
+    [
+        "task_type",
+        "peft_type",
+        "r",
+        "lora_alpha",
+        "target_modules",
+        "exclude_modules",
+        "target_parameters",
+        "fan_in_fan_out",
+        "bias",
+        "use_rslora",
+        "use_dora",
+        "modules_to_save",
+        "layers_to_transform",
+        "layers_pattern",
+        "rank_pattern",
+        "alpha_pattern",
+        "lora_bias",
+        "revision",
+    ]
+)
+# Where it comes from and how it was trained: of no matter to weights that are there.
+_IGNORED = frozenset(
+    ["base_model_name_or_path", "inference_mode", "lora_dropout", "peft_version", "auto_mapping", "runtime_config"]
+)
+_BEGINNINGS = (
+    True,
+    False,
+    "gaussian",
+    "orthogonal",
+    "eva",
+)  # of the adapter; other ways change the base's weights, too
+
+
+def settings_of(folder: Path) -> dict[str, object]:
+    """What `adapter_config.json` says. Raises RunFailure `model_unavailable` where that cannot be read."""
+    try:
+        settings = json.loads((folder / CONFIG).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unavailable(folder, f"its {CONFIG} cannot be read ({error})") from error
+    if not isinstance(settings, dict):
+        raise _unavailable(folder, f"its {CONFIG} holds no settings")
+    return settings
+
+
+def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False) -> PeftModel:
+    """The base with the adapter of a folder. Raises RunFailure `model_unavailable`."""
+    if not (folder / WEIGHTS).is_file():
+        has = "only a pickle, which could run code" if (folder / "adapter_model.bin").exists() else "no weights"
+        raise _unavailable(folder, f"it holds {has}; save it again with a newer PEFT, which writes {WEIGHTS}")
+    try:
+        config = _config(folder)
+        return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable)
+    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise _unavailable(folder, reason, details=str(error)) from error
+
+
+def merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """The base with an adapter as part of its weights. Raises RunFailure `model_unavailable`."""
+    adapted = with_adapter(base, folder)
+    model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
+    model.name_or_path = str(folder)
+    return model
+
+
+def _config(folder: Path) -> LoraConfig:
+    """The settings of a plain LoRA. Raises ValueError for any that would do something else."""
+    settings = settings_of(folder)
+    if settings.get("peft_type") != "LORA":
+        raise ValueError(f"it is of the kind {settings.get('peft_type')!r:.50}, and only LORA is supported")
+    for name, value in settings.items():
+        usual = _BEGINNINGS if name == "init_lora_weights" else (getattr(LoraConfig, name, None),)
+        if value and value not in usual and name not in _APPLIED | _IGNORED:
+            raise ValueError(f"it uses {name:.50}, which is not supported; merge it into its base model first")
+    return LoraConfig(**{name: value for name, value in settings.items() if name in _APPLIED - {"peft_type"}})  # type: ignore[arg-type]
+
+
+def _unavailable(folder: Path, why: str, details: str | None = None) -> RunFailure:
+    return RunFailure("model_unavailable", f"The adapter {folder} cannot be loaded: {why}.", details)
