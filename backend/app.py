@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from backend import errors
 from backend.auth import Gate, token_of
@@ -58,16 +60,20 @@ ROUTERS = (
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     """The backend as an ASGI application, with its database open and up to date."""
-    services = open_services(settings, clock or Clock())
+    services = open_services(settings, clock or Clock(slack=settings.lease_seconds / 4))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        sweeper = asyncio.create_task(_sweep_forever(services))
+        tasks = [
+            asyncio.create_task(_forever(services, sweep_once, settings.sweep_seconds)),
+            asyncio.create_task(_forever(services, pulse, services.clock.slack / 2)),
+        ]
         try:
             yield
         finally:
-            sweeper.cancel()
-            await asyncio.gather(sweeper, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             services.database.close()
 
     # no generated pages: the schema of the contract is in the catalog, and every path needs the token
@@ -99,13 +105,22 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     return services
 
 
-async def _sweep_forever(services: Services) -> None:
+async def _forever(services: Services, task: Callable[[Services], None], pause: float) -> None:
     while True:
-        await asyncio.sleep(services.settings.sweep_seconds)
+        await asyncio.sleep(pause)
         try:
-            await run_in_threadpool(sweep_once, services)
+            await run_in_threadpool(task, services)
+        except (OperationalError, PoolTimeout) as error:
+            log.warning("the database did not take a %s, which is tried again: %s", task.__name__, error)
         except Exception:  # the boundary of a task that must outlive any one failure
-            log.exception("the sweep failed; it is tried again")
+            log.exception("a %s failed; it is tried again", task.__name__)
+
+
+def pulse(services: Services) -> None:
+    """Do what a heartbeat does, so that leases count only the time in which this works."""
+    with services.database.write() as tx:
+        lease.rewrite(tx)
+    services.clock.pulse()
 
 
 def sweep_once(services: Services) -> None:

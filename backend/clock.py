@@ -1,4 +1,4 @@
-"""Two clocks: the wall's for stamps that people read, and one that never jumps for leases."""
+"""Two clocks: the wall's for stamps that people read, and one for leases, which nobody can set and which waits for the backend."""
 
 import time
 from datetime import UTC, datetime
@@ -7,16 +7,26 @@ from datetime import UTC, datetime
 class Clock:
     """The backend's time. Workers never send theirs."""
 
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    def __init__(self, slack: float = 1.0) -> None:
+        self.slack = slack
+        self._pulse = (time.monotonic(), time.time())  # when the last one came, and what the lease clock showed then
 
     def stamp(self) -> datetime:
         """The wall clock, in UTC."""
         return datetime.now(UTC)
 
     def seconds(self) -> float:
-        """Seconds since the epoch as they were at the start of the process, plus what has passed since.
+        """Seconds since the epoch at the start of the process, plus those since then in which a heartbeat could be stored.
 
-        A wall clock that is set back or forward in between neither shortens nor stretches a lease.
+        A wall clock that is set back or forward neither shortens nor stretches a lease. Nor does a stall of the backend's own
+        (another process holds the write lock, the disk hangs, the process was stopped): beyond `slack` seconds without a
+        pulse the clock stands still, so that no worker pays for heartbeats that nobody could take.
         """
-        return self._offset + time.monotonic()
+        at, shown = self._pulse
+        return shown + min(time.monotonic() - at, self.slack)
+
+    def pulse(self) -> None:
+        """Say that a heartbeat could be stored now; only one thread may say it."""
+        at, shown = self._pulse
+        now = time.monotonic()
+        self._pulse = (now, shown + min(now - at, self.slack))

@@ -57,3 +57,8 @@ def lost(tx: Connection, run_id: int, attempt: int) -> LeaseLost:
 def extend_all(tx: Connection, terms: Terms) -> None:
     """Give every running run a fresh lease: the backend was away, and its workers could not renew."""
     tx.execute(update(run).where(run.c.status == "running").values(lease_until=terms.until))
+
+
+def rewrite(tx: Connection) -> None:
+    """Store every lease as it is: what a heartbeat writes, without its effect. Nothing is written where nothing runs."""
+    tx.execute(update(run).where(run.c.status == "running").values(lease_until=run.c.lease_until))

@@ -1,12 +1,15 @@
 """A worker as the backend sees one: it speaks the protocol and trains nothing."""
 
 import hashlib
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.base import Json
-from backend.contract.client import Client
+from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.sample import SampleConfig
@@ -91,3 +94,39 @@ class Actor:
     def fail(self, *, retryable: bool = False) -> p.Accepted:
         error = r.RunError(code="out_of_memory", message="The GPU is too small.")
         return self.client.fail(self.run_id, p.Fail(attempt=self.attempt, error=error, retryable=retryable))
+
+    @contextmanager
+    def beating(self, interval: float) -> Iterator["Beats"]:
+        """Heartbeats from a thread, as a real worker sends them: a backend that does not answer is tried again."""
+        beats, over = Beats(), threading.Event()
+
+        def beat() -> None:
+            while not over.wait(interval):
+                try:
+                    self.beat()
+                    beats.taken.append(time.monotonic())
+                except (ApiError, Unreachable) as error:
+                    beats.refused.append(error)
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            yield beats
+        finally:
+            over.set()
+            thread.join()
+
+
+class Beats:
+    """When heartbeats were taken, and why others were not."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.refused: list[ApiError | Unreachable] = []
+
+    @property
+    def lost(self) -> bool:
+        return any(isinstance(error, ApiError) and error.code == "lease_lost" for error in self.refused)
+
+    def since(self, moment: float) -> int:
+        return sum(taken > moment for taken in self.taken)
