@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from backend import errors
+from backend import document, errors
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
 from backend.catalog.routes import router as catalog
@@ -76,7 +76,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
             await asyncio.gather(*tasks, return_exceptions=True)
             services.database.close()
 
-    # no generated pages: the schema of the contract is in the catalog, and every path needs the token
+    # no generated pages; the document is a route of ours, so that it needs the token as every path does
     app = FastAPI(title="Groupscope", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     app.router.redirect_slashes = False
@@ -84,6 +84,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.add_api_route(document.PATH, lambda: document.document(app), methods=["GET"], name="openapi")
     app.add_middleware(BodyLimit, upload_bytes=settings.max_upload_bytes)
     app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)  # outermost
     return app

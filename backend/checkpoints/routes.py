@@ -1,8 +1,8 @@
 """Routes of checkpoints."""
 
 from fastapi import APIRouter
-from fastapi.responses import StreamingResponse
 
+from backend.answers import Zip, file
 from backend.checkpoints import files, store
 from backend.contract import records as r
 from backend.errors import NotFound
@@ -22,8 +22,8 @@ def list_checkpoints(services: ServicesDep, run_id: RowId) -> r.Page[r.Checkpoin
     return r.Page[r.Checkpoint](items=[r.Checkpoint.model_validate(dict(row)) for row in rows])
 
 
-@router.get("/{step}/model.zip")
-def download_model(services: ServicesDep, run_id: RowId, step: StepNumber) -> StreamingResponse:
+@router.get("/{step}/model.zip", response_class=Zip)
+def download_model(services: ServicesDep, run_id: RowId, step: StepNumber) -> Zip:
     """The directory that `from_pretrained` opens, as a zip."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
@@ -31,5 +31,4 @@ def download_model(services: ServicesDep, run_id: RowId, step: StepNumber) -> St
     if row is None:
         raise NotFound(f"Run {run_id} has no checkpoint at step {step}.")
     model = files.model_directory(services.settings.home, row)
-    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}-step-{step}.zip"'}
-    return StreamingResponse(files.archive(model), media_type="application/zip", headers=headers)
+    return file(Zip, f"run-{run_id}-step-{step}.zip", files.archive(model))

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from fastapi import APIRouter, Response
-from fastapi.responses import StreamingResponse
 
+from backend.answers import Lines, file
 from backend.contract import records as r
 from backend.contract.people import Agreement, Bookmark, BookmarkWrite, Choice, ChoiceWrite, ThumbWrite
 from backend.errors import Conflict
@@ -75,11 +75,10 @@ def run_agreement(services: ServicesDep, run_id: RowId) -> Agreement:
         return agreement(judgement(tx, run_id), run.config)
 
 
-@router.get("/runs/{run_id}/preferences")
-def run_preferences(services: ServicesDep, run_id: RowId) -> StreamingResponse:
+@router.get("/runs/{run_id}/preferences", response_class=Lines)
+def run_preferences(services: ServicesDep, run_id: RowId) -> Lines:
     """The judged pairs as JSON lines, a preference data set."""
-    headers = {"Content-Disposition": f'attachment; filename="{_file_name(run_id)}"'}
-    return StreamingResponse(iter(_lines(services, run_id)), media_type="application/x-ndjson", headers=headers)
+    return file(Lines, _file_name(run_id), iter(_lines(services, run_id)))
 
 
 @router.post("/runs/{run_id}/preferences", status_code=201)

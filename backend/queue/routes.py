@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
+from backend.document import raw_body
 from backend.errors import Refusal
 from backend.parameters import RowId
 from backend.queue import attempts, lease
@@ -48,7 +49,7 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat) -> p.Hear
         return reply
 
 
-@router.post("/runs/{run_id}/report")
+@router.post("/runs/{run_id}/report", openapi_extra=raw_body("application/json", p.Report))
 async def report(services: ServicesDep, run_id: RowId, request: Request) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
     body = await request.body()

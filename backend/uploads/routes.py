@@ -10,10 +10,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
 
+from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.base import CleanText
+from backend.document import raw_body
 from backend.errors import NotFound
 from backend.parameters import Cursor, Limit, RowId, position
 from backend.services import Services, ServicesDep
@@ -26,7 +27,10 @@ PREVIEW_ROWS = 20
 Name = Annotated[CleanText, Query(min_length=1, max_length=200)]
 
 
-@router.post("", status_code=201)
+LINES = {"type": "string", "description": "JSON, one object a line, in UTF-8."}
+
+
+@router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, name: Name) -> r.Upload:
     """Store a JSONL file, sent as the raw body; each line must be an object."""
     folder = services.settings.home / store.FOLDER
@@ -73,11 +77,11 @@ def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
     return r.UploadPreview(upload=upload, rows=list(islice(jsonl.rows_of(path), PREVIEW_ROWS)))
 
 
-@router.get("/{upload_id}/content")
-def upload_content(services: ServicesDep, upload_id: RowId) -> FileResponse:
+@router.get("/{upload_id}/content", response_class=LinesFile)
+def upload_content(services: ServicesDep, upload_id: RowId) -> LinesFile:
     """The file as it was uploaded."""
     upload, path = _found(services, upload_id)
-    return FileResponse(path, media_type="application/x-ndjson", filename=f"{upload.id}.jsonl")
+    return LinesFile(path, media_type=NDJSON, filename=f"{upload.id}.jsonl")
 
 
 def _found(services: Services, upload_id: int) -> tuple[r.Upload, Path]:
