@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -166,6 +167,73 @@ def export(
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
+
+
+@app.command()
+def backup(
+    output: Annotated[
+        Path | None, typer.Argument(help="The archive to write; groupscope-<time>.tar here if it is not named.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Copy a home that may be in use: the database, uploads, token traces and checkpoints, as one file."""
+    from backend.operations.backup import CannotBackUp, back_up
+
+    _export(home=home)
+    with _plain_errors():
+        output = output or Path(f"groupscope-{datetime.now():%Y-%m-%d-%H%M%S}.tar")
+        try:
+            made = back_up(Connection().home, output, _say_beside)
+        except CannotBackUp as error:
+            _fail(str(error))
+        for name in made.vanished:
+            typer.echo(f"left out, since it was deleted meanwhile: {_plain(name)}", err=True)
+        typer.echo(
+            f"{output}: {made.runs} runs, {made.files} files, {made.size_bytes / 2**20:,.1f} MiB. It holds the token and "
+            "all data: keep it where you would keep both"
+        )
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="What `groupscope backup` wrote.", exists=True, dir_okay=False)],
+    home: Home = None,
+) -> None:
+    """Make a home of a backup. The home must not exist yet; nothing is put there unless the archive is whole."""
+    from backend.operations.backup import CannotBackUp
+    from backend.operations.backup import restore as restore_home
+
+    _export(home=home)
+    with _plain_errors():
+        place = Connection().home
+        try:
+            made = restore_home(archive, place, _say_beside)
+        except CannotBackUp as error:
+            _fail(str(error))
+        typer.echo(f"{place}: {made.runs} runs, {made.files} files. Start it: groupscope up --home {place}")
+
+
+@app.command()
+def doctor(
+    backend: Backend = None,
+    token: Token = None,
+    home: Home = None,
+    thorough: Annotated[bool, typer.Option(help="Read every byte of the database and of its files.")] = False,
+) -> None:
+    """Say what is wrong with this installation, and what to do. Exit code 1 if anything is."""
+    from backend.operations.doctor import Installation, report
+
+    _export(backend_url=backend, token=token, home=home)
+    with _plain_errors():
+        connection = Connection()
+        installation = Installation(connection.home, connection.backend_url, connection.known_token(), thorough)
+        if not report(installation, lambda line: typer.echo(_plain(line))):
+            raise typer.Exit(1)
+
+
+def _say_beside(line: str) -> None:
+    """Progress, kept apart from results."""
+    typer.echo(line, err=True)
 
 
 def _report(run_id: int) -> Iterator[bytes]:

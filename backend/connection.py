@@ -27,6 +27,13 @@ class Connection(BaseSettings):
         """A client for the backend. Raises NoToken where there is none to show."""
         return Client(self.backend_url, self._secret())
 
+    def known_token(self) -> str | None:
+        """The token, if there is one to show."""
+        try:
+            return self._secret()
+        except NoToken:
+            return None
+
     def _secret(self) -> str:
         if self.token is not None:
             return self.token.get_secret_value()

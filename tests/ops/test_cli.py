@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from backend.cli import app
 from backend.contract.grpo import GrpoConfig
 
-COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export")
+COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export", "backup", "restore", "doctor")
 
 
 def groupscope(*arguments: object) -> Result:

@@ -1,0 +1,1 @@
+"""Keeping an installation well: backups of a home in use, and what is wrong with one."""

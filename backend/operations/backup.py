@@ -1,0 +1,307 @@
+"""A backup of a home that is in use: the database as it was at one moment, and every file that it names.
+
+The archive is a tar file. Its last member is a manifest with the size and SHA-256 of every other one, so that an archive
+that was cut off is never taken for a whole one:
+
+    groupscope.db                 a consistent copy; reports that were acknowledged before the backup began are in it
+    token                         what clients must show
+    uploads/ traces/ checkpoints/ the files that the database names
+    manifest.json
+
+Unsent reports of a worker (its spool), converted models and logs are not in it: a run that was training goes on from
+its last checkpoint, as it does after the loss of a worker.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+DATABASE = "groupscope.db"
+MANIFEST = "manifest.json"
+STORE_ID = PurePosixPath("checkpoints/store-id")
+FOLDERS = ("uploads", "traces", "checkpoints")
+PAGES = 4096  # of the database, copied between two words of progress
+CHUNK = 2**20
+SPARE_BYTES = 64 * 2**20
+SECONDS_BETWEEN_WORDS = 2.0
+
+
+class CannotBackUp(Exception):
+    """The backup or its restoration cannot be made: the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """What an archive holds. `vanished` names files that were deleted while the backup was made."""
+
+    files: int
+    size_bytes: int
+    revision: str
+    runs: int
+    vanished: tuple[str, ...] = ()
+
+
+class Progress:
+    """Says how far a long copy is, every few seconds."""
+
+    def __init__(self, say: Callable[[str], None], what: str, total_bytes: int) -> None:
+        self._say, self._what, self._total = say, what, total_bytes
+        self._done = 0
+        self._said_at = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count bytes that were copied."""
+        self._done += count
+        if time.monotonic() - self._said_at >= SECONDS_BETWEEN_WORDS:
+            self._said_at = time.monotonic()
+            self._say(f"{self._what}: {self._done / 2**20:,.0f} of {self._total / 2**20:,.0f} MiB")
+
+
+def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
+    """Write the archive `output` of the home. Raises CannotBackUp."""
+    source = home / DATABASE
+    if not source.is_file():
+        raise CannotBackUp(f"{source} does not exist: name the data directory with --home")
+    if output.exists():
+        raise CannotBackUp(f"{output} exists already: name another file, or move it away")
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.absolute().parent) as scratch:
+        _require_room(Path(scratch), source.stat().st_size)
+        copy = Path(scratch) / DATABASE
+        _copy_database(source, copy, say)
+        with closing(sqlite3.connect(copy)) as database:
+            names = list(_named_files(database, home))
+            revision = str(_value(database, "select version_num from alembic_version"))
+            runs = int(_value(database, "select count(*) from run"))
+        total = copy.stat().st_size + sum(_size(home / name) for name in names)
+        _require_room(Path(scratch), total)
+        partial = Path(scratch) / "archive.tar"
+        written = _write_archive(partial, copy, home, names, Progress(say, "files", total))
+        vanished = tuple(sorted({str(name) for name in names} - written.keys()))
+        os.replace(partial, output)
+    size = sum(size for size, _ in written.values())
+    return BackedUp(len(written), size, revision, runs, vanished)
+
+
+def _copy_database(source: Path, copy: Path, say: Callable[[str], None]) -> None:
+    """One moment of a database that others write to; they do not wait.
+
+    The transaction is opened first: without it, SQLite begins anew whenever somebody commits between two steps.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as live,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            os.chmod(copy, 0o600)
+            live.execute("BEGIN")
+            live.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            page_bytes = int(_value(live, "PRAGMA page_size"))
+            progress = Progress(say, "database", page_bytes * int(_value(live, "PRAGMA page_count")))
+            left = 0
+
+            def count(_status: int, remaining: int, total: int) -> None:
+                nonlocal left
+                progress.add(page_bytes * ((left or total) - remaining))
+                left = remaining
+
+            live.backup(target, pages=PAGES, progress=count)
+            damage = _value(target, "PRAGMA quick_check(1)")
+    except sqlite3.Error as error:
+        raise CannotBackUp(f"{source} cannot be copied: {error}. `groupscope doctor` says what is wrong") from error
+    if damage != "ok":
+        raise CannotBackUp(
+            f"{source} is damaged ({damage}): restore the newest backup, or try SQLite's own `.recover` on a copy"
+        )
+
+
+def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[PurePosixPath]:
+    """The files that the database names and this home holds, relative to it."""
+    for (upload,) in database.execute("SELECT id FROM upload ORDER BY id"):
+        yield PurePosixPath(f"uploads/{upload}.jsonl")
+    for (trace,) in database.execute("SELECT path FROM trace_file ORDER BY path"):
+        yield PurePosixPath("traces") / trace
+    for name in (PurePosixPath("token"), STORE_ID):
+        if (home / name).is_file():
+            yield name
+    root = (home / "checkpoints").resolve()
+    folders = {
+        PurePosixPath(path)
+        for store, path in database.execute("SELECT store, path FROM checkpoint")
+        if Path(store.partition("#")[0]).resolve() == root and (root / path).resolve().is_relative_to(root)
+    }
+    for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
+        yield from _files_of(home, PurePosixPath(f"checkpoints/run-{run}"), deep=False)
+    for folder in sorted(folders):
+        yield from _files_of(home, "checkpoints" / folder, deep=True)
+
+
+def _files_of(home: Path, folder: PurePosixPath, *, deep: bool) -> Iterator[PurePosixPath]:
+    place = home / folder
+    for path in sorted(place.rglob("*") if deep else place.glob("*")):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+            yield folder / path.relative_to(place).as_posix()
+
+
+def _write_archive(
+    archive: Path, copy: Path, home: Path, names: list[PurePosixPath], progress: Progress
+) -> dict[str, tuple[int, str]]:
+    """Write database, files and manifest; the size and hash of each file that was still there."""
+    written: dict[str, tuple[int, str]] = {}
+    with _private(archive) as sink, tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in [(DATABASE, copy), *((str(name), home / name) for name in names)]:
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:
+                continue  # its run was deleted since the database was copied
+            with file:
+                reader = _Hashing(file, progress)
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = os.fstat(file.fileno()).st_size, 0o600
+                tar.addfile(member, reader)
+                written[name] = member.size, reader.digest.hexdigest()
+        manifest = json.dumps(
+            {"format": 1, "files": {name: {"size": size, "sha256": sha} for name, (size, sha) in written.items()}}
+        ).encode()
+        member = tarfile.TarInfo(MANIFEST)
+        member.size, member.mode = len(manifest), 0o600
+        tar.addfile(member, io.BytesIO(manifest))
+    return written
+
+
+class _Hashing(io.RawIOBase):
+    """A file that is hashed while it is read."""
+
+    def __init__(self, file: IO[bytes], progress: Progress) -> None:
+        self._file, self._progress = file, progress
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        self._progress.add(len(data))
+        return data
+
+
+def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
+    """Make the home that an archive holds. Nothing is put there unless all of it is whole. Raises CannotBackUp."""
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise CannotBackUp(f"{home} exists already: move it away, or name another directory with --home")
+    home.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(home) as scratch:
+        _require_room(scratch, archive.stat().st_size)
+        written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
+        revision, runs = _settle(scratch, home)
+        for name in FOLDERS:
+            (scratch / name).mkdir(exist_ok=True)
+        if home.exists():
+            home.rmdir()
+        os.replace(scratch, home)
+    return BackedUp(len(written), sum(size for size, _ in written.values()), revision, runs)
+
+
+@contextmanager
+def _scratch(home: Path) -> Iterator[Path]:
+    """A folder beside the home, which is gone afterwards unless it became the home."""
+    scratch = Path(tempfile.mkdtemp(prefix=f".{home.name}.restoring.", dir=home.absolute().parent))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[int, str]]:
+    """Write the members, each of which must be as the manifest says."""
+    found: dict[str, tuple[int, str]] = {}
+    manifest: bytes | None = None
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is None or not _expected(member.name):
+                    raise CannotBackUp(f"{archive} is not a backup made by groupscope: it holds {member.name!r}")
+                if member.name == MANIFEST:
+                    manifest = content.read()
+                    continue
+                reader = _Hashing(content, progress)
+                with _private(folder / member.name) as target:
+                    shutil.copyfileobj(reader, target, CHUNK)
+                found[member.name] = member.size, reader.digest.hexdigest()
+    except (tarfile.TarError, EOFError) as error:
+        raise CannotBackUp(f"{archive} cannot be read as a backup: {error}") from error
+    if manifest is None:
+        raise CannotBackUp(f"{archive} has no end: the backup was cut off while it was made or copied")
+    files = {name: (one["size"], one["sha256"]) for name, one in json.loads(manifest)["files"].items()}
+    if found != files:
+        wrong = sorted(name for name in found.keys() | files.keys() if found.get(name) != files.get(name))
+        raise CannotBackUp(f"{archive} is damaged: {', '.join(wrong[:5])} differ from its manifest")
+    return found
+
+
+def _expected(name: str) -> bool:
+    """Whether a member is one that a backup has; never a path that leads out of the home."""
+    path = PurePosixPath(name)
+    if name in (DATABASE, MANIFEST, "token"):
+        return True
+    return len(path.parts) > 1 and path.parts[0] in FOLDERS and ".." not in path.parts and str(path) == name
+
+
+def _settle(folder: Path, home: Path) -> tuple[str, int]:
+    """Check the database, and tell it where its checkpoints lie now."""
+    with closing(sqlite3.connect(folder / DATABASE)) as database:
+        damage = _value(database, "PRAGMA quick_check(1)")
+        if damage != "ok":
+            raise CannotBackUp(f"the database in the backup is damaged: {damage}")
+        label = folder / STORE_ID
+        if label.is_file():
+            mark = f"#{label.read_text().strip()}"
+            here = f"{home.resolve() / 'checkpoints'}{mark}"
+            for table in ("run", "checkpoint"):  # the names are constants; the values are bound
+                database.execute(
+                    f"UPDATE {table} SET store = ? WHERE store LIKE ? ESCAPE '!'",  # noqa: S608
+                    (here, f"%{mark}"),
+                )
+            database.commit()
+        revision = str(_value(database, "select version_num from alembic_version"))
+        return revision, int(_value(database, "select count(*) from run"))
+
+
+def _value(database: sqlite3.Connection, query: str) -> str | int:
+    row = database.execute(query).fetchone()
+    return row[0] if row else ""
+
+
+@contextmanager
+def _private(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that its owner alone can read, forced to the disk when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _require_room(folder: Path, wanted: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < wanted + SPARE_BYTES:
+        raise CannotBackUp(
+            f"{folder.parent} has {free / 2**20:,.0f} MiB free and this needs {wanted / 2**20:,.0f} MiB: "
+            "free some space, or name a file on another disk"
+        )

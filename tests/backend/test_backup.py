@@ -1,0 +1,247 @@
+"""Backups: of a home in use, as of one moment, whole or not at all; and homes made of them."""
+
+import sqlite3
+import tarfile
+import threading
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from acting import Actor
+from processes import Site, tiny_run, wait_until
+from processes import site as a_site
+from recorded import finish, queue, train
+from serving import Backend, Backends
+
+from backend.operations import backup
+from backend.operations.backup import CannotBackUp, back_up, restore
+
+site = pytest.fixture(a_site)
+
+
+def quiet(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+def recorded(backend: Backend) -> None:
+    """A finished run of three steps."""
+    run = queue(backend.client)
+    finish(backend.client, run, train(backend.client, run, steps=3, total=3, prompts=2, group_size=3, traced=True))
+
+
+@pytest.fixture
+def archive(backend: Backend, tmp_path: Path) -> Path:
+    """Of a home with a finished run, its token traces, and an upload."""
+    recorded(backend)
+    backend.client.upload("sums.jsonl", b'{"prompt": "1+1=", "answer": "2"}\n')
+    (backend.home / "token").write_text("the-token-of-this-home")
+    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert (made.runs, made.vanished) == (1, ())
+    return tmp_path / "backup.tar"
+
+
+def test_a_restored_home_answers_as_the_one_that_was_backed_up(backend: Backend, archive: Path, tmp_path: Path) -> None:
+    home = tmp_path / "restored"
+    restore(archive, home, quiet)
+    assert (home / "token").read_text() == "the-token-of-this-home"
+    with Backends(home) as backends:
+        other = backends.start()
+        assert list(other.client.export(1)) == list(backend.client.export(1))
+        assert other.client.uploads() == backend.client.uploads()
+        assert other.client.upload_content(1) == backend.client.upload_content(1)
+        group = next(iter(backend.client.groups(1).items))
+        completion = backend.client.group(group.id).completions[0].id
+        assert other.client.tokens(completion) == backend.client.tokens(completion)
+
+
+def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:
+    """A worker that reports steps as fast as they are taken; what was acknowledged is noted afterwards."""
+    actor = Actor(backend.client, name, store=f"/{name}").begin()
+    step = 0
+    while not stop.is_set():
+        actor.report(step, metrics={"reward": float(step)})
+        acknowledged.append((actor.run_id, step))
+        step += 1
+
+
+def backed_up_while_four_workers_report(
+    backend: Backend, tmp_path: Path, ready: Callable[[list[tuple[int, int]]], bool]
+) -> None:
+    for _ in range(4):
+        backend.client.create_run({"kind": "grpo", "budget": {"steps": 100_000}})
+    stop, acknowledged = threading.Event(), list[tuple[int, int]]()
+    workers = [threading.Thread(target=report_until, args=(stop, backend, f"w{n}", acknowledged)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    try:
+        wait_until(lambda: ready(acknowledged), "enough is acknowledged")
+        before = list(acknowledged)
+        back_up(backend.home, tmp_path / "backup.tar", quiet)
+        during = len(acknowledged) - len(before)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert during > 0, "the workers went on while the backup was made"
+    home = tmp_path / "restored"
+    restore(tmp_path / "backup.tar", home, quiet)
+    with Backends(home) as backends:
+        restored = backends.start()
+        rows = {
+            (run.id, step)
+            for run in restored.client.runs().items
+            for step in restored.client.metrics(run.id, names=["reward"]).series["reward"].step
+        }
+        with restored.services.database.read() as tx:
+            assert tx.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+            assert tx.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+    assert set(before) <= rows
+    assert rows <= set(acknowledged) | {(run, step + 1) for run, step in acknowledged}
+
+
+@pytest.mark.slow
+def test_a_backup_taken_while_four_workers_report_holds_every_row_acknowledged_before_it_began(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "PAGES", 1)  # as many steps as a database of gigabytes has, each with commits between
+    backed_up_while_four_workers_report(backend, tmp_path, lambda rows: len(rows) >= 40)
+
+
+@pytest.mark.long
+def test_many_rows_of_four_reporting_workers_are_in_a_backup(backend: Backend, tmp_path: Path) -> None:
+    backed_up_while_four_workers_report(backend, tmp_path, lambda rows: len(rows) >= 4_000)
+
+
+def test_a_run_deleted_while_the_backup_is_made_is_left_out_and_named(
+    backend: Backend, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = backup._copy_database
+
+    def then_delete(*given: object) -> None:
+        copied(*given)  # type: ignore[arg-type]
+        for trace in (backend.home / "traces").rglob("*.parquet"):
+            trace.unlink()
+
+    monkeypatch.setattr(backup, "_copy_database", then_delete)
+    made = back_up(backend.home, tmp_path / "second.tar", quiet)
+    assert all(name.startswith("traces/1/") for name in made.vanished)
+    assert made.vanished != ()
+    restore(tmp_path / "second.tar", tmp_path / "restored", quiet)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.98])
+def test_an_archive_that_was_cut_off_makes_no_home(archive: Path, tmp_path: Path, share: float) -> None:
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(CannotBackUp, match=r"cut off|cannot be read"):
+        restore(archive, tmp_path / "restored", quiet)
+    assert not (tmp_path / "restored").exists()
+    assert not list(tmp_path.glob(".restored*"))
+
+
+def test_an_archive_with_one_flipped_bit_makes_no_home(archive: Path, tmp_path: Path) -> None:
+    data = bytearray(archive.read_bytes())
+    with tarfile.open(archive) as tar:
+        data[tar.getmember("uploads/1.jsonl").offset_data + 3] ^= 1
+    archive.write_bytes(data)
+    with pytest.raises(CannotBackUp, match=r"damaged: uploads/1\.jsonl"):
+        restore(archive, tmp_path / "restored", quiet)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "uploads/../../evil", "elsewhere/x", "uploads//x", "."])
+def test_a_foreign_archive_writes_nothing_outside_the_home(tmp_path: Path, name: str) -> None:
+    with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
+        member = tarfile.TarInfo(name)
+        member.size = 4
+        tar.addfile(member, BytesIO(b"evil"))
+    with pytest.raises(CannotBackUp, match="not a backup"):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_links_and_pipes_in_an_archive_are_refused(tmp_path: Path, kind: bytes) -> None:
+    with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
+        member = tarfile.TarInfo("uploads/1.jsonl")
+        member.type, member.linkname = kind, "/etc/passwd"
+        tar.addfile(member)
+    with pytest.raises(CannotBackUp, match="not a backup"):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+
+
+def test_a_home_that_exists_is_never_restored_over(archive: Path, backend: Backend) -> None:
+    before = (backend.home / "token").read_bytes()
+    with pytest.raises(CannotBackUp, match="exists already"):
+        restore(archive, backend.home, quiet)
+    assert (backend.home / "token").read_bytes() == before
+
+
+def test_a_damaged_database_is_not_backed_up_as_if_it_were_whole(backend: Backend, tmp_path: Path) -> None:
+    recorded(backend)
+    home = tmp_path / "damaged"
+    home.mkdir()
+    with sqlite3.connect(backend.home / "groupscope.db") as live, sqlite3.connect(home / "groupscope.db") as copy:
+        live.backup(copy)
+    data = bytearray((home / "groupscope.db").read_bytes())
+    data[8192:40960] = bytes(32768)
+    (home / "groupscope.db").write_bytes(data)
+    with pytest.raises(CannotBackUp, match=r"damaged|cannot be copied"):
+        back_up(home, tmp_path / "backup.tar", quiet)
+    assert [path.name for path in tmp_path.glob("*.tar")] == []
+
+
+def test_a_backup_needs_room_and_a_name_that_is_free(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken.tar").write_bytes(b"mine")
+    with pytest.raises(CannotBackUp, match="exists already"):
+        back_up(backend.home, tmp_path / "taken.tar", quiet)
+    monkeypatch.setattr(backup, "SPARE_BYTES", 2**60)
+    with pytest.raises(CannotBackUp, match="free some space"):
+        back_up(backend.home, tmp_path / "backup.tar", quiet)
+    with pytest.raises(CannotBackUp, match="--home"):
+        back_up(tmp_path / "nothing-here", tmp_path / "backup.tar", quiet)
+
+
+def test_an_archive_is_its_owners_alone_and_not_there_before_it_is_whole(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup, "_write_archive", fail)
+    with pytest.raises(OSError, match="No space"):
+        back_up(backend.home, tmp_path / "second.tar", quiet)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.tar", "home"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_training_goes_on_in_a_home_that_was_restored_elsewhere(site: Site, tmp_path: Path) -> None:
+    site.backend()
+    worker = site.worker()
+    run = site.client.create_run(tiny_run(40, every=3))
+    site.wait_for_step(run.id, 8)
+    back_up(site.home, tmp_path / "backup.tar", quiet)
+    worker.kill()
+    saved = max(one.step for one in site.client.checkpoints(run.id))
+    site.close()
+    restore(tmp_path / "backup.tar", tmp_path / "elsewhere", quiet)
+    other = Site(tmp_path / "elsewhere")
+    try:
+        other.backend()
+        kept = [one.step for one in other.client.checkpoints(run.id)]
+        assert kept
+        assert max(kept) <= saved
+        other.worker()
+        ended = other.wait_for_end(run.id)
+        assert (ended.status, ended.attempt) == ("finished", 2)
+        assert other.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(40))
+        starts = [line.message for line in other.client.logs(run.id).items if "checkpoint" in line.message]
+        assert any(f"step {max(kept)}" in line or "from" in line for line in starts), starts
+    finally:
+        other.close()
