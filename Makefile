@@ -17,7 +17,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults fuzz check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -36,6 +36,9 @@ test: $(VENV)/.test browser ## Install what the tests need and run all of them (
 
 fuzz: $(VENV)/.test ## Property tests on fresh examples for ten minutes; an hour: make fuzz ARGS="--minutes 60"
 	@$(BIN)/python scripts/fuzz.py $(ARGS)
+
+fuzz-http: $(VENV)/.test ## Schemathesis, 2,000 requests of each operation, in rounds; interrupted, the next call goes on
+	@$(BIN)/python scripts/fuzz_http.py $(ARGS)
 
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10

@@ -1,0 +1,29 @@
+"""A few requests of every operation, drawn from the document; `make fuzz-http` draws 2,000 of each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import processes
+import pytest
+import records
+import rounds
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[processes.Site]:
+    one = processes.Site(tmp_path / "home", lease_seconds=3600)
+    yield one
+    one.close()
+
+
+@pytest.mark.slow
+def test_no_request_ends_in_a_failure_of_ours_or_in_an_answer_that_the_document_does_not_have(
+    site: processes.Site, tmp_path: Path
+) -> None:
+    site.backend()
+    records.fill(site)
+    found = rounds.run(site, tmp_path, examples=5, number=1)
+    assert found.passed, found.output
+    assert len(found.answered) >= 60, "every operation was asked"
+    for operation in ("POST /api/v1/runs", "POST /api/v1/uploads", "POST /api/v1/worker/runs/{run_id}/report"):
+        assert found.answered[operation].keys() & {"200", "201"}, f"{operation} was never accepted"
