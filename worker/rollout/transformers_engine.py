@@ -121,7 +121,7 @@ class TransformersEngine:
             self._copy = cast(PreTrainedModel, cast(torch.nn.Module, twin).to(self._dtype).requires_grad_(False))
         elif self._updates == self._policy.updates:
             return self._copy
-        own = dict(self._copy.named_parameters())
+        own = dict(self._copy.named_parameters(remove_duplicate=False))
         for name, weight in plain_weights(self._policy):
             own[name].copy_(weight)
         if self._policy.device.type == "cuda":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from backend.contract.base import Json
 from backend.contract.training import Decoding
@@ -17,12 +18,11 @@ from worker.policy.policy import Policy
 from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
 from worker.rollout.vllm_server import Choice, VllmServer
+from worker.rollout.weight_check import FAR, WeightCheck
 from worker.rollout.weights import plain_weights
 
 _LOOK_SECONDS = 0.5
 _FOLDER = "groupscope-"
-FAR = 0.15
-"""Nats a token, in the mean of a group. On SmolLM2 bfloat16 is 0.02 to 0.08 away, another temperature (1 for 0.7) 0.23 to 0.5."""
 
 
 class VllmEngine:
@@ -32,6 +32,7 @@ class VllmEngine:
         self._policy, self._weights = policy, weights.resolve()
         self._url, self._api_key = url, api_key
         self._updates: int | None = None  # of the weights that the server has
+        self._weight_check = WeightCheck(policy)
         self._checked = False
 
     def sample(
@@ -70,19 +71,20 @@ class VllmEngine:
             groups[p] = group
             on_group(p, group)
 
-        asyncio.run(self._ask(requests_P, take, lambda: on_progress(len(groups) * group_size)))
+        asyncio.run(self._ask(prompts_P, requests_P, take, lambda: on_progress(len(groups) * group_size)))
         return [completion for p in range(len(prompts_P)) for completion in groups[p]]
 
     async def _ask(
         self,
+        prompts_P: Sequence[Sequence[int]],
         requests_P: Sequence[Mapping[str, Json]],
         take: Callable[[int, list[Choice]], None],
         look: Callable[[], None],
     ) -> None:
         async with VllmServer(self._url, self._api_key) as server:
-            if self._updates != self._policy.updates:
-                await self._load(server)
             model = await server.model()
+            if self._updates != self._policy.updates:
+                await self._load(server, model, prompts_P)
             tasks = {
                 asyncio.create_task(server.complete({"model": model, **request})): p
                 for p, request in enumerate(requests_P)
@@ -101,17 +103,21 @@ class VllmEngine:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _load(self, server: VllmServer) -> None:
+    async def _load(self, server: VllmServer, model: str, prompts_P: Sequence[Sequence[int]]) -> None:
         """Write the weights into a folder of their own, so that nothing read earlier stands for them, and have them loaded."""
         self._updates = None
         folder = self._weights / f"{_FOLDER}{secrets.token_hex(8)}"
         folder.mkdir(parents=True)
-        weights = {name: weight.detach().cpu().contiguous() for name, weight in plain_weights(self._policy)}
+        weights = _apart({name: weight.detach().cpu() for name, weight in plain_weights(self._policy)})
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        emptied = await server.empty()
         await server.load(folder)
         for other in self._weights.glob(f"{_FOLDER}*"):  # this one stays: the server takes it for its model's
             if other != folder:
                 shutil.rmtree(other)
+        if emptied is not None:
+            await self._weight_check.compare_names(server, emptied, weights)
+        await self._weight_check.compare_logprobs(server, model, prompts_P, emptied=emptied is not None)
         self._updates, self._checked = self._policy.updates, False
 
     def _completions(self, choices: Sequence[Choice]) -> list[Completion]:
@@ -143,6 +149,16 @@ class VllmEngine:
                 "worker use it (docs/engines.md). Or set sampling.engine to native.",
             )
         self._checked = True
+
+
+def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each in memory of its own: the file format refuses tied ones."""
+    lies: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        separate[name] = weight.clone() if weight.data_ptr() in lies else weight.contiguous()
+        lies.add(weight.data_ptr())
+    return separate
 
 
 def _request(

@@ -1,10 +1,11 @@
 """A vLLM server that the worker's operator named: what is asked of it over HTTP, and what it answers.
 
-Verified against vLLM's published sources, not against a server: /v1/completions with token ids in and out, and with
-VLLM_SERVER_DEV_MODE=1 /collective_rpc (reload_weights with weights_path) and /reset_prefix_cache.
+Verified against vLLM 0.32 (make test-vllm): /v1/completions with token ids in and out, and with VLLM_SERVER_DEV_MODE=1
+/collective_rpc (reload_weights with weights_path), /reset_prefix_cache and, where there is one, /weight_checker.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Literal, TypeVar
@@ -42,6 +43,22 @@ class Choice(BaseModel):
 
 class _Completions(BaseModel):
     choices: list[Choice]
+
+
+class _PromptLogprob(BaseModel):
+    logprob: float
+
+
+class _ReadPrompt(BaseModel):
+    prompt_logprobs: Annotated[list[dict[int, _PromptLogprob] | None], Field(min_length=1)]
+
+
+class _ReadPrompts(BaseModel):
+    choices: Annotated[list[_ReadPrompt], Field(min_length=1)]
+
+
+class _Checksums(BaseModel):
+    checksums: dict[str, str]
 
 
 class _Model(BaseModel):
@@ -88,6 +105,31 @@ class VllmServer:
         await self._send("POST", "/collective_rpc", call)
         await self._send("POST", "/reset_prefix_cache")
 
+    async def empty(self) -> dict[str, str] | None:
+        """Have it set all its weights to 0, and give their checksums; None if it is of a version that cannot.
+
+        A weight that the next load leaves out is then far from what it should be, in any precision.
+        """
+        response = await self._ask("POST", "/weight_checker", {"action": "reset"})
+        if response.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+            return None
+        self._content(response)
+        return await self.checksums()
+
+    async def checksums(self) -> dict[str, str]:
+        """Of the weights as they lie in the server, by its own names with the rank before the last colon."""
+        return self._read(_Checksums, await self._send("POST", "/weight_checker", {"action": "checksum"})).checksums
+
+    async def logprobs(self, model: str, ids: Sequence[int]) -> list[float]:
+        """Of each token but the first, given those before it, at temperature 1."""
+        body: Json = {"model": model, "prompt": list(ids), "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        (read, *_) = self._read(_ReadPrompts, await self._send("POST", "/v1/completions", body)).choices
+        try:
+            found = zip(ids, read.prompt_logprobs, strict=True)
+            return [(known or {})[token].logprob for token, known in [*found][1:]]
+        except (KeyError, ValueError):
+            raise self._failure("answers without the log-probs of a prompt's tokens") from None
+
     async def complete(self, body: Mapping[str, Json]) -> list[Choice]:
         """The completions of one prompt, in order."""
         answer = self._read(_Completions, await self._send("POST", "/v1/completions", dict(body)))
@@ -96,19 +138,25 @@ class VllmServer:
         return sorted(answer.choices, key=lambda choice: choice.index)
 
     async def _send(self, method: str, path: str, body: Json = None) -> bytes:
+        return self._content(await self._ask(method, path, body))
+
+    async def _ask(self, method: str, path: str, body: Json) -> httpx.Response:
         try:
-            response = await self._http.request(method, f"{self._url}{path}", json=body)
+            return await self._http.request(method, f"{self._url}{path}", json=body)
         except httpx.HTTPError as error:
             raise self._failure(
                 f"does not answer ({type(error).__name__}): see that it runs, and that GROUPSCOPE_VLLM_URL is its address. "
                 "Then retry: the run goes on from its last checkpoint"
             ) from error
+
+    def _content(self, response: httpx.Response) -> bytes:
         if response.is_success:
             return response.content
+        method, path = response.request.method, response.request.url.path
         said = (
             f"answered {method} {path} with HTTP {response.status_code}: {response.text[:EXCERPT].strip() or 'nothing'}"
         )
-        if path == "/v1/completions" or path == "/v1/models":
+        if path.endswith(("/v1/completions", "/v1/models")):
             raise self._failure(said)
         raise self._failure(
             f"did not take the policy's weights. It must serve the model that the run trains, see the folder "

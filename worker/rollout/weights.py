@@ -15,15 +15,16 @@ _INSIDE_ADAPTED = ".base_layer."
 
 @torch.no_grad()
 def plain_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """The weights by the names that the model has without adapters, tied ones once.
+    """The weights by the names that the model has without adapters: tied ones under each of their names.
 
-    What adapters add is in them; the policy's own tensors stay as they are.
+    A copy may hold tied weights apart, as vLLM does on a CPU, and then needs them twice. What adapters add is in them; the
+    policy's own tensors stay as they are.
     """
     if not isinstance(policy.model, PeftModel):
-        yield from policy.model.named_parameters()
+        yield from policy.model.named_parameters(remove_duplicate=False)
         return
     model = policy.model.get_base_model()
-    for name, parameter in model.named_parameters():
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         weight: Tensor = parameter
         if ".lora_" in name:
             continue

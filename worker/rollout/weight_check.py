@@ -1,0 +1,101 @@
+"""Whether a vLLM server has the weights that it was sent: looked at after each change, before anything is sampled with them."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from worker.errors import RunFailure
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+from worker.rollout.vllm_server import VllmServer
+
+FAR = 0.15
+"""Nats a token, in the mean. On SmolLM2 bfloat16 is 0.02 to 0.08 away, another temperature (1 for 0.7) 0.23 to 0.5."""
+# The same tokens every time: the ends of the first prompts. Few, since a server holds whole logits for them.
+_ROWS, _ROW_TOKENS = 4, 64
+# An update is visible if it moves their log-probs by this many times the rounding between worker and server. It was taken
+# if the server then is no further away than `_STEADY` times that rounding, or this share of the way. (Where the head alone
+# stays behind, as tied weights can, that is a tenth of the way and more.)
+_VISIBLE, _STEADY, _SHARE = 16, 4, 1 / 16
+# Rounding is taken for at least this; a server as close as `_CLOSE` has the weights, also if none were there before.
+_LEAST_ROUNDING, _CLOSE = 1e-6, 1e-4
+_NOTHING = hashlib.sha256().hexdigest()
+"""The checksum of a weight that the server shows without contents, as a CPU's are that were laid out anew."""
+
+
+class WeightCheck:
+    """Compares log-probs of fixed tokens with the policy's, after each change of weights; raises RunFailure `vllm_mismatch`.
+
+    A server that missed an update is as far away as the update moved the policy. Where rounding is larger than that, as in
+    bfloat16, this shows only if the server was emptied before: then what it did not take is zero.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rows: list[list[int]] = []
+        self._own_M: Tensor | None = None  # by the weights that the server was sent last
+        self._rounding = math.inf  # how far apart they were the last time
+        self._remarked = False
+
+    async def compare_names(
+        self, server: VllmServer, emptied: Mapping[str, str], weights: Mapping[str, Tensor]
+    ) -> None:
+        """See that each weight of a name that both know is no longer what it was in the emptied server."""
+        loaded = await server.checksums()
+        same = {name.rpartition(":")[2] for name in loaded if loaded[name] == emptied.get(name) != _NOTHING}
+        missing = sorted(name for name in same & weights.keys() if weights[name].any())
+        if missing:
+            raise _mismatch(f"did not take {len(missing)} of the policy's weights, among them {missing[0]}")
+
+    async def compare_logprobs(
+        self, server: VllmServer, model: str, prompts_P: Sequence[Sequence[int]], *, emptied: bool
+    ) -> None:
+        """See that the server is where the policy is now, and not where it was before the last change."""
+        if not self._rows:
+            self._rows = [list(prompt[-_ROW_TOKENS:]) for prompt in prompts_P if len(prompt) > 1][:_ROWS]
+        if not self._rows:
+            return  # a prompt's first token has no log-prob
+        theirs_M = torch.tensor([value for row in self._rows for value in await server.logprobs(model, row)])
+        own_M, before_M = self._own_logprobs(), self._own_M
+        apart = float((theirs_M - own_M).abs().mean())
+        moved = None if before_M is None else float((own_M - before_M).abs().mean())
+        if not apart <= FAR:
+            raise _mismatch(
+                f"is {apart:.2f} nats a token away from the policy after it was sent its weights: they did not arrive, or it "
+                "serves another model, or a quantized one"
+            )
+        visible = apart <= _CLOSE if moved is None else moved >= _VISIBLE * self._rounding
+        if visible and moved is not None and apart > max(_STEADY * self._rounding, _SHARE * moved):
+            raise _mismatch(
+                f"missed an update, or took a part of it: the update moved the log-probs of {len(own_M)} tokens by "
+                f"{moved:.2g} nats, and the server's are {apart:.2g} away from where they should be"
+            )
+        if not visible and not emptied:
+            self._remark(apart, moved)
+        self._own_M, self._rounding = own_M, max(_LEAST_ROUNDING, apart)
+
+    @torch.no_grad()
+    def _own_logprobs(self) -> Tensor:
+        batch = TokenBatch.of([row[:1] for row in self._rows], [row[1:] for row in self._rows], self._policy.device)
+        return self._policy.logprobs(batch, temperature=1.0).logprob_R_T[batch.mask_R_T].cpu()
+
+    def _remark(self, apart: float, moved: float | None) -> None:
+        """Once: it is the same after most updates."""
+        if not self._remarked:
+            self._remarked = True
+            update = "" if moved is None else f", the last update moved them by {moved:.2g}"
+            self._policy.remark(
+                f"it cannot be seen whether the vLLM server takes each update: its log-probs are {apart:.2g} nats a token "
+                f"away from the policy's{update}, and it has no /weight_checker (docs/engines.md)"
+            )
+
+
+def _mismatch(what: str) -> RunFailure:
+    return RunFailure(
+        "vllm_mismatch",
+        f"The worker's vLLM server {what}. Its log may say why; no other worker may use it (docs/engines.md). Then retry: the "
+        "run goes on from its last checkpoint. Or set sampling.engine to native.",
+    )
