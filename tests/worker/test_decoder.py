@@ -136,6 +136,26 @@ def test_adapters_are_part_of_what_our_loop_computes(family: str) -> None:
     assert not torch.allclose(without, fast.logprobs(batch, temperature=1.0).logprob_R_T, atol=1e-2)
 
 
+@pytest.mark.parametrize("product", ["oneDNN", "torch"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("adapters", [False, True], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("family", KNOWN)
+def test_a_pass_without_gradient_gives_the_very_bits_of_one_with(
+    monkeypatch: pytest.MonkeyPatch, family: str, adapters: bool, precision: str, product: str
+) -> None:
+    """The reference is read without, the policy with: the optimizer would make whole steps of a difference in the last bit."""
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: product == "oneDNN")
+    supports = [[sorted({token, 1, 2, 3}) for token in ids] for ids in COMPLETIONS]
+    batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU, supports)
+    for policy in policies(*KNOWN[family], adapters=adapters):
+        monkeypatch.setattr(policy, "_dtype", precision)
+        learning = policy.logprobs(batch, temperature=0.7)
+        with torch.no_grad():
+            reading = policy.logprobs(batch, temperature=0.7)
+        for name in ("logprob_R_T", "full_logprob_R_T", "entropy_R_T"):
+            assert torch.equal(getattr(learning, name), getattr(reading, name)), name
+
+
 def test_adapters_on_other_modules_are_left_to_transformers() -> None:
     fast, plain = policies(*KNOWN["qwen2"], adapters=True, targets=["q_proj", "embed_tokens"])
     agree(fast, plain)

@@ -2,6 +2,9 @@
 
 A training pass holds every layer's intermediate values until the gradient comes back: they, and not the weights, decide how
 many tokens fit.
+
+Each piece computes the same bits with and without gradient. The reference is read without, the policy with; where their
+weights are equal, their difference must be 0, since the optimizer would make whole steps of rounding.
 """
 
 import torch
@@ -9,21 +12,19 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
-from worker.policy.linear import linear, product
+from worker.policy.linear import product
 
 
 def rms_norm(x_N_H: Tensor, weight_H: Tensor, eps: float) -> Tensor:
     """x over its root mean square, times the weight (Zhang and Sennrich, 2019). Keeps x, which the residual stream has anyway."""
     if not torch.is_grad_enabled():
-        return functional.rms_norm(x_N_H, weight_H.shape, weight_H.to(x_N_H.dtype), eps)
+        return _normalised(x_N_H, weight_H, eps)
     y: Tensor = _RmsNorm.apply(x_N_H, weight_H, eps)  # type: ignore[no-untyped-call]
     return y
 
 
 def gated_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
     """(silu(gate) × up) @ weight.T (Shazeer, 2020). Keeps the two inputs, and computes their product again for the gradient."""
-    if not torch.is_grad_enabled():
-        return linear(functional.silu(gate) * up, weight)
     y: Tensor = _GatedLinear.apply(gate, up, weight)  # type: ignore[no-untyped-call]
     return y
 
@@ -35,19 +36,31 @@ def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
     return x
 
 
+def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    if x.device.type == "cuda":  # one kernel; on a CPU torch's own is many times slower for the rows of a training pass
+        return functional.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
+    return (x * _scale(x, eps)).mul_(weight).to(x.dtype)
+
+
+def _scale(x: Tensor, eps: float) -> Tensor:
+    """1 over the root mean square, (N, 1)."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
+    scale: Tensor = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return scale
+
+
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        exact = torch.promote_types(x.dtype, torch.float32)
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=exact)
-        scale = torch.rsqrt(length.square().div_(x.shape[-1]).add_(eps))
-        ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).to(x.dtype)
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps  # type: ignore[attr-defined]
+        return _normalised(x, weight, eps)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight, scale = ctx.saved_tensors  # type: ignore[attr-defined]
+        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
         of_x, of_weight, _ = ctx.needs_input_grad  # type: ignore[attr-defined]
+        scale = _scale(x, ctx.eps)  # type: ignore[attr-defined]
         normal = x * scale
         to_weight = (gradients[0] * normal).sum(tuple(range(x.dim() - 1))).to(weight.dtype) if of_weight else None
         if not of_x:

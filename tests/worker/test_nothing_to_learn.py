@@ -1,0 +1,89 @@
+"""Where no group teaches anything, a run leaves its weights exactly as they were, and says so."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
+from witness import Witness, configured, train
+from worker_models import CPU, roll_out, tiny_policy
+
+from worker.algorithms.advantages import group_statistics
+from worker.credit import Credit
+from worker.learner import Learner
+from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+
+EQUAL_REWARDS = {"functions": [{"kind": "pattern", "name": "anything", "syntax": "regex", "patterns": [".*"]}]}
+ADAPTERS = {"lora": {"rank": 4, "alpha": 8}}
+
+
+def weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def differing(before: dict[str, torch.Tensor], policy: Policy) -> list[str]:
+    return [name for name, parameter in policy.named_parameters() if not torch.equal(before[name], parameter)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [{}, ADAPTERS], ids=["all weights", "adapters"])
+def test_forty_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equal(
+    tmp_path: Path, model: dict[str, object]
+) -> None:
+    config = configured(
+        model=model,
+        rewards=EQUAL_REWARDS,
+        algorithm={"kl": {"beta": 0.04}},
+        budget={"steps": 40, "eval_every": 0, "checkpoint_every": 0},
+    )
+    source = resolve(TINY_ARITHMETIC, converted=tmp_path, root=None, checkpoint=None)
+    before = weights(load_policy(config.model, source, CPU))
+    witness = Witness()
+    ending, policy = train(config, tmp_path / "store", witness)
+    assert ending == "finished"
+    assert {group.state for report in witness.steps.values() for group in report.groups} == {"zero_variance"}
+    assert {(report.metrics["grad_norm"], report.metrics["kl"]) for report in witness.steps.values()} == {(0.0, 0.0)}
+    stayed = [line.message for line in witness.said if "no group had anything to teach" in line.message]
+    assert len(stayed) == len(witness.steps) == 40
+    assert differing(before, policy) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapters", [False, True], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("tokens", [64, 8192], ids=["many micro-batches", "one micro-batch"])
+def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(tokens: int, adapters: bool) -> None:
+    """Products of these widths are cut into other blocks than those of the shipped model; two layers show it as thirty do."""
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=49_152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=2,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+    )
+    model = LlamaForCausalLM(shape)
+    if adapters:
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    policy = Policy(model, tiny_policy(reference=False).tokenizer, CPU, "float32")
+    if not adapters:
+        policy.copy_reference()
+    config = configured(
+        algorithm={"kl": {"beta": 0.04}},
+        sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 24},
+        optimizer={"micro_batch_tokens": tokens, "learning_rate": 1e-3},
+    )
+    learner, rollout, before = Learner(policy, config), roll_out(policy, config), weights(policy)
+    zeros_P_G = torch.zeros(2, 4, dtype=torch.float64)
+    credit = Credit(zeros_P_G, group_statistics(zeros_P_G), zeros_P_G.reshape(-1, 1), None, None)
+    for step in range(2):
+        batch = learner.split(rollout)
+        assert (len(batch.micro_batches) > 1) == (tokens == 64)
+        learner.look(batch)
+        update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+        assert (update.applied, update.moved, update.metrics["grad_norm"]) == (True, False, 0.0)
+    assert differing(before, policy) == []
