@@ -42,7 +42,7 @@ def free_port() -> int:
 class Site:
     """One home directory, with a backend on a fixed port, any number of workers, and dashboards."""
 
-    def __init__(self, home: Path, *, lease_seconds: float = 2.0) -> None:
+    def __init__(self, home: Path, *, lease_seconds: float = 2.0, **settings: object) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -57,6 +57,7 @@ class Site:
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -69,8 +70,12 @@ class Site:
         self._started.append(process)
         return process
 
+    def start_backend(self) -> subprocess.Popen[bytes]:
+        """Start it and do not wait until it answers."""
+        return self._start("backend.app")
+
     def backend(self) -> subprocess.Popen[bytes]:
-        process = self._start("backend.app")
+        process = self.start_backend()
         wait_until(self.client.healthy, "the backend answers")
         return process
 
