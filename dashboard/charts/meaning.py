@@ -173,6 +173,9 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "learning_rate": Meaning("Learning rate", "As warm-up and schedule set it at each step.", axis="~e"),
     "num_tokens": Meaning("Tokens so far", "Prompt and completion tokens processed since the start.", axis="~s"),
+    "num_samples": Meaning(
+        "Completions so far", "Sampled since the start, those that dynamic sampling took out among them.", axis="~s"
+    ),
     "step_time": Meaning("Time per step", "Seconds of wall time.", "lower", unit="seconds"),
     "tokens_per_second": Meaning(
         "Tokens per second",

@@ -3,11 +3,18 @@
 What was only good for drawing extremes (the values at both ends, and where the first gap was) goes.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-GONE = {"count": ID, "first": sa.Float(53), "last": sa.Float(53), "missing_step": ID}
+GONE: dict[str, sa.types.TypeEngine[Any]] = {
+    "count": ID,
+    "first": sa.Float(53),
+    "last": sa.Float(53),
+    "missing_step": ID,
+}
 
 revision = "0010"
 down_revision = "0009"
