@@ -110,6 +110,7 @@ def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     assert set(evaluations[0]) == {
         "eval/pass@1",
         "eval/pass@2",
+        "eval/scored_items",
         "eval/greedy_pass@1",
         "eval/reward",
         "eval/mean_length",
