@@ -91,7 +91,9 @@ def error_response(
 
 
 def _refusal(_request: Request, error: Refusal) -> Response:
-    return error_response(error.status, error.code, error.message, error.details)
+    # a client that is sent away leaves its connection to others
+    later = {"Retry-After": "5", "Connection": "close"} if error.status == 503 else None
+    return error_response(error.status, error.code, error.message, error.details, later)
 
 
 def _http(request: Request, error: HTTPException) -> Response:
@@ -132,7 +134,7 @@ def _internal(request: Request, error: Exception) -> Response:
     return error_response(500, "internal", "The backend failed; its log says why.")
 
 
-Handler = Callable[[Request, Exception], Response | Awaitable[Response]]
+Handler = Callable[[Request, Exception], Response]
 
 
 def install(app: FastAPI) -> None:
@@ -147,4 +149,13 @@ def install(app: FastAPI) -> None:
         Exception: _internal,
     }
     for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]  # each handles its own kind
+        app.add_exception_handler(kind, _at_once(handler))  # type: ignore[arg-type]  # each handles its own kind
+
+
+def _at_once(handler: Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Without a thread, for which a plain function would have to wait: a refusal is fast when the backend is busy, too."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return handler(request, error)
+
+    return handle

@@ -1,12 +1,14 @@
 """Real backend and worker processes, to be killed, stopped and started again."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -42,12 +44,13 @@ def free_port() -> int:
 class Site:
     """One home directory, with a backend on a fixed port, any number of workers, and dashboards."""
 
-    def __init__(self, home: Path, *, lease_seconds: float = 2.0, **settings: object) -> None:
+    def __init__(self, home: Path, *, lease_seconds: float = 2.0) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url, TOKEN, timeout=10)
+        self.bearer = {"Authorization": f"Bearer {TOKEN}"}
         self._environment = os.environ | {
             "GROUPSCOPE_HOME": str(home),
             "GROUPSCOPE_TOKEN": TOKEN,
@@ -57,25 +60,28 @@ class Site:
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
-            **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def _start(self, *command: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+    def _start(self, *command: str, home: Path | None = None, files: int | None = None) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {})
         with (self.home / f"{command[0]}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, "-m", *command],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=None
+                if files is None
+                else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
             )
         self._started.append(process)
         return process
 
-    def start_backend(self) -> subprocess.Popen[bytes]:
-        """Start it and do not wait until it answers."""
-        return self._start("backend.app")
-
-    def backend(self) -> subprocess.Popen[bytes]:
-        process = self.start_backend()
+    def backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
+        """Start the backend; with `files`, it may have so many open and raise that no further."""
+        process = self._start("backend.app", files=files)
         wait_until(self.client.healthy, "the backend answers")
         return process
 
