@@ -33,10 +33,12 @@ from backend.settings import Settings
 from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.sweeps.routes import router as sweeps
+from backend.telemetry import traces
 from backend.telemetry.broadcast import Broadcast
 from backend.telemetry.group_routes import router as groups
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
+from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
 from backend.workers.routes import router as workers
 
@@ -102,6 +104,8 @@ async def healthz() -> dict[str, str]:
 def open_services(settings: Settings, clock: Clock) -> Services:
     """Open the database, bring it up to date, and give running runs fresh leases: nobody could renew them meanwhile."""
     settings.home.mkdir(parents=True, exist_ok=True)
+    uploads_store.clear(settings.home)
+    traces.clear(settings.home)
     database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
     upgrade(database)
     services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))

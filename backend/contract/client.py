@@ -276,7 +276,13 @@ class Client:
 
     def step_scores(self, run_id: int, step: int) -> StepScores:
         """Every number of a step's groups, without texts: what another estimator needs."""
-        return self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}")
+        scores = StepScores(run_id=run_id, step=step, groups=[])
+        cursor: str | None = "0"
+        while cursor is not None:
+            page = self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}", {"cursor": cursor})
+            scores.groups.extend(page.groups)
+            cursor = page.next_cursor
+        return scores
 
     def distribution(
         self,

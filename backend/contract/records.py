@@ -5,7 +5,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText
+from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
@@ -36,8 +36,8 @@ class RunError(Record):
     """Why a run failed, in words for the person who started it; `details` holds a traceback where there is one."""
 
     code: ShortText
-    message: CleanText
-    details: CleanText | None = None
+    message: Annotated[CleanText, cut(20_000)]
+    details: Annotated[CleanText, cut(200_000)] | None = None
 
 
 class Run(Record):

@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, dele
 
 from backend.contract import records as r
 from backend.contract.model import checkpoint_of
-from backend.errors import Conflict, NotFound
+from backend.errors import Conflict, Invalid, NotFound
+from backend.field_errors import FieldError
 from backend.runs.record import run_from_row
 from backend.runs.rewards import reward_model_sources
 from backend.storage.tables import run
@@ -81,6 +82,14 @@ def require(tx: Connection, run_id: int) -> None:
 def get(tx: Connection, run_id: int) -> r.Run:
     """One run."""
     return run_from_row(row_of(tx, run_id), queue_positions(tx).get(run_id))
+
+
+def require_step(row: RowMapping, step: int, *, done: bool) -> None:
+    """Raises Invalid for a step that the run does not have; `done` counts steps, and a run may be done with all of them."""
+    last = row["total_steps"] - (not done)
+    if step > last:
+        message = f"is beyond run {row['id']}, whose last is {last} (got {step})"
+        raise Invalid(FieldError("step", message))
 
 
 def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
