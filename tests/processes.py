@@ -85,8 +85,8 @@ class Site:
         wait_until(self.client.healthy, "the backend answers")
         return process
 
-    def worker(self, home: Path | None = None) -> subprocess.Popen[bytes]:
-        return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home)
+    def worker(self, home: Path | None = None, *, module: str = "worker.main") -> subprocess.Popen[bytes]:
+        return self._start(module, "--backend", self.url, "--token", TOKEN, home=home)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""
