@@ -19,7 +19,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults test-vllm fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults test-vllm soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -41,6 +41,10 @@ fuzz: $(VENV)/.test ## Property tests on fresh examples for ten minutes; an hour
 
 fuzz-http: $(VENV)/.test ## Schemathesis, 2,000 requests of each operation, in rounds; interrupted, the next call goes on
 	@$(BIN)/python scripts/fuzz_http.py $(ARGS)
+
+soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-http: hours, in pieces; interrupted, the next call goes on
+	PYTHONPATH=.:tests $(BIN)/python -u tests/faults/soak.py $(ARGS)
+	$(BIN)/python scripts/fuzz_http.py
 
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10

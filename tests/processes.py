@@ -44,7 +44,7 @@ def free_port() -> int:
 class Site:
     """One home directory, with a backend on a fixed port, any number of workers, and dashboards."""
 
-    def __init__(self, home: Path, *, lease_seconds: float = 2.0) -> None:
+    def __init__(self, home: Path, *, lease_seconds: float = 2.0, **settings: object) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -60,6 +60,7 @@ class Site:
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -79,9 +80,12 @@ class Site:
         self._started.append(process)
         return process
 
+    def start_backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
+        """Start it and do not wait until it answers; with `files`, it may have so many open and raise that no further."""
+        return self._start("backend.app", files=files)
+
     def backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
-        """Start the backend; with `files`, it may have so many open and raise that no further."""
-        process = self._start("backend.app", files=files)
+        process = self.start_backend(files=files)
         wait_until(self.client.healthy, "the backend answers")
         return process
 

@@ -20,6 +20,7 @@ from worker.checkpoint import is_whole
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
+from worker.logs import of_run
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
@@ -73,7 +74,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         cap_bytes=worker.settings.spool_cap_bytes,
     )
     exhausted = False
-    with lease:
+    with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
             end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool))
@@ -90,9 +91,9 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
             _tell_the_end(worker, claim, spool, end)
+        if lease.lost:
+            log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
-    if lease.lost:
-        log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     if exhausted:
         raise MemoryExhausted
 

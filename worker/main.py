@@ -15,6 +15,7 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
+from worker.logs import write_logs
 from worker.policy.device import describe, find_device, keep_freed_memory, memory_bytes, versions
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
@@ -30,8 +31,7 @@ _LONGEST_WAIT = 5.0
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; a run in progress is saved at its next step boundary and goes back to the queue."""
     settings = _settings(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

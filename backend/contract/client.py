@@ -159,6 +159,7 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
+        width: int | None = None,
     ) -> r.Metrics:
         """Live series of a run; all of them where no name is given."""
         query = {
@@ -167,6 +168,7 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
+            "width": width,
         }
         return self._to.get(r.Metrics, f"/api/v1/runs/{run_id}/metrics", query)
 
@@ -178,6 +180,7 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
+        width: int | None = None,
     ) -> list[r.Metrics]:
         """The same series of at most 20 runs."""
         query = {
@@ -186,6 +189,7 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
+            "width": width,
         }
         content = self._to.send("GET", "/api/v1/metrics", query=query).content
         return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items

@@ -1,6 +1,8 @@
 """Whatever a reward does, in a real run: never silently 0, the lease never lost, no process left behind."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,6 +150,23 @@ def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misb
     run = misbehaving.end("fork")
     assert run.status == "finished"
     assert [one.reward for one in misbehaving.completions(run)] == [2.0] * 8
+
+
+def test_a_reward_process_of_a_user_without_rights_cannot_fork_at_all() -> None:
+    # the kernel binds root by no such limit, and these tests may run as root: nobody is someone else
+    code = """
+import os
+from worker.rewards.process import confine
+if os.getuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+confine()
+try:
+    os.fork()
+except BlockingIOError:
+    print("refused")
+"""
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (asked.stdout, asked.stderr) == ("refused\n", "")
 
 
 def test_after_all_of_it_the_same_worker_trains_on_and_no_process_is_left(misbehaving: Misbehaving) -> None:

@@ -1,0 +1,52 @@
+"""The short form of `make soak`: random kills of backend and worker, in one home."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from acting import Actor
+from serving import Backend
+from soak import KINDS, VICTIMS, Ledger, kills_in, soak
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_forty_random_kills_lose_double_and_damage_nothing_and_change_no_weights(tmp_path: Path) -> None:
+    counts = soak(tmp_path / "home", 40, seed=20, say=lambda _: None)
+    assert kills_in(counts) == 40
+    assert counts["runs with equal weights"] >= len(KINDS)
+    assert counts["acknowledged reports"] > 100
+    assert all(counts[f"kills of {victim}"] for victim in VICTIMS)
+
+
+def tamper(statement: str) -> Callable[[Path], None]:
+    def change(database: Path) -> None:
+        with sqlite3.connect(database) as opened:
+            assert opened.execute(statement).rowcount == 1
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (tamper("DELETE FROM metric WHERE step = 1"), "1 rows are gone or changed"),
+        (tamper("UPDATE metric SET value = 2 WHERE step = 0"), "1 rows are gone or changed"),
+        (tamper("UPDATE completion SET text = 'other' WHERE step = 1 AND \"index\" = 0"), "1 rows are gone or changed"),
+        (tamper("DELETE FROM report WHERE seq = 1"), "1 rows are gone or changed"),
+    ],
+)
+def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_or_changed(
+    backend: Backend, harm: Callable[[Path], None], named: str
+) -> None:
+    backend.client.create_run({"kind": "grpo"})
+    actor = Actor(backend.client).begin()
+    actor.report(0, metrics={"reward": 1.0})
+    ledger, database = Ledger(), backend.home / "groupscope.db"
+    ledger.check(database)
+    actor.report(1, metrics={"reward": 1.0})
+    ledger.check(database)
+    harm(database)
+    with pytest.raises(AssertionError, match=named):
+        ledger.check(database)

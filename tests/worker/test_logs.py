@@ -1,0 +1,52 @@
+"""A worker's log: every line that belongs to a run says which, and which attempt."""
+
+import logging
+import threading
+
+import pytest
+
+from backend.contract.protocol import Claim
+from worker.logs import RunFormatter, of_run
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def log(lines: list[str]) -> logging.Logger:
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.extend(self.format(record).splitlines())
+
+    handler = Keep()
+    handler.setFormatter(RunFormatter())
+    logger = logging.Logger("of a test")
+    logger.addHandler(handler)
+    return logger
+
+
+def claim(run_id: int, attempt: int) -> Claim:
+    return Claim.model_construct(run_id=run_id, attempt=attempt)
+
+
+def test_every_line_of_a_run_names_it_and_its_attempt_also_from_other_threads_and_in_tracebacks(
+    log: logging.Logger, lines: list[str]
+) -> None:
+    log.info("idle")
+    with of_run(claim(7, 2)):
+        thread = threading.Thread(target=log.info, args=("heartbeat\nrefused",))
+        thread.start()
+        thread.join()
+        with of_run(claim(9, 1)):
+            log.info("a sample between two steps")
+        try:
+            int("bad")
+        except ValueError:
+            log.exception("crashed")
+    log.info("idle again")
+    assert [line for line in lines if "[run" not in line] == [lines[0], lines[-1]]
+    assert sum("[run 9 attempt 1] a sample" in line for line in lines) == 1
+    assert len([line for line in lines if "[run 7 attempt 2] " in line]) == len(lines) - 3
+    assert lines[-2].endswith("invalid literal for int() with base 10: 'bad'")
