@@ -43,7 +43,7 @@ class DatasetPairs(Prompted):
 
     kind: Literal["dataset"] = "dataset"
     source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the Hub."
+        description="upload:<id> for an uploaded JSONL file, hub:<owner>/<name> for a data set of the Hub."
     )
     subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
     split: HubWord = Field("train", description="The split of a Hub data set.")

@@ -10,14 +10,15 @@ from backend.contract.base import CleanText, Frozen, Misfit
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
 Column = Annotated[CleanText, Field(min_length=1, max_length=200)]
-_DATA = re.compile(r"upload:[1-9][0-9]{0,17}|hub:[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
-HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
+_HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_DATA = re.compile(rf"upload:[1-9][0-9]{{0,17}}|hub:{_HUB_NAME}/{_HUB_NAME}")
+HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 
 
 def _known_data(source: str) -> str:
-    if _DATA.fullmatch(source):
+    if _DATA.fullmatch(source) and ".." not in source:
         return source
-    raise ValueError("choose the data: upload a file (upload:<id>), or name a data set of the Hub (hub:<name>)")
+    raise ValueError("choose the data: upload a file (upload:<id>), or name a data set of the Hub (hub:<owner>/<name>)")
 
 
 DataSource = Annotated[str, AfterValidator(_known_data)]
@@ -113,7 +114,7 @@ class Dataset(Prompted):
 
     kind: Literal["dataset"] = "dataset"
     source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<name> for a data set of the Hub."
+        description="upload:<id> for an uploaded JSONL file, hub:<owner>/<name> for a data set of the Hub."
     )
     subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
     split: HubWord = Field("train", description="The split of a Hub data set.")
