@@ -31,6 +31,8 @@ _MESSAGES: dict[str, type[BaseModel]] = {
     "fail": Fail,
 }
 _LONGEST_WAIT = 5.0
+# A mistake of the backend's in answering one message, so often in a row (more than a minute): it would be made for ever.
+_MISTAKES = 20
 # So many messages that wait are kept in memory, too: to read one back from the file is most of the work of sending it.
 _KEPT_IN_MEMORY = 4
 
@@ -155,7 +157,7 @@ class Spool:
         if message is None:
             log.error("a record of %s was damaged on the disk and is left out", self.path)
             return True
-        wait = 0.1
+        wait, mistakes = 0.1, 0
         while True:
             try:
                 send(self._client, self._run_id, *message)
@@ -165,7 +167,8 @@ class Spool:
                 if error.code == "lease_lost":
                     self._on_lost()
                     return False
-                if not _may_pass(error):
+                mistakes += error.code == "internal"
+                if not _may_pass(error) or mistakes == _MISTAKES:
                     self.refusal = f"{error.code}: {error.message}"
                     log.warning("the backend refused a message: %s", self.refusal)
                     return False

@@ -19,8 +19,11 @@ ODD = st.sampled_from(
         -1,
         0,
         1.5,
+        2**63 - 1,
         2**63,
+        -(2**63),
         10**400,
+        1e308,
         float("nan"),
         float("inf"),
         "",
@@ -31,6 +34,8 @@ ODD = st.sampled_from(
         {},
         [[]],
         {"\ud800": 1},
+        [[[[]] * 2] * 2] * 2,
+        {"a": [float("inf")]},
     ]
 )
 REPORT = p.Report(attempt=1, seq=0, step=0, metrics={"reward": 1.0}, groups=[group()]).model_dump(mode="json")

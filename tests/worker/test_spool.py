@@ -160,3 +160,31 @@ def test_a_backend_in_trouble_costs_nothing_of_what_an_earlier_process_left(tmp_
     wire.trouble = None
     recover(tmp_path, wire)
     assert wire.received == [0]
+
+
+def test_a_mistake_of_the_backends_is_reported_in_the_end_instead_of_repeated_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.spool._LONGEST_WAIT", 0.01)
+    wire = Wire()
+    wire.trouble = ApiError(500, "internal", "The backend failed; its log says why.")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    assert sending.drain(20)
+    with pytest.raises(Refused, match="internal: The backend failed; its log says why"):
+        sending.append("report", REPORTS[1])
+    sending.close()
+
+
+@pytest.mark.parametrize("code", ["busy", "disk_full", "database_damaged"])
+def test_what_an_operator_can_mend_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr("worker.spool._LONGEST_WAIT", 0.01)
+    wire = Wire()
+    wire.trouble = ApiError(500, code, "later")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    assert not sending.drain(1.0)
+    wire.trouble = None
+    assert sending.drain(10)
+    sending.close()
+    assert wire.received == [0]
