@@ -5,7 +5,9 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
@@ -24,27 +26,23 @@ from backend.preflight.routes import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
+from backend.runs.deletion import Remover
 from backend.runs.routes import router as runs
-from backend.server.connections import listen, places, raise_file_limit, serve
-from backend.server.log import set_up_log
-from backend.server.origin import LOOPBACK
 from backend.services import Services
-from backend.settings import Settings
+from backend.settings import LOOPBACK, Settings
 from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.sweeps.routes import router as sweeps
-from backend.telemetry import traces
 from backend.telemetry.broadcast import Broadcast
 from backend.telemetry.group_routes import router as groups
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
-from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
 from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
-_STREAMS = 512  # event streams that are open at once, and at most half of all connections
+LOOK_FOR_DELETED = 0.5  # seconds between two looks for runs to remove
 
 ROUTERS = (
     catalog,
@@ -71,8 +69,9 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         tasks = [
-            asyncio.create_task(_forever(services, sweep_once, settings.sweep_seconds)),
-            asyncio.create_task(_forever(services, pulse, services.clock.slack / 2)),
+            asyncio.create_task(_forever("sweep", partial(sweep_once, services), settings.sweep_seconds)),
+            asyncio.create_task(_forever("pulse", partial(pulse, services), services.clock.slack / 2)),
+            asyncio.create_task(_forever("removal", Remover(services).advance, LOOK_FOR_DELETED)),
         ]
         try:
             yield
@@ -96,33 +95,34 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     return app
 
 
-async def healthz() -> dict[str, str]:
-    """The backend answers. It needs no thread, since all of them may be busy."""
+def healthz() -> dict[str, str]:
+    """The backend answers."""
     return {"status": "ok"}
 
 
 def open_services(settings: Settings, clock: Clock) -> Services:
     """Open the database, bring it up to date, and give running runs fresh leases: nobody could renew them meanwhile."""
     settings.home.mkdir(parents=True, exist_ok=True)
-    uploads_store.clear(settings.home)
-    traces.clear(settings.home)
     database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
     upgrade(database)
-    services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))
+    services = Services(settings, database, clock, Broadcast())
     with database.write() as tx:
         lease.extend_all(tx, services.terms())
     return services
 
 
-async def _forever(services: Services, task: Callable[[Services], None], pause: float) -> None:
+async def _forever(name: str, task: Callable[[], float | None], pause: float) -> None:
+    """A task, and after a pause again; the task may ask for another pause."""
+    rest: float | None = None
     while True:
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause if rest is None else rest)
+        rest = None
         try:
-            await run_in_threadpool(task, services)
+            rest = await run_in_threadpool(task)
         except (OperationalError, PoolTimeout) as error:
-            log.warning("the database did not take a %s, which is tried again: %s", task.__name__, error)
+            log.warning("the database did not take a %s, which is tried again: %s", name, error)
         except Exception:  # the boundary of a task that must outlive any one failure
-            log.exception("a %s failed; it is tried again", task.__name__)
+            log.exception("a %s failed; it is tried again", name)
 
 
 def pulse(services: Services) -> None:
@@ -150,14 +150,18 @@ def main() -> None:
         raise SystemExit(
             f"Listening on {settings.backend_host} lets other machines in: set GROUPSCOPE_TOKEN, or listen on 127.0.0.1."
         )
-    set_up_log()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    raise_file_limit()
-    sockets = listen(settings.backend_host, settings.backend_port)
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # looking through all that was imported took a tenth of a second, of one request in twenty
-    serve(app, sockets)
+    uvicorn.run(
+        app,
+        host=settings.backend_host,
+        port=settings.backend_port,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+    )
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Actor:
 
     def save(self, step: int, content: str = "") -> p.Accepted:
         digest = hashlib.sha256(f"{self.run_id} {self.attempt} {step} {content}".encode()).hexdigest()
-        path = f"{self.run_id}/step-{step}"
+        path = f"run-{self.run_id}/step-{step}"
         sent = p.CheckpointReport(
             attempt=self.attempt, step=step, store=self.info.store, path=path, sha256=digest, size_bytes=1
         )

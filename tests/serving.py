@@ -96,5 +96,5 @@ class Backends:
         self._closing.callback(serving.close)
         client = self._closing.enter_context(Client(serving.url, TOKEN))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        http = self._closing.enter_context(httpx.Client(base_url=serving.url, headers=headers, verify=False))  # noqa: S501
+        http = self._closing.enter_context(httpx.Client(base_url=serving.url, headers=headers, timeout=60))
         return Backend(serving.url, self._home, serving.app.state.services, client, http, clock)

@@ -3,7 +3,7 @@
 import io
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import RowMapping
@@ -74,15 +74,6 @@ class _Sink(io.RawIOBase):
         return data
 
 
-def remove(home: Path, rows: Iterable[RowMapping]) -> None:
-    """Delete the checkpoints that lie in our own store, and the folders that this leaves empty."""
-    root = (home / FOLDER).resolve()
-    for row in rows:
-        place = directory(home, row)
-        if place is None:
-            continue
-        shutil.rmtree(place, ignore_errors=True)
-        parent = place.parent
-        while parent != root and parent.is_dir() and not any(parent.iterdir()):
-            parent.rmdir()
-            parent = parent.parent
+def remove(home: Path, run_id: int) -> None:
+    """Delete all that a run has in our own store: its checkpoints, and the pairs that it sampled."""
+    shutil.rmtree(home / FOLDER / f"run-{run_id}", ignore_errors=True)

@@ -1,6 +1,5 @@
 """The SQL of checkpoints."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -36,11 +35,6 @@ def live(tx: Connection, run_id: int) -> list[RowMapping]:
     )
     by_step = {row["step"]: row for row in tx.execute(query).mappings()}
     return list(by_step.values())
-
-
-def every(tx: Connection, run_id: int) -> Sequence[RowMapping]:
-    """All that were ever registered for a run."""
-    return tx.execute(select(checkpoint).where(checkpoint.c.run_id == run_id)).mappings().all()
 
 
 def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:

@@ -119,8 +119,12 @@ class Client:
         return r.Run.model_validate_json(response.content)
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run that is not running, with all its records."""
+        """Delete a run that is not running: it is gone at once, and its records and files in a while."""
         self._to.send("DELETE", f"/api/v1/runs/{run_id}")
+
+    def deletions(self) -> list[r.Deletion]:
+        """Deleted runs whose rows are still being removed."""
+        return self._to.get(r.Page[r.Deletion], "/api/v1/runs/deletions").items
 
     def command(self, run_id: int, verb: str) -> r.Run:
         """Pause, resume, stop or retry a run."""
@@ -159,7 +163,6 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
-        width: int | None = None,
     ) -> r.Metrics:
         """Live series of a run; all of them where no name is given."""
         query = {
@@ -168,7 +171,6 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
-            "width": width,
         }
         return self._to.get(r.Metrics, f"/api/v1/runs/{run_id}/metrics", query)
 
@@ -180,7 +182,6 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
-        width: int | None = None,
     ) -> list[r.Metrics]:
         """The same series of at most 20 runs."""
         query = {
@@ -189,7 +190,6 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
-            "width": width,
         }
         content = self._to.send("GET", "/api/v1/metrics", query=query).content
         return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items
@@ -280,13 +280,7 @@ class Client:
 
     def step_scores(self, run_id: int, step: int) -> StepScores:
         """Every number of a step's groups, without texts: what another estimator needs."""
-        scores = StepScores(run_id=run_id, step=step, groups=[])
-        cursor: str | None = "0"
-        while cursor is not None:
-            page = self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}", {"cursor": cursor})
-            scores.groups.extend(page.groups)
-            cursor = page.next_cursor
-        return scores
+        return self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}")
 
     def distribution(
         self,

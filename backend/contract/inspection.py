@@ -67,12 +67,11 @@ class GroupScores(Record):
 
 
 class StepScores(Record):
-    """Live groups of a step, in order; `next_cursor` is None where no more follow."""
+    """All live groups of a step, in order."""
 
     run_id: int
     step: Count
     groups: list[GroupScores]
-    next_cursor: str | None = None
 
 
 class Distribution(Record):

@@ -32,6 +32,7 @@ def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
     last = 0
     while True:
         with database.read() as tx:
+            runs.require(tx, run_id)  # deleted meanwhile: a file that breaks off, and none that passes for whole
             query = (
                 select(prompt_group)
                 .join(attempt, history.of_attempt(prompt_group))
@@ -64,6 +65,7 @@ def live_metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any
     page = query
     while True:
         with database.read() as tx:
+            runs.require(tx, run_id)
             rows = tx.execute(page).mappings().all()
         if not rows:
             return

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, dele
 from backend.contract.people import Bookmark, Choice, ChoiceWrite, Thumb
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
+from backend.runs import store as runs
 from backend.storage.people_tables import bookmark, choice, thumb
 from backend.storage.tables import completion, prompt_group
 from backend.storage.upsert import upsert
@@ -68,7 +69,8 @@ def require_group(tx: Connection, group_id: int) -> None:
 
 
 def _require(tx: Connection, noun: str, table: FromClause, row_id: int) -> None:
-    if tx.execute(select(table.c.id).where(table.c.id == row_id)).first() is None:
+    present = [runs.of_present(table)] if "run_id" in table.c else []
+    if tx.execute(select(table.c.id).where(table.c.id == row_id, *present)).first() is None:
         raise NotFound(f"There is no {noun} {row_id}.")
 
 

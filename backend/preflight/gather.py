@@ -16,6 +16,7 @@ from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.forecast import evaluations
+from backend.runs import store as runs
 from backend.storage.tables import run
 from backend.telemetry import metrics
 from backend.uploads import columns
@@ -52,7 +53,7 @@ def _origin(tx: Connection, source: str) -> str:
         named = checkpoint_of(source)
         if named is None:
             break
-        earlier: Any = tx.execute(select(run.c.config).where(run.c.id == named[0])).scalar_one_or_none()
+        earlier: Any = tx.execute(select(run.c.config).where(run.c.id == named[0], runs.PRESENT)).scalar_one_or_none()
         if earlier is None:
             break
         source = earlier["model"]["source"]
@@ -90,7 +91,7 @@ def _training_items(tx: Connection, config: RunConfig) -> int | None:
 
 def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
     """The newest runs of the same model on the same task; compared here, since JSON equality is no portable SQL."""
-    query = select(run).where(run.c.kind != "sample", run.c.attempt > 0)
+    query = select(run).where(runs.PRESENT, run.c.kind != "sample", run.c.attempt > 0)
     wanted = config.model_dump(mode="json")
     for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
         stored: Any = row["config"]

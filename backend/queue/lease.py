@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
 from backend.errors import LeaseLost
+from backend.runs.store import PRESENT
 from backend.storage.tables import run
 
 
@@ -46,9 +47,9 @@ def hold(tx: Connection, run_id: int, attempt: int, terms: Terms) -> RowMapping:
 
 def lost(tx: Connection, run_id: int, attempt: int) -> LeaseLost:
     """Why an attempt holds nothing."""
-    row = tx.execute(select(run.c.status, run.c.attempt).where(run.c.id == run_id)).one_or_none()
+    row = tx.execute(select(run.c.status, run.c.attempt).where(run.c.id == run_id, PRESENT)).one_or_none()
     if row is None:
-        return LeaseLost(f"Run {run_id} is no more.")
+        return LeaseLost(f"Run {run_id} no longer exists: somebody deleted it.")
     if row.attempt != attempt:
         return LeaseLost(f"Attempt {attempt} lost run {run_id}: its current attempt is {row.attempt}.")
     return LeaseLost(f"Attempt {attempt} no longer holds run {run_id}: the run is {row.status}.")

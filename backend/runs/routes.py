@@ -4,15 +4,12 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
-from backend.checkpoints import files
-from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
 from backend.contract.config import Kind
 from backend.parameters import Cursor, Limit, RowId, position
-from backend.runs import commands, creation, store
+from backend.runs import commands, creation, deletion, store
 from backend.runs.overrides import overridden
 from backend.services import Services, ServicesDep
-from backend.telemetry import traces
 from backend.uploads import columns as uploads
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
@@ -52,6 +49,13 @@ def list_runs(
         return store.page(tx, wanted, limit=limit, before=position(cursor))
 
 
+@router.get("/deletions")
+def list_deletions(services: ServicesDep) -> r.Page[r.Deletion]:
+    """Deleted runs whose rows are still being removed, in the order in which they go."""
+    with services.database.read() as tx:
+        return r.Page[r.Deletion](items=deletion.under_way(tx))
+
+
 @router.get("/{run_id}")
 def get_run(services: ServicesDep, run_id: RowId) -> r.Run:
     """One run."""
@@ -69,12 +73,9 @@ def update_run(services: ServicesDep, run_id: RowId, body: r.RunUpdate) -> r.Run
 
 @router.delete("/{run_id}", status_code=204)
 def delete_run(services: ServicesDep, run_id: RowId) -> Response:
-    """Delete a run that is not running, with all its records."""
+    """Delete a run that is not running, with all its records; it is gone at once, and they are in a while."""
     with services.changing(run_id) as tx:
-        saved = checkpoints.every(tx, run_id)
-        store.remove(tx, run_id)
-    traces.remove(services.settings.home, run_id)
-    files.remove(services.settings.home, saved)
+        deletion.mark(tx, run_id)
     return Response(status_code=204)
 
 

@@ -5,20 +5,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    RowMapping,
+    Select,
+    case,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from backend.contract import records as r
-from backend.contract.model import checkpoint_of
-from backend.errors import Conflict, Invalid, NotFound
-from backend.field_errors import FieldError
+from backend.errors import NotFound
 from backend.runs.record import run_from_row
-from backend.runs.rewards import reward_model_sources
 from backend.storage.tables import run
 from backend.telemetry import events, sparkline
 
 # Samples are short and somebody waits for them.
 CLAIM_ORDER = (case((run.c.kind == "sample", 0), else_=1), run.c.priority.desc(), run.c.id)
 WAITING = ("queued", "running", "paused")
+DELETED = "deleted"
+"""The status of a run whose rows are still being removed. Nobody sees such a run; no record of the contract has it."""
+PRESENT = run.c.status != DELETED
 
 
 @dataclass(frozen=True)
@@ -62,34 +74,31 @@ def create(tx: Connection, new: NewRun, at: datetime) -> int:
 
 def row_of(tx: Connection, run_id: int) -> RowMapping:
     """The run's row. Raises NotFound."""
-    row = tx.execute(select(run).where(run.c.id == run_id)).mappings().one_or_none()
+    row = tx.execute(select(run).where(run.c.id == run_id, PRESENT)).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return row
 
 
-def exists(tx: Connection, run_id: int) -> bool:
+def is_present(tx: Connection, run_id: int) -> bool:
     """Whether there is such a run."""
-    return tx.execute(select(run.c.id).where(run.c.id == run_id)).first() is not None
+    return tx.execute(select(run.c.id).where(run.c.id == run_id, PRESENT)).first() is not None
 
 
 def require(tx: Connection, run_id: int) -> None:
     """Raises NotFound where there is no such run."""
-    if not exists(tx, run_id):
+    if not is_present(tx, run_id):
         raise NotFound(f"There is no run {run_id}.")
+
+
+def of_present(table: FromClause) -> ColumnElement[bool]:
+    """Whether a row's run is there: rows of a deleted one stay for a while."""
+    return exists().where(run.c.id == table.c.run_id, PRESENT)
 
 
 def get(tx: Connection, run_id: int) -> r.Run:
     """One run."""
     return run_from_row(row_of(tx, run_id), queue_positions(tx).get(run_id))
-
-
-def require_step(row: RowMapping, step: int, *, done: bool) -> None:
-    """Raises Invalid for a step that the run does not have; `done` counts steps, and a run may be done with all of them."""
-    last = row["total_steps"] - (not done)
-    if step > last:
-        message = f"is beyond run {row['id']}, whose last is {last} (got {step})"
-        raise Invalid(FieldError("step", message))
 
 
 def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
@@ -131,7 +140,7 @@ class Wanted:
 
 def page(tx: Connection, wanted: Wanted, *, limit: int, before: int | None) -> r.Page[r.Run]:
     """Runs, newest first, below the number `before`."""
-    query: Select[Any] = select(run).where(*wanted.conditions()).order_by(run.c.id.desc()).limit(limit + 1)
+    query: Select[Any] = select(run).where(PRESENT, *wanted.conditions()).order_by(run.c.id.desc()).limit(limit + 1)
     if before is not None:
         query = query.where(run.c.id < before)
     rows = tx.execute(query).mappings().all()
@@ -151,17 +160,3 @@ def change(tx: Connection, run_id: int, update_: r.RunUpdate) -> None:
     values = {name: value for name, value in update_.model_dump(exclude_unset=True).items() if value is not None}
     if values:
         tx.execute(update(run).where(run.c.id == run_id).values(values))
-
-
-def remove(tx: Connection, run_id: int) -> None:
-    """Delete a run and its records. Raises NotFound, and Conflict while it runs or another run still needs it."""
-    status = row_of(tx, run_id)["status"]
-    if status == "running":
-        raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
-    others = select(run.c.id, run.c.source_run_id, run.c.config).where(run.c.status.in_(WAITING), run.c.id != run_id)
-    for other in tx.execute(others.order_by(run.c.id)):
-        rewarding = {checkpoint_of(source) for _, source in reward_model_sources(other.config)}
-        if other.source_run_id == run_id or any(named and named[0] == run_id for named in rewarding):
-            what = "starts from" if other.source_run_id == run_id else "is rewarded by"
-            raise Conflict(f"Run {other.id} {what} a checkpoint of run {run_id}; stop or finish that one first.")
-    tx.execute(delete(run).where(run.c.id == run_id))

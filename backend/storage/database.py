@@ -9,6 +9,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 
 from backend.contract.base import clean
 
+WAL_BYTES = 64 * 2**20
+"""What the write-ahead log keeps of the disk once it was larger."""
+
 
 class _Cursor(Protocol):
     def execute(self, statement: str, /) -> object: ...
@@ -82,6 +85,11 @@ def _transactions(engine: Engine, *, begin: str, read_only: bool) -> None:
         cursor.execute("PRAGMA foreign_keys=ON")
         if read_only:
             cursor.execute("PRAGMA query_only=ON")
+        else:
+            cursor.execute(
+                "PRAGMA secure_delete=ON"
+            )  # what was deleted is overwritten; some builds of SQLite do so by default
+            cursor.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
         cursor.close()
 
     @event.listens_for(engine, "begin")

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select
 from backend.contract import records as r
 from backend.errors import NotFound
 from backend.runs.record import progress_from_row
-from backend.runs.store import WAITING
+from backend.runs.store import PRESENT, WAITING
 from backend.storage.tables import run, sweep
 
 
@@ -31,7 +31,7 @@ def get(tx: Connection, sweep_id: int) -> r.Sweep:
     row = tx.execute(select(sweep).where(sweep.c.id == sweep_id)).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no sweep {sweep_id}.")
-    rows = tx.execute(select(run).where(run.c.sweep_id == sweep_id).order_by(run.c.id)).mappings()
+    rows = tx.execute(select(run).where(run.c.sweep_id == sweep_id, PRESENT).order_by(run.c.id)).mappings()
     runs = [{**_named(one), "progress": progress_from_row(one)} for one in rows]
     statuses = Counter(one["status"] for one in runs)
     return r.Sweep.model_validate(dict(row) | {"statuses": statuses, "runs": runs})
@@ -56,7 +56,7 @@ def under_way(tx: Connection, sweep_id: int) -> list[int]:
 
 def _statuses(tx: Connection, sweep_ids: Sequence[int]) -> dict[int, dict[str, int]]:
     counted: dict[int, dict[str, int]] = {sweep_id: {} for sweep_id in sweep_ids}
-    each = select(run.c.sweep_id, run.c.status, func.count()).where(run.c.sweep_id.in_(sweep_ids))
+    each = select(run.c.sweep_id, run.c.status, func.count()).where(run.c.sweep_id.in_(sweep_ids), PRESENT)
     for sweep_id, status, runs in tx.execute(each.group_by(run.c.sweep_id, run.c.status)):
         counted[sweep_id][status] = runs
     return counted

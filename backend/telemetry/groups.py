@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert
 from backend.contract import records as r
 from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
 from backend.errors import NotFound
+from backend.runs import store as runs
 from backend.storage.people_tables import bookmark, thumb
 from backend.storage.tables import completion, prompt_group
 from backend.telemetry import history, paging, search
@@ -21,7 +22,6 @@ SORTS = {
     "reward_std": prompt_group.c.reward_std,
 }
 Sort = Literal["index", "step", "reward_mean", "reward_std", "-index", "-step", "-reward_mean", "-reward_std"]
-TEXTS = ("prompt_text", "prompt", "answer")
 BOOKMARKED = select(1).where(bookmark.c.group_id == prompt_group.c.id).exists()
 
 
@@ -103,8 +103,7 @@ def of_prompt(tx: Connection, prompt_id: str, run_ids: Sequence[int], limit: int
 def _summaries(
     tx: Connection, live: ColumnElement[bool], ids: Sequence[int], cursor: str | None
 ) -> r.Page[GroupSummary]:
-    columns = (paging.beginning(one) if one.name in TEXTS else one for one in prompt_group.c)
-    query = select(*columns, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
+    query = select(prompt_group, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
     rows = paging.fetch(tx, query, prompt_group.c.id, ids)
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 
@@ -145,7 +144,8 @@ def _order(sort: str) -> list[Any]:
 
 def get(tx: Connection, group_id: int) -> Group:
     """A group with its completions. Raises NotFound."""
-    row = tx.execute(select(prompt_group).where(prompt_group.c.id == group_id)).mappings().one_or_none()
+    query = select(prompt_group).where(prompt_group.c.id == group_id, runs.of_present(prompt_group))
+    row = tx.execute(query).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no group {group_id}.")
     return with_completions(tx, [row])[0]

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header
+from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy import RowMapping
 
@@ -18,12 +18,6 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
 
-async def _place(services: ServicesDep) -> AsyncIterator[None]:
-    """Held as long as the stream is open. Raises TooManyStreams."""
-    with services.broadcast.place():
-        yield
-
-
 def _newest(services: ServicesDep, run_id: RowId) -> int:
     """The number of the run's newest event. Raises NotFound before the stream begins."""
     with services.database.read() as tx:
@@ -31,7 +25,7 @@ def _newest(services: ServicesDep, run_id: RowId) -> int:
         return events.newest(tx, run_id)
 
 
-@router.get("/runs/{run_id}/events", response_class=EventSourceResponse, dependencies=[Depends(_place)])
+@router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
 async def run_events(
     services: ServicesDep,
     run_id: RowId,
@@ -44,7 +38,7 @@ async def run_events(
         yield ServerSentEvent(comment="listening", retry=2000)
         while True:
             bell.clear()
-            found = await run_sync(_after, services, run_id, last, limiter=services.broadcast.readers)
+            found = await run_in_threadpool(_after, services, run_id, last)
             if found is None:
                 return
             for row in found:
@@ -57,4 +51,4 @@ async def run_events(
 def _after(services: Services, run_id: int, last: int) -> Sequence[RowMapping] | None:
     """The next events; None where the run was deleted."""
     with services.database.read() as tx:
-        return events.after(tx, run_id, last) or (None if not runs.exists(tx, run_id) else [])
+        return events.after(tx, run_id, last) or (None if not runs.is_present(tx, run_id) else [])

@@ -6,10 +6,10 @@ from sqlalchemy import Connection, case, select, update
 
 from backend.contract import protocol as p
 from backend.contract import records as r
+from backend.runs.store import PRESENT
 from backend.storage.tables import attempt, run, worker
 from backend.storage.upsert import upsert
 
-MOST = 1000  # workers in a list
 DAY = 86_400.0
 HELD = 2_000  # times that are told of; a day of runs that take a minute has fewer
 
@@ -32,9 +32,9 @@ def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:
         .order_by(run.c.kind.desc(), run.c.id.desc())  # a training run before the sample served between its steps
     )
     runs = {name: (run_id, title) for name, run_id, title in tx.execute(held)}
-    query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.seen_at.desc()).limit(MOST)
+    query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.name)
     found = []
-    for row in sorted(tx.execute(query).mappings(), key=lambda row: row["name"]):
+    for row in tx.execute(query).mappings():
         run_id, title = runs.get(row["name"], (None, None))
         since = max(0.0, now - row["seen_at"])
         alive = since <= silence
@@ -56,7 +56,7 @@ def use(tx: Connection, at: datetime) -> list[r.Held]:
             case((attempt.c.outcome.is_not(None), attempt.c.outcome), (goes_on, None), else_="lost").label("end"),
         )
         .join(run, run.c.id == attempt.c.run_id)
-        .where(attempt.c.heard_at > at - timedelta(seconds=DAY))
+        .where(attempt.c.heard_at > at - timedelta(seconds=DAY), PRESENT)
         .order_by(attempt.c.claimed_at.desc(), attempt.c.run_id.desc())
         .limit(HELD)
     )

@@ -7,7 +7,7 @@ from dashboard.leaving import go
 from dashboard.listing.filters import Filters, clear_filters, show_filters, show_pages
 from dashboard.listing.row import show_run
 from dashboard.listing.selection import picked
-from dashboard.session import SCRIPTS, guard, link
+from dashboard.session import SCRIPTS, client, guard, link
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}
 
@@ -35,6 +35,17 @@ def show_page() -> None:
     for run in ended:
         show_run(run)
     show_pages(filters, page)
+    with guard():
+        if client().deletions():
+            show_deletions()
+
+
+@st.fragment(run_every=2)
+def show_deletions() -> None:
+    """How much of deleted runs is still in the database."""
+    with guard():
+        for one in client().deletions():
+            st.caption(f"Run {one.run_id} is deleted; {one.groups_left:,} groups of it are still to be removed.")
 
 
 @st.fragment(run_every=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from acting import GRPO, Actor
+from processes import wait_until
 from serving import Backend
 
 from backend.contract.base import Json
@@ -26,7 +27,7 @@ def saved(backend: Backend, store: str) -> Actor:
 
 
 def model_at(store: Path, run_id: int) -> Path:
-    model = store / str(run_id) / "step-1" / "model"
+    model = store / f"run-{run_id}" / "step-1" / "model"
     (model / "sub").mkdir(parents=True)
     (model / "config.json").write_text("{}")
     (model / "sub" / "model.safetensors").write_bytes(b"w" * 3_000_000)
@@ -40,7 +41,11 @@ def test_only_a_worker_that_reaches_the_checkpoint_goes_on_with_it(backend: Back
     claim = Actor(backend.client, "two", store="/here#1").claim()
     assert claim is not None
     assert claim.resume is not None
-    assert (claim.resume.run_id, claim.resume.step, claim.resume.path) == (actor.run_id, 1, f"{actor.run_id}/step-1")
+    assert (claim.resume.run_id, claim.resume.step, claim.resume.path) == (
+        actor.run_id,
+        1,
+        f"run-{actor.run_id}/step-1",
+    )
 
 
 def test_a_run_starts_from_another_ones_checkpoint_where_that_lies(backend: Backend) -> None:
@@ -111,7 +116,7 @@ def test_nothing_outside_our_own_store_is_read(backend: Backend, tmp_path: Path)
     assert str(outside) in caught.value.message
     actor.finish()
     backend.client.delete_run(actor.run_id)
-    assert (outside / str(actor.run_id) / "step-1" / "model" / "config.json").exists()
+    assert (outside / f"run-{actor.run_id}" / "step-1" / "model" / "config.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -143,4 +148,5 @@ def test_a_deleted_run_takes_its_checkpoints_with_it_and_no_others(backend: Back
         actor.finish()
         runs.append(actor.run_id)
     backend.client.delete_run(runs[0])
-    assert [path.name for path in store.iterdir()] == [str(runs[1])]
+    wait_until(lambda: not backend.client.deletions(), "the files are removed")
+    assert [path.name for path in store.iterdir()] == [f"run-{runs[1]}"]

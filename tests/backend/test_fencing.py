@@ -80,7 +80,7 @@ def test_a_worker_whose_run_was_deleted_is_told_that_it_lost_it(backend: Backend
     actor = Actor(backend.client).begin()
     actor.finish("released")
     backend.client.delete_run(run.id)
-    with pytest.raises(ApiError, match="is no more") as caught:
+    with pytest.raises(ApiError, match="no longer exists") as caught:
         actor.beat()
     assert caught.value.code == "lease_lost"
 

@@ -92,7 +92,7 @@ def test_checkpoints_beyond_the_new_beginning_are_no_longer_offered(backend: Bac
     assert claim is not None
     assert claim.resume is not None
     assert claim.resume.step == 4
-    assert [(earlier.step, earlier.path) for earlier in claim.earlier] == [(2, f"{second.run_id}/step-2")]
+    assert [(earlier.step, earlier.path) for earlier in claim.earlier] == [(2, f"run-{second.run_id}/step-2")]
     assert [(one.attempt, one.step) for one in backend.client.checkpoints(second.run_id)] == [(1, 2), (2, 4)]
 
 

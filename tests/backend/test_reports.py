@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from acting import GRPO, Actor, completion, group
+from processes import wait_until
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -218,7 +219,7 @@ def test_traces_go_with_their_run(backend: Backend) -> None:
     actor.finish()
     assert list(backend.home.rglob("*.parquet"))
     backend.client.delete_run(actor.run_id)
-    assert not list(backend.home.rglob("*.parquet"))
+    wait_until(lambda: not list(backend.home.rglob("*.parquet")), "the traces are removed")
 
 
 def test_the_ends_of_the_best_and_the_worst_text_stand_in_the_list(backend: Backend) -> None:

@@ -65,6 +65,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "finish": lambda c: c.finish(1, p.Finish(attempt=1, outcome="finished")),
     "fail": lambda c: c.fail(1, p.Fail(attempt=1, error=r.RunError(code="x", message="x"))),
     "retry": lambda c: c.command(1, "retry"),
+    "deletions": lambda c: c.deletions(),
     "delete_run": lambda c: c.delete_run(1),
 }
 PEOPLE: Mapping[str, Callable[[PeopleClient], object]] = {

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -52,12 +52,13 @@ def serving(models: Path, log: Path, dtype: str) -> Iterator[str]:
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]
         yield url
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
+        process.send_signal(signal.SIGINT)
+        try:
             process.wait(60)
-        with suppress(ProcessLookupError):  # all of it has ended
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 @pytest.fixture(scope="module")

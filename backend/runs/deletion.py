@@ -1,0 +1,104 @@
+"""Deleting a run: gone for everybody at once, its files and rows removed in the background, a slice in each transaction."""
+
+import logging
+import time
+from typing import Any
+
+from sqlalchemy import Connection, Select, String, Table, cast, delete, func, select, tuple_, update
+
+from backend.checkpoints import files
+from backend.contract import records as r
+from backend.contract.model import checkpoint_of
+from backend.errors import Conflict
+from backend.runs import store
+from backend.runs.rewards import reward_model_sources
+from backend.services import Services
+from backend.storage.columns import metadata
+from backend.storage.tables import attempt, checkpoint, prompt_group, run, trace_file
+from backend.telemetry import traces
+
+log = logging.getLogger(__name__)
+
+PARTS = [
+    table for table in reversed(metadata.sorted_tables) if any(key.column is run.c.id for key in table.foreign_keys)
+]
+"""The tables of a run's rows, those that others refer to last; what hangs on a row goes with it."""
+PARTS.remove(attempt)  # few rows, which go with the run's own
+
+SLICE_SECONDS = 0.1
+"""How long a slice aims to hold the write lock. The backend rests as long after each, which is the others' turn."""
+FIRST_ROWS = 8
+
+
+def mark(tx: Connection, run_id: int) -> None:
+    """Take a run from everybody's sight. Raises NotFound, and Conflict while it runs or another run still needs it."""
+    status = store.row_of(tx, run_id)["status"]
+    if status == "running":
+        raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
+    for other in tx.execute(_naming(run_id)):
+        rewarding = {checkpoint_of(source) for _, source in reward_model_sources(other.config)}
+        if other.source_run_id == run_id or any(named and named[0] == run_id for named in rewarding):
+            what = "starts from" if other.source_run_id == run_id else "is rewarded by"
+            raise Conflict(f"Run {other.id} {what} a checkpoint of run {run_id}; stop or finish that one first.")
+    tx.execute(update(run).where(run.c.id == run_id).values(status=store.DELETED, idempotency_key=None))
+    for table in (checkpoint, trace_file):  # few rows; none may name a file that is not there any more
+        tx.execute(delete(table).where(table.c.run_id == run_id))
+
+
+def _naming(run_id: int) -> Select[Any]:
+    """The waiting runs in whose configuration the run may be named; only those are read."""
+    named = cast(run.c.config, String).contains(f'"run:{run_id}@')
+    waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
+    return select(run.c.id, run.c.source_run_id, run.c.config).where(waiting, named).order_by(run.c.id)
+
+
+def under_way(tx: Connection) -> list[r.Deletion]:
+    """The deleted runs of which something is still there, in the order in which they go."""
+    groups = select(func.count()).where(prompt_group.c.run_id == run.c.id).scalar_subquery()
+    query = select(run.c.id.label("run_id"), run.c.name.label("run_name"), groups.label("groups_left"))
+    rows = tx.execute(query.where(run.c.status == store.DELETED).order_by(run.c.id)).mappings()
+    return [r.Deletion.model_validate(dict(row)) for row in rows]
+
+
+class Remover:
+    """Removes deleted runs, one slice a call. It keeps nothing that a restart would miss."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._run_id = 0
+        self._rows: dict[Table, float] = {}
+
+    def advance(self) -> float | None:
+        """Remove a slice; for how many seconds to rest then. None: nothing is to be removed."""
+        with self._services.database.read() as tx:
+            next_one = select(run.c.id).where(run.c.status == store.DELETED).order_by(run.c.id).limit(1)
+            run_id = tx.execute(next_one).scalar_one_or_none()
+        if run_id is None:
+            return None
+        if run_id != self._run_id:
+            self._begin(run_id)
+        with self._services.database.write() as tx:
+            began = time.monotonic()
+            part = next((table for table in PARTS if _removed(tx, table, run_id, int(self._rows[table]))), None)
+            if part is None:
+                tx.execute(delete(run).where(run.c.id == run_id))
+        took = time.monotonic() - began
+        if part is None:
+            log.info("run %s is deleted with all that it had", run_id)
+        else:
+            self._rows[part] *= min(2.0, SLICE_SECONDS / took)
+        return took
+
+    def _begin(self, run_id: int) -> None:
+        """The files first: they are most of a run, and they go also where the database finds no room for its own work."""
+        home = self._services.settings.home
+        traces.remove(home, run_id)
+        files.remove(home, run_id)
+        self._run_id, self._rows = run_id, dict.fromkeys(PARTS, FIRST_ROWS)
+
+
+def _removed(tx: Connection, table: Table, run_id: int, rows: int) -> int:
+    """Delete rows of a run, one at least; how many there were."""
+    key = [column for column in table.primary_key if column is not table.c.run_id]
+    some = select(*key).where(table.c.run_id == run_id).order_by(*key).limit(max(1, rows))
+    return tx.execute(delete(table).where(table.c.run_id == run_id, tuple_(*key).in_(some))).rowcount
