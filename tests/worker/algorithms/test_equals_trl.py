@@ -3,7 +3,7 @@ one optimizer step per generation. TRL's methods run on a bare trainer that hold
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch import Tensor
+from trl_cases import CASES
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
-from backend.contract.algorithm import Algorithm, Kl
-from backend.contract.surrogate import Cispo, Clip, Sapo, Vespo
+from backend.contract.algorithm import Algorithm
 from worker.algorithms.aggregation import token_weights
 from worker.algorithms.estimator import estimate
 from worker.algorithms.objective import TokenTerms, token_terms
@@ -24,8 +24,6 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 SEEDS = range(50)
 ROWS, WIDTH, MAX_NEW_TOKENS = 8, 12, 16
 STEP = torch.finfo(torch.float32).eps
-NO_KL = Kl(beta=0)
-K3 = Kl(beta=0.04, estimator="k3", placement="loss")
 
 
 @dataclass(frozen=True)
@@ -52,86 +50,6 @@ class Batch:
         mask = (torch.arange(WIDTH) < lengths[:, None]).float()
         return cls((old + 0.4 * normal()), old, old + 0.4 * normal(), advantages, mask)
 
-
-@dataclass(frozen=True)
-class Case:
-    """The same algorithm in TRL's words and in ours."""
-
-    trl: dict[str, object]
-    ours: Algorithm
-    metrics: dict[str, str] = field(default_factory=dict)  # TRL's name -> the field of TokenTerms whose mean it is
-
-
-CLIPPED = {"clip_ratio/low_mean": "low_R_T", "clip_ratio/high_mean": "high_R_T"}
-CASES = {
-    "grpo": Case({"loss_type": "grpo"}, Algorithm(kl=NO_KL), CLIPPED),
-    "grpo with k3": Case({"loss_type": "grpo", "beta": 0.04}, Algorithm(kl=K3), CLIPPED | {"kl": "kl_R_T"}),
-    "grpo with both epsilons": Case(
-        {"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.35},
-        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_low=0.1, epsilon_high=0.35)),
-        CLIPPED,
-    ),
-    "grpo with delta": Case(
-        {"loss_type": "grpo", "delta": 1.4}, Algorithm(kl=NO_KL, surrogate=Clip(delta=1.4)), CLIPPED
-    ),
-    "bnpo": Case({"loss_type": "bnpo"}, Algorithm(kl=NO_KL, aggregation="token_mean"), CLIPPED),
-    "dr_grpo": Case({"loss_type": "dr_grpo"}, Algorithm(kl=NO_KL, aggregation="constant"), CLIPPED),
-    "dr_grpo with k3": Case(
-        {"loss_type": "dr_grpo", "beta": 0.04}, Algorithm(kl=K3, aggregation="constant"), CLIPPED | {"kl": "kl_R_T"}
-    ),
-    "dapo": Case(
-        {"loss_type": "dapo", "epsilon_high": 0.28},
-        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_high=0.28), aggregation="token_mean"),
-        CLIPPED,
-    ),
-    "cispo": Case(
-        {"loss_type": "cispo", "epsilon_high": 1.2},
-        Algorithm(kl=NO_KL, surrogate=Cispo(cap=1.2), aggregation="token_mean"),
-        {"cispo_clip_ratio": "high_R_T"},
-    ),
-    "sapo": Case({"loss_type": "sapo"}, Algorithm(kl=NO_KL, surrogate=Sapo())),
-    "sapo with other temperatures": Case(
-        {"loss_type": "sapo", "sapo_temperature_pos": 0.5, "sapo_temperature_neg": 2.0},
-        Algorithm(kl=NO_KL, surrogate=Sapo(tau_positive=0.5, tau_negative=2)),
-    ),
-    "luspo": Case(
-        {"loss_type": "luspo", "importance_sampling_level": "sequence"},
-        Algorithm(kl=NO_KL, ratio="sequence_mean", aggregation="sequence_sum"),
-    ),
-    "luspo with k3": Case(
-        {"loss_type": "luspo", "importance_sampling_level": "sequence", "beta": 0.04},
-        Algorithm(kl=K3, ratio="sequence_mean", aggregation="sequence_sum"),
-        {"kl": "kl_R_T"},
-    ),
-    "vespo": Case(
-        {"loss_type": "vespo"},
-        Algorithm(kl=NO_KL, surrogate=Vespo(), ratio="sequence_product", aggregation="token_mean"),
-    ),
-    "vespo with other shapes": Case(
-        {
-            "loss_type": "vespo",
-            "vespo_k_pos": 1.0,
-            "vespo_lambda_pos": 2.0,
-            "vespo_k_neg": 1.5,
-            "vespo_lambda_neg": 0.5,
-        },
-        Algorithm(
-            kl=NO_KL,
-            surrogate=Vespo(k_positive=1, lambda_positive=2, k_negative=1.5, lambda_negative=0.5),
-            ratio="sequence_product",
-            aggregation="token_mean",
-        ),
-    ),
-    "gspo": Case(
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
-        Algorithm(kl=NO_KL, surrogate=Clip(epsilon_low=0.03, epsilon_high=0.04), ratio="sequence_mean"),
-    ),
-    "gspo with k3 and delta": Case(
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.04, "delta": 1.3},
-        Algorithm(kl=K3, surrogate=Clip(delta=1.3), ratio="sequence_mean"),
-        {"kl": "kl_R_T"},
-    ),
-}
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -1,0 +1,161 @@
+"""One optimizer step of our learner is one of TRL's own trainer: the same rollout and rewards, real models, float32."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+from trl_cases import CASES, K3, NO_KL, Case
+from worker_models import CPU, items, roll_out, tiny_policy
+
+from backend.contract.advantage import GroupZscore
+from backend.contract.grpo import GrpoConfig
+from worker.credit import assign_credit
+from worker.learner import Learner
+from worker.policy.policy import Policy
+from worker.rewards.scoring import Score, Scores
+from worker.rollout.rollout import Rollout
+
+pytestmark = pytest.mark.slow  # importing TRL takes seconds
+
+GROUP, RATE, TEMPERATURE = 4, 1e-3, 0.9
+# Three groups. The second is dead: rows of the embedding that only its tokens have must stay, where rounding would move them by
+# whole learning rates.
+REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.3, 0.7]
+LOSSES = [name for name in CASES if "k3" not in name]
+SETTINGS = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "use_bias_correction_kl": False,  # TRL's default since DeepSeek-V3.2 is KL × ratio; DeepSeekMath's k3 is without
+    "max_completion_length": 16,
+    "per_device_train_batch_size": len(REWARDS),
+    "num_generations": GROUP,
+    "shuffle_dataset": False,
+    "temperature": TEMPERATURE,
+    "learning_rate": RATE,
+    "lr_scheduler_type": "constant",
+    "max_steps": 1,
+}
+
+
+class Start:
+    """Weights to begin with, in a folder from which TRL loads its reference."""
+
+    def __init__(self, folder: Path) -> None:
+        torch.manual_seed(0)
+        tokenizer = tiny_policy(reference=False).tokenizer
+        config = LlamaConfig(
+            vocab_size=300,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        LlamaForCausalLM(config).save_pretrained(folder)
+        self.folder, self.tokenizer = folder, tokenizer
+
+    def model(self, *, adapters: bool) -> LlamaForCausalLM:
+        model = LlamaForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
+        if not adapters:
+            return model
+        torch.manual_seed(1)
+        return get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
+    return Start(tmp_path_factory.mktemp("start"))
+
+
+def trained(model: torch.nn.Module) -> Tensor:
+    """All weights that are trained, one after the other."""
+    return torch.cat([one.detach().flatten() for one in model.parameters() if one.requires_grad]).clone()
+
+
+def our_update(start: Start, case: Case, *, adapters: bool) -> tuple[Rollout, Tensor]:
+    """What we sampled, and by how much a step on it moved the weights."""
+    chosen = case.ours.model_copy(update={"advantage": GroupZscore(std="sample", eps=1e-4)})
+    config = GrpoConfig.model_validate(
+        {
+            "algorithm": chosen.model_dump(),
+            "sampling": {
+                "prompts_per_step": 3,
+                "group_size": GROUP,
+                "max_new_tokens": 16,
+                "temperature": TEMPERATURE,
+            },
+            "optimizer": {"learning_rate": RATE, "weight_decay": 0.0, "max_grad_norm": 1.0},
+        }
+    )
+    policy = Policy(start.model(adapters=adapters), start.tokenizer, CPU, "float32")
+    if not adapters:
+        policy.copy_reference()
+    rollout, before = roll_out(policy, config, asked=items(3)), trained(policy.model)
+    learner = Learner(policy, config)
+    batch = learner.split(rollout)
+    learner.look(batch)
+    scores = Scores([[Score("r", reward, 1.0)] for reward in REWARDS], torch.tensor(REWARDS).double().numpy())
+    learner.update(0, batch, assign_credit(config, scores, batch.tokens), torch.ones(rollout.rows, dtype=torch.bool))
+    return rollout, trained(policy.model) - before
+
+
+def trl_update(start: Start, case: Case, rollout: Rollout, folder: Path, *, adapters: bool) -> Tensor:
+    """By how much one step of TRL's trainer on the same rollout moves the same weights."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    model = start.model(adapters=adapters)
+    before = trained(model)
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completions, **_: REWARDS,
+        args=GRPOConfig(output_dir=str(folder), **SETTINGS, **case.trl),
+        train_dataset=Dataset.from_list([{"prompt": text} for text in rollout.prompt_texts_P]),
+        processing_class=copy.deepcopy(start.tokenizer),
+    )
+    prompts = [list(rollout.prompt_of(row)) for row in range(rollout.rows)]
+    completions = [list(one.ids) for one in rollout.completions_R]
+    texts = [one.text for one in rollout.completions_R]
+    trainer._generate = lambda _: (prompts, completions, None, texts, None, {}, None, None)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    return trained(model) - before
+
+
+Compare = Callable[[str, float, bool], float]
+
+
+@pytest.fixture
+def apart(start: Start, tmp_path: Path) -> Compare:
+    """How far the two updates of a loss are apart, as a share of the update."""
+
+    def compare(name: str, beta: float, adapters: bool) -> float:
+        case = Case(CASES[name].trl | {"beta": beta}, CASES[name].ours.model_copy(update={"kl": K3 if beta else NO_KL}))
+        rollout, ours = our_update(start, case, adapters=adapters)
+        theirs = trl_update(start, case, rollout, tmp_path, adapters=adapters)
+        assert theirs.norm() > 0.1 * RATE * len(theirs) ** 0.5
+        return float((ours - theirs).norm() / theirs.norm())
+
+    return compare
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_optimizer_step_is_trls(name: str, beta: float, apart: Compare) -> None:
+    assert apart(name, beta, False) < 3e-4
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+def test_one_optimizer_step_of_adapters_is_trls(beta: float, apart: Compare) -> None:
+    assert apart("grpo", beta, True) < 3e-4
