@@ -179,7 +179,7 @@ class Learner:
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
         if not (math.isfinite(grad_norm) and math.isfinite(loss)):
             grad_norm = math.nan
-        elif grad_norm > 0:  # without a gradient nothing was learned, and momentum and decay should not act alone
+        elif grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
             self.optimizer.step()

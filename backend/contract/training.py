@@ -66,7 +66,7 @@ class Optimizer(Frozen):
         "constant", description="How the learning rate falls to 0 by the last step."
     )
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Steps over which the learning rate rises from 0."
+        0, description="Steps over which the learning rate rises: step k, from 0, has (k + 1) / warmup_steps of it."
     )
     weight_decay: Annotated[float, Field(ge=0, le=10)] = Field(0.0, description="AdamW's decoupled weight decay.")
     max_grad_norm: Annotated[float, Field(gt=0, le=1e6)] = Field(

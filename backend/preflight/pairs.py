@@ -12,7 +12,10 @@ MANY_TIMES = 10  # a pair seen more often than this is learned by heart
 
 
 def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> int | None:
-    """About how many pairs there are to train on, without a success rate at most; None where nobody knows before they are read."""
+    """About how many pairs there are to train on, without a success rate at most; None where nobody knows before they are read.
+
+    Too many where prompts differ: p^G + (1 − p)^G at the mean rate is less than the mean of theirs (Jensen).
+    """
     pairs = config.pairs
     if isinstance(pairs, SampledPairs):
         dead = dead_share(facts.success.rate, pairs.group_size) if facts.success else 0.0

@@ -26,6 +26,7 @@ _UNKNOWN = {
     True: "unknown until the model's answers are sampled: **Sample before launch** does that",
     False: "unknown until the model's answers are sampled",
 }
+_FEWER_PAIRS = "Counted from dead groups at the mean success rate\\. Where prompts differ more groups are dead, so there are fewer pairs\\."
 _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 
 
@@ -97,7 +98,7 @@ def _show_pairs(draft: Draft, preflight: Preflight) -> None:
         about = "at most" if prompts and preflight.success_rate is None else "about"
         seen = f"each {number(times)} times" if times >= 1 else f"{percent(times)} of them are seen"
         shown += f"  \nof {about} **{count(preflight.training_pairs)}** different ones{where}: {seen}"
-    st.markdown(shown)
+    st.markdown(shown, help=_FEWER_PAIRS if prompts and preflight.success_rate is not None else None)
 
 
 def _show_memory(preflight: Preflight) -> None:

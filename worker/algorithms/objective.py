@@ -17,7 +17,7 @@ class TokenTerms(NamedTuple):
 
     loss_R_T: Array
     ratio_R_T: Array
-    low_R_T: Array  # True where the surrogate's weight is cut from below
+    low_R_T: Array  # True where the surrogate clips from below
     high_R_T: Array  # and from above
     kl_R_T: Array | None  # None where the loss has no penalty
 
@@ -90,7 +90,11 @@ def surrogate_loss(
 
 
 def clipped(chosen: Surrogate, ratio_R_T: Array, advantages_R_T: Array) -> tuple[Array, Array]:
-    """True for each token whose weight the chosen surrogate cuts from below, and from above: each (R, T)."""
+    """True for each token that the chosen surrogate clips from below, and from above: each (R, T).
+
+    `clip`: where clipping stops the gradient. `cispo`: where the weight is at the cap and the advantage above 0, as TRL counts
+    it; with another advantage the weight is cut as well, and not counted.
+    """
     xp = array_namespace(ratio_R_T)
     never_R_T = xp.zeros_like(ratio_R_T, dtype=xp.bool)
     match chosen:

@@ -79,7 +79,7 @@ class PairLearner:
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
         applied = math.isfinite(norm) and math.isfinite(metrics["loss"])
         rate = learning_rate(self._settings, step, steps=self._steps)
-        if applied:
+        if applied and norm > 0:  # as in GRPO: momentum and decay do not act alone
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()

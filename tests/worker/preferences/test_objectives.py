@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,16 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_the_third_in_a_row_en
         learner.update(2, PAIRS)
     assert caught.value.code == "diverged"
     assert weights_hash(objective.trained) == before
+
+
+@KINDS
+def test_without_a_gradient_momentum_and_decay_move_nothing(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Also behind a step that left momentum. A loss times 0 stands for margins so large that nothing is left to learn."""
+    objective = objective_of(kind)
+    learner = PairLearner(objective, Optimizer(learning_rate=1e-3, weight_decay=0.1), steps=2)
+    assert learner.update(0, PAIRS[:2]).metrics["grad_norm"] > 0
+    before = {name: parameter.detach().clone() for name, parameter in objective.trained.named_parameters()}
+    judge = objective.judge
+    monkeypatch.setattr(objective, "judge", lambda pairs: replace(found := judge(pairs), loss_N=found.loss_N * 0))
+    assert learner.update(1, PAIRS[:2]).metrics["grad_norm"] == 0
+    assert all(torch.equal(before[name], parameter) for name, parameter in objective.trained.named_parameters())
