@@ -49,7 +49,7 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10
 
-test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (15 minutes; installs 3.4 GB into .vllm, or VLLM=folder)
+test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
 	scripts/vllm_server.sh $(VLLM)
 	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
 

@@ -8,6 +8,7 @@ unless others are given, so that nothing but a sync makes its answers the policy
 import copy
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,10 +77,10 @@ class VllmService(ThreadingHTTPServer):
             for weight in shown.values():
                 weight.zero_()
             return {"status": "reset"}
-        return {
-            "checksums": {f"dp0:pp0:pcp0:tp0:{name}": digest(weight) for name, weight in shown.items()}
-            | {f"dp0:pp0:pcp0:tp0:{HEAD}": digest(torch.empty(0))}
-        }
+        joined: dict[str, list[torch.Tensor]] = {HEAD: [torch.empty(0)]}
+        for name, weight in shown.items():
+            joined.setdefault(re.sub(r"\b[qkv]_proj\b", "qkv_proj", name), []).append(weight.flatten())
+        return {"checksums": {f"dp0:pp0:pcp0:tp0:{name}": digest(torch.cat(parts)) for name, parts in joined.items()}}
 
     @torch.no_grad()
     def read(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from worker.policy.policy import Policy
 from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
 from worker.rollout.vllm_server import Choice, VllmServer
-from worker.rollout.weight_check import FAR, WeightCheck
+from worker.rollout.weight_check import WeightCheck
 from worker.rollout.weights import plain_weights
 
 _LOOK_SECONDS = 0.5
 _FOLDER = "groupscope-"
+_FAR = 0.15
+"""Nats a token, in the mean of a group. On SmolLM2 bfloat16 is 0.02 to 0.08 away, another temperature (1 for 0.7) 0.23 to 0.5."""
 
 
 class VllmEngine:
@@ -141,7 +143,7 @@ class VllmEngine:
             for own_T, completion in zip(logprob_R_T, group, strict=True)
         ]
         apart = float(torch.cat(apart_R).mean())
-        if not apart <= FAR:
+        if not apart <= _FAR:
             raise RunFailure(
                 "vllm_mismatch",
                 f"The log-probs of the worker's vLLM server are {apart:.2f} nats a token away from the policy's. Start it "
