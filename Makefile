@@ -19,7 +19,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults test-vllm soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults mutants test-vllm soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -45,6 +45,9 @@ fuzz-http: $(VENV)/.test ## Schemathesis, 2,000 requests of each operation, in r
 soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-http: hours, in pieces; interrupted, the next call goes on
 	PYTHONPATH=.:tests $(BIN)/python -u tests/faults/soak.py $(ARGS)
 	$(BIN)/python scripts/fuzz_http.py
+
+mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (10 minutes)
+	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10

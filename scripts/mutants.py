@@ -1,0 +1,72 @@
+"""Takes each protection away, one at a time, in a copy of the tree, and sees its test fail: `make mutants`.
+
+tests/mutants.toml lists them: what is protected, the line that protects it, what stands there instead, and the test. A
+mutant that lives is a protection that no test would miss. `make mutants ARGS="-k lease"` runs those whose name has the word.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TREE = (
+    "backend",
+    "worker",
+    "dashboard",
+    "tests",
+    "scripts",
+    "docs",
+    "pyproject.toml",
+    "docker-compose.yml",
+    "Dockerfile",
+    "README.md",
+)
+
+
+def read() -> list[dict[str, str]]:
+    """The mutants of tests/mutants.toml."""
+    listed: list[dict[str, str]] = tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]
+    return listed
+
+
+def lives(mutant: dict[str, str], tree: Path) -> str | None:
+    """Whether the test passes on the mutant, and so would miss the protection: what pytest said; None: it was killed."""
+    path = tree / mutant["file"]
+    original = path.read_text()
+    path.write_text(original.replace(mutant["line"], mutant["instead"], 1))
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant["test"].split()]
+        ran = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        path.write_text(original)
+    return None if ran.returncode == 1 else f"pytest ended with {ran.returncode}\n{ran.stdout[-2000:]}"
+
+
+def main() -> int:
+    """Run them, and name those that live."""
+    parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
+    parser.add_argument("-k", default="", help="only mutants whose name has this word")
+    wanted = [one for one in read() if parser.parse_args().k in one["name"]]
+    living = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in TREE:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, Path(folder) / name)
+        for number, mutant in enumerate(wanted, 1):
+            said = lives(mutant, Path(folder))
+            print(f"{number:>3} of {len(wanted)}  {'LIVES ' if said else 'killed'}  {mutant['name']}", flush=True)
+            if said:
+                living.append(mutant["name"])
+                print(said)
+    print(f"{len(wanted) - len(living)} of {len(wanted)} mutants were killed")
+    return 1 if living else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
