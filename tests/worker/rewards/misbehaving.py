@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from worker.rewards.completion import Completion
+from worker.rewards.process import MEMORY_BYTES
 
 
 def hang() -> object:
@@ -104,7 +105,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "raise without words": raise_without_words,
     "raise": lambda: 1 / 0,
     "raise a lone surrogate": lambda: (_ for _ in ()).throw(ValueError("\ud800")),
-    "eat memory": lambda: len(bytearray(64 * 2**30)),
+    "eat memory": lambda: len(bytearray(MEMORY_BYTES)),  # zeros: without a limit it costs nothing, and is given
     "exit": lambda: sys.exit(3),
     "exit at once": lambda: os._exit(0),
     "segfault": lambda: ctypes.string_at(0),
