@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
@@ -28,20 +27,26 @@ from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
 from backend.runs.deletion import Remover
 from backend.runs.routes import router as runs
+from backend.server.connections import listen, places, raise_file_limit, serve
+from backend.server.log import set_up_log
+from backend.server.origin import LOOPBACK
 from backend.services import Services
-from backend.settings import LOOPBACK, Settings
+from backend.settings import Settings
 from backend.storage.database import Database
 from backend.storage.migrate import upgrade
 from backend.sweeps.routes import router as sweeps
+from backend.telemetry import traces
 from backend.telemetry.broadcast import Broadcast
 from backend.telemetry.group_routes import router as groups
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
+from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
 from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
+_STREAMS = 512  # event streams that are open at once, and at most half of all connections
 LOOK_FOR_DELETED = 0.5  # seconds between two looks for runs to remove
 
 ROUTERS = (
@@ -95,17 +100,19 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     return app
 
 
-def healthz() -> dict[str, str]:
-    """The backend answers."""
+async def healthz() -> dict[str, str]:
+    """The backend answers. It needs no thread, since all of them may be busy."""
     return {"status": "ok"}
 
 
 def open_services(settings: Settings, clock: Clock) -> Services:
     """Open the database, bring it up to date, and give running runs fresh leases: nobody could renew them meanwhile."""
     settings.home.mkdir(parents=True, exist_ok=True)
+    uploads_store.clear(settings.home)
+    traces.clear(settings.home)
     database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
     upgrade(database)
-    services = Services(settings, database, clock, Broadcast())
+    services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))
     with database.write() as tx:
         lease.extend_all(tx, services.terms())
     return services
@@ -150,18 +157,14 @@ def main() -> None:
         raise SystemExit(
             f"Listening on {settings.backend_host} lets other machines in: set GROUPSCOPE_TOKEN, or listen on 127.0.0.1."
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_log()
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    raise_file_limit()
+    sockets = listen(settings.backend_host, settings.backend_port)
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # looking through all that was imported took a tenth of a second, of one request in twenty
-    uvicorn.run(
-        app,
-        host=settings.backend_host,
-        port=settings.backend_port,
-        access_log=False,
-        timeout_graceful_shutdown=3,
-    )
+    serve(app, sockets)
 
 
 if __name__ == "__main__":

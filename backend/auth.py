@@ -5,13 +5,13 @@ import os
 import secrets
 from collections.abc import Collection
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.errors import error_response
-from backend.settings import LOOPBACK, Settings
+from backend.server.origin import known_host, of_another_site
+from backend.settings import Settings
 
 OPEN_PATHS = frozenset({"/healthz"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -47,7 +47,7 @@ class Gate:
     def __init__(self, app: ASGIApp, *, token: str, allowed_hosts: Collection[str]) -> None:
         self.app = app
         self._token = token.encode()
-        self._hosts = frozenset(host.lower() for host in allowed_hosts) | LOOPBACK
+        self._hosts = frozenset(allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 400, 401 or 403."""
@@ -66,9 +66,9 @@ class Gate:
         if scope["type"] != "http":
             return 403, "forbidden", "Only plain HTTP is spoken here."
         headers = Headers(scope=scope)
-        if _host(headers.get("host", "")) not in self._hosts:
+        if not known_host(headers, self._hosts):
             return 400, "bad_host", "This Host is not served; name it in GROUPSCOPE_BACKEND_ALLOWED_HOSTS."
-        if scope["method"] not in SAFE_METHODS and _cross_site(headers, self._hosts):
+        if scope["method"] not in SAFE_METHODS and of_another_site(headers):
             return 403, "cross_site", "A page of another site may not do this."
         if scope["path"] in OPEN_PATHS and scope["method"] in SAFE_METHODS:
             return None
@@ -76,23 +76,3 @@ class Gate:
         if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
             return None
         return 401, "unauthorized", "This needs the backend's token: Authorization: Bearer <token>."
-
-
-def _host(netloc: str) -> str | None:
-    """The name without the port; None where it cannot be read."""
-    try:
-        return urlsplit(f"//{netloc}").hostname
-    except ValueError:
-        return None
-
-
-def _cross_site(headers: Headers, hosts: Collection[str]) -> bool:
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
-        return True
-    origin = headers.get("origin")
-    if origin is None:
-        return False
-    try:
-        return urlsplit(origin).hostname not in hosts
-    except ValueError:
-        return True

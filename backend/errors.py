@@ -2,12 +2,13 @@
 
 import errno
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -17,6 +18,11 @@ from backend.storage.database import to_json
 
 log = logging.getLogger(__name__)
 
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+DAMAGED_WORDS = (
+    "The database file is damaged, and part of it cannot be read. Stop Groupscope, run `groupscope doctor`, which says "
+    "what is wrong, and put a backup in place with `groupscope restore`."
+)
 CODES = {
     400: "bad_request",
     401: "unauthorized",
@@ -91,7 +97,9 @@ def error_response(
 
 
 def _refusal(_request: Request, error: Refusal) -> Response:
-    return error_response(error.status, error.code, error.message, error.details)
+    # a client that is sent away leaves its connection to others
+    later = {"Retry-After": "5", "Connection": "close"} if error.status == 503 else None
+    return error_response(error.status, error.code, error.message, error.details, later)
 
 
 def _http(request: Request, error: HTTPException) -> Response:
@@ -106,7 +114,7 @@ def _validation(_request: Request, error: RequestValidationError) -> Response:
     return _refusal(_request, Invalid(*field_errors(error.errors(), error.body)))
 
 
-def _storage(_request: Request, error: OperationalError | PoolTimeout) -> Response:
+def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
     text = str(getattr(error, "orig", None) or error)
     if isinstance(error, PoolTimeout) or "locked" in text or "busy" in text:
         return error_response(
@@ -114,8 +122,19 @@ def _storage(_request: Request, error: OperationalError | PoolTimeout) -> Respon
         )
     if "disk is full" in text:
         return disk_full()
-    log.error("database error", exc_info=error)
-    return error_response(500, "internal", "The database failed; the backend's log says why.")
+    if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+        log.error("the database file is damaged: %s", text)
+        return error_response(500, "database_damaged", DAMAGED_WORDS)
+    return _internal(request, error)
+
+
+def _twice(_request: Request, error: IntegrityError) -> Response:
+    """The last fence: what is sent twice, or names what is gone, is refused before, with better words."""
+    log.error("a row was refused by the database", exc_info=error)
+    message = (
+        "This contradicts what is stored: a number is used twice, or what it belongs to is gone. Nothing was changed."
+    )
+    return error_response(409, "conflict", message)
 
 
 def _file(request: Request, error: OSError) -> Response:
@@ -132,7 +151,7 @@ def _internal(request: Request, error: Exception) -> Response:
     return error_response(500, "internal", "The backend failed; its log says why.")
 
 
-Handler = Callable[[Request, Exception], Response | Awaitable[Response]]
+Handler = Callable[[Request, Exception], Response]
 
 
 def install(app: FastAPI) -> None:
@@ -141,10 +160,20 @@ def install(app: FastAPI) -> None:
         Refusal: _refusal,
         HTTPException: _http,
         RequestValidationError: _validation,
-        OperationalError: _storage,
+        DatabaseError: _storage,
+        IntegrityError: _twice,
         PoolTimeout: _storage,
         OSError: _file,
         Exception: _internal,
     }
     for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)  # type: ignore[arg-type]  # each handles its own kind
+        app.add_exception_handler(kind, _at_once(handler))  # type: ignore[arg-type]  # each handles its own kind
+
+
+def _at_once(handler: Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Without a thread, for which a plain function would have to wait: a refusal is fast when the backend is busy, too."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return handler(request, error)
+
+    return handle

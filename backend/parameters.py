@@ -8,10 +8,11 @@ from backend.errors import Invalid
 from backend.field_errors import FieldError
 
 RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
-StepNumber = Annotated[int, Path(ge=0, le=2**63 - 1)]
+LAST_STEP = 2**53  # far beyond every run, and steps near it can be added to
+StepNumber = Annotated[int, Path(ge=0, le=LAST_STEP)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Cursor = Annotated[str | None, Query(max_length=100)]
-Step = Annotated[int | None, Query(ge=-1, le=2**63 - 1)]
+Step = Annotated[int | None, Query(ge=-1, le=LAST_STEP)]
 RunIds = Annotated[str, Query(alias="runs", max_length=1000, description="Run numbers, separated by commas.")]
 
 MAX_RUNS = 20

@@ -36,8 +36,8 @@ class Services:
         self.broadcast.ring(run_id)
 
 
-def services_of(request: Request) -> Services:
-    """The application's services."""
+async def services_of(request: Request) -> Services:
+    """The application's services. Asynchronous, since any other function would wait for a thread."""
     services = request.app.state.services
     assert isinstance(services, Services)  # noqa: S101  # create_app put them there
     return services

@@ -6,8 +6,6 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
 
 class Settings(BaseSettings):
     """One value per setting; an empty variable counts as unset."""

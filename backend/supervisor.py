@@ -2,17 +2,20 @@
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 TICK = 0.2  # seconds between two looks at the programs
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a program that ended is started again; doubled each time
 STEADY = 60.0  # a program that ran for so long has earned the short pause again
+LARGEST_LOG = 16 * 2**20  # bytes; each program has at most two such files
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = (
     ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -89,6 +92,13 @@ class Child:
         self._process.wait()
         self._process = None
 
+    def turn_log_over(self) -> None:
+        """Begin the log anew if it is large, and keep the one before. The program goes on writing into the same file."""
+        if self.log.stat().st_size > LARGEST_LOG:
+            with suppress(OSError):  # a full disk needs the room more
+                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+            os.truncate(self.log, 0)
+
     def last_words(self) -> str:
         """The last line of the log, fit for a terminal; empty where there is none."""
         with self.log.open("rb") as log:
@@ -151,6 +161,7 @@ class Supervisor:
 
     def _tend(self) -> None:
         for child in self._children:
+            child.turn_log_over()
             if how := child.ended():
                 self._say(f"the {child.program.name} {how}")
                 self._say(f"  its last line: {child.last_words() or '(nothing)'}")

@@ -1,4 +1,4 @@
-"""The shell around every page: navigation, title, and one line that says what the workers do. `streamlit run` starts here."""
+"""The shell around every page: navigation, title, and one line that says what the workers do. Streamlit runs it for each page."""
 
 from pathlib import Path
 

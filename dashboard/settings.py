@@ -1,9 +1,10 @@
 """Where the backend is, and the token that it asks for: from the environment or `.env`, read once."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class Settings(BaseSettings):
@@ -18,6 +19,15 @@ class Settings(BaseSettings):
         None, description="What the backend asks for; else the file `token` in the home is read."
     )
     home: Path = Field(Path(".groupscope"), description="The data directory; here only the token is read from it.")
+    dashboard_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Host names under which the dashboard may be opened besides the loopback ones, separated by commas.",
+    )
+
+    @field_validator("dashboard_allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     def secret(self) -> str:
         """The token; empty where there is none, which the backend then refuses in words of its own."""

@@ -1,12 +1,14 @@
 """Real backend and worker processes, to be killed, stopped and started again."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -48,6 +50,7 @@ class Site:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = Client(self.url, TOKEN, timeout=10)
+        self.bearer = {"Authorization": f"Bearer {TOKEN}"}
         self._environment = os.environ | {
             "GROUPSCOPE_HOME": str(home),
             "GROUPSCOPE_TOKEN": TOKEN,
@@ -61,26 +64,33 @@ class Site:
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def _start(self, *command: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+    def _start(self, *command: str, home: Path | None = None, files: int | None = None) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {})
         with (self.home / f"{command[0]}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, "-m", *command],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=None
+                if files is None
+                else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
             )
         self._started.append(process)
         return process
 
-    def start_backend(self) -> subprocess.Popen[bytes]:
-        """Start it and do not wait until it answers."""
-        return self._start("backend.app")
+    def start_backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
+        """Start it and do not wait until it answers; with `files`, it may have so many open and raise that no further."""
+        return self._start("backend.app", files=files)
 
-    def backend(self) -> subprocess.Popen[bytes]:
-        process = self.start_backend()
+    def backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
+        process = self.start_backend(files=files)
         wait_until(self.client.healthy, "the backend answers")
         return process
 
-    def worker(self, home: Path | None = None) -> subprocess.Popen[bytes]:
-        return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home)
+    def worker(self, home: Path | None = None, *, module: str = "worker.main") -> subprocess.Popen[bytes]:
+        return self._start(module, "--backend", self.url, "--token", TOKEN, home=home)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

@@ -26,7 +26,7 @@ def evaluate(
     """Metrics under `eval/`: pass@1 (the share of right samples), pass@n (one right among n), greedy_pass@1, reward, and cost.
 
     Right means that every `correctness` reward is 1; without such a reward only the reward and the length are measured.
-    Samples that could not be scored count in no share. The draws do not depend on the step, so that two evaluations differ by
+    Samples that could not be scored count in no share; an item with such a sample is left out of pass@n, right ones beside it or not. The draws do not depend on the step, so that two evaluations differ by
     the policy alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
     Without a `correctness` reward nothing is sampled greedily.
     """
@@ -39,8 +39,9 @@ def evaluate(
         right_P_n = right_N.reshape(len(items), n)
         metrics["eval/pass@1"] = _mean(right_P_n)
         if n > 1:
-            # One right sample is enough to know; without one, a sample that was not scored leaves it open.
-            metrics[f"eval/pass@{n}"] = _mean(np.where((right_P_n == 1).any(-1), 1.0, right_P_n.max(-1)))
+            # NaN where a sample is unscored, even beside a right one: to keep that item alone would select right answers.
+            best_P = right_P_n.max(-1)
+            metrics |= {f"eval/pass@{n}": _mean(best_P), "eval/scored_items": float((~np.isnan(best_P)).sum())}
         _, greedy = _complete(policy, engine, items, scorer, config, 1, None, lambda done: on_progress(sampled + done))
         right_P = _right(greedy, config)
         if right_P is not None:

@@ -222,7 +222,8 @@ class Trainer:
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= self._scorer.take_metrics()
-        measured |= {"num_tokens": float(self._state.num_tokens), "peak_memory": peak_memory(self._policy.device)}
+        measured |= {"num_tokens": float(self._state.num_tokens), "num_samples": float(self._state.samples)}
+        measured["peak_memory"] = peak_memory(self._policy.device)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # told with the next step: this one is on its way

@@ -1,7 +1,8 @@
 """The base of every model in the contract, and the text and number types that survive JSON, SQL and a screen."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -15,11 +16,41 @@ def clean(text: object) -> object:
     return _UNSTORABLE.sub("\ufffd", text) if isinstance(text, str) else text
 
 
+MOST_LEVELS = 64
+
+
+def storable(value: object) -> object:
+    """Free JSON as it is. Raises ValueError for infinity and NaN, which no JSON has, and for values nested very deeply.
+
+    Python reads both, and then can neither store nor answer them.
+    """
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        if any(isinstance(one, float) and not math.isfinite(one) for one in level):
+            raise ValueError("holds a number that is not finite, which JSON cannot carry; leave it out, or write null")
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return value
+    raise ValueError(f"is nested deeper than {MOST_LEVELS} levels; flatten it")
+
+
+def _children(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def cut(length: int) -> BeforeValidator:
+    """Keeps the beginning of a text: for words about a failure, which are better short than refused."""
+    return BeforeValidator(
+        lambda text: f"{text[: length - 1]}…" if isinstance(text, str) and len(text) > length else text
+    )
+
+
 CleanText = Annotated[str, BeforeValidator(clean)]
 ShortText = Annotated[CleanText, Field(max_length=200)]
+LongText = Annotated[CleanText, Field(max_length=2**22)]  # a prompt or a completion: more than any context holds
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Json = JsonValue
+Json = Annotated[JsonValue, BeforeValidator(storable)]
 
 
 class Misfit(ValueError):

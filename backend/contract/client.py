@@ -163,6 +163,7 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
+        width: int | None = None,
     ) -> r.Metrics:
         """Live series of a run; all of them where no name is given."""
         query = {
@@ -171,6 +172,7 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
+            "width": width,
         }
         return self._to.get(r.Metrics, f"/api/v1/runs/{run_id}/metrics", query)
 
@@ -182,6 +184,7 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
+        width: int | None = None,
     ) -> list[r.Metrics]:
         """The same series of at most 20 runs."""
         query = {
@@ -190,6 +193,7 @@ class Client:
             "from_step": from_step,
             "to_step": to_step,
             "max_points": max_points,
+            "width": width,
         }
         content = self._to.send("GET", "/api/v1/metrics", query=query).content
         return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items
@@ -280,7 +284,13 @@ class Client:
 
     def step_scores(self, run_id: int, step: int) -> StepScores:
         """Every number of a step's groups, without texts: what another estimator needs."""
-        return self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}")
+        scores = StepScores(run_id=run_id, step=step, groups=[])
+        cursor: str | None = "0"
+        while cursor is not None:
+            page = self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}", {"cursor": cursor})
+            scores.groups.extend(page.groups)
+            cursor = page.next_cursor
+        return scores
 
     def distribution(
         self,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Count, Record, ShortText
+from backend.contract.base import CleanText, Count, LongText, Record, ShortText, cut
 from backend.contract.people import Bookmark, Thumb
 
 GroupState = Literal["live", "zero_variance", "unscored", "filtered", "probe"]
@@ -18,17 +18,17 @@ class RewardScore(Record):
     name: ShortText
     raw: float | None
     weight: float
-    error: CleanText | None = None
+    error: Annotated[CleanText, cut(20_000)] | None = None
 
 
 class CompletionData(Record):
     """One sampled completion. Sums and means run over its tokens, in nats; None where they were not computed."""
 
     index: Count
-    text: CleanText
+    text: LongText
     token_count: Count
     finish_reason: FinishReason
-    rewards: list[RewardScore] = []
+    rewards: Annotated[list[RewardScore], Field(max_length=64)] = []
     reward: float | None = None
     advantage: float | None = None
     logprob_sum: float | None = None
@@ -44,9 +44,9 @@ class GroupData(Record):
 
     index: Count
     prompt_id: ShortText
-    prompt_text: CleanText  # rendered: what the model read
-    prompt: CleanText = ""  # the question, as the task words it
-    answer: CleanText | None = None
+    prompt_text: LongText  # rendered: what the model read
+    prompt: LongText = ""  # the question, as the task words it
+    answer: LongText | None = None
     state: GroupState
     scored: Count
     truncated: Count = 0
@@ -57,7 +57,7 @@ class GroupData(Record):
 class GroupReport(GroupData):
     """A group as the worker reports it."""
 
-    completions: Annotated[list[CompletionData], Field(min_length=1)]
+    completions: Annotated[list[CompletionData], Field(min_length=1, max_length=4096)]
 
 
 class CompletionRecord(CompletionData):

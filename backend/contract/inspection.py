@@ -67,11 +67,12 @@ class GroupScores(Record):
 
 
 class StepScores(Record):
-    """All live groups of a step, in order."""
+    """Live groups of a step, in order; `next_cursor` is None where no more follow."""
 
     run_id: int
     step: Count
     groups: list[GroupScores]
+    next_cursor: str | None = None
 
 
 class Distribution(Record):

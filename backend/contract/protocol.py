@@ -15,6 +15,8 @@ from backend.contract.records import Progress, Requested, RunError
 
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
+Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
+MOST_METRICS = 1000  # of a report
 Outcome = Literal["finished", "stopped", "paused", "released"]
 
 
@@ -25,7 +27,7 @@ class WorkerInfo(Record):
     device: ShortText
     memory_bytes: Count | None = None
     store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
-    versions: dict[str, ShortText] = {}
+    versions: Versions = {}
     judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
@@ -74,7 +76,7 @@ class Start(Record):
     attempt: Attempt
     from_step: Count
     device: ShortText
-    versions: dict[str, ShortText] = {}
+    versions: Versions = {}
 
 
 class Heartbeat(Record):
@@ -123,10 +125,10 @@ class Report(Record):
     attempt: Attempt
     seq: Count
     step: Count | None = None
-    metrics: dict[ShortText, float | None] = {}
-    groups: list[GroupReport] = []
+    metrics: Annotated[dict[ShortText, float | None], Field(max_length=MOST_METRICS)] = {}
+    groups: Annotated[list[GroupReport], Field(max_length=100_000)] = []
     trace: TraceFile | None = None
-    logs: list[LogLine] = []
+    logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 
     @property

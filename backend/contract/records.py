@@ -5,7 +5,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText
+from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
@@ -36,8 +36,8 @@ class RunError(Record):
     """Why a run failed, in words for the person who started it; `details` holds a traceback where there is one."""
 
     code: ShortText
-    message: CleanText
-    details: CleanText | None = None
+    message: Annotated[CleanText, cut(20_000)]
+    details: Annotated[CleanText, cut(200_000)] | None = None
 
 
 class Run(Record):
@@ -127,11 +127,31 @@ class RunClone(Frozen):
     overrides: dict[Annotated[str, Field(max_length=200)], Json] = {}
 
 
+class Stretches(Record):
+    """What each point of a thinned series stands for: the steps from `start` to the point's own, `width` at most, aligned at step 0.
+
+    `finite` of its values are finite, `missing` are not; `low` and `high` are the extremes, with their steps.
+    """
+
+    width: int
+    start: list[int]
+    finite: list[int]
+    missing: list[int]
+    low_step: list[int | None]
+    low: list[float | None]
+    high_step: list[int | None]
+    high: list[float | None]
+
+
 class Series(Record):
-    """One metric over steps; `value` is None where it was not finite."""
+    """One metric over steps; `value` is None where it was not finite.
+
+    Where it is thinned, a point is a stretch of steps: `step` is the last one logged, `value` the mean of the finite values.
+    """
 
     step: list[int]
     value: list[float | None]
+    stretches: Stretches | None = None  # None: each point is one value
 
 
 class Metrics(Record):

@@ -17,6 +17,9 @@ PythonFunction = Annotated[
 ]
 KL_PENALTY = "kl_penalty"
 """The component that a KL penalty in the reward adds to a completion's: minus the sum of its tokens' KL, weighted by β."""
+# A class such as [\u0000-\uffff] takes 5 ms to compile, and a form asks at every change; an ASCII one takes nothing.
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]|\\[uUN]")
+MOST_WIDE_CLASSES = 50
 Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
 
@@ -96,6 +99,13 @@ class Pattern(_Function):
     @model_validator(mode="after")
     def _compiles(self) -> "Pattern":
         if self.syntax == "regex":
+            wide = sum(pattern.count("[") for pattern in self.patterns if _BEYOND_ASCII.search(pattern))
+            if wide > MOST_WIDE_CLASSES:
+                raise Misfit(
+                    f"the regular expressions have {wide} character classes with letters beyond ASCII, which take long to "
+                    f"compile; use at most {MOST_WIDE_CLASSES}",
+                    "patterns",
+                )
             for pattern in self.patterns:
                 try:
                     re.compile(pattern)

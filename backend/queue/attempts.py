@@ -10,6 +10,7 @@ from backend.contract.base import Json
 from backend.contract.records import Progress
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
+from backend.runs import store
 from backend.storage.tables import attempt, run, worker
 from backend.telemetry import events, history, stretches, summary
 
@@ -27,7 +28,7 @@ OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "r
 
 def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> bool:
     """Say where the attempt begins; whether it had said so before. Raises LeaseLost, and Conflict for another place."""
-    lease.hold(tx, run_id, sent.attempt, terms)
+    store.require_step(lease.hold(tx, run_id, sent.attempt, terms), sent.from_step, done=True)
     earlier = history.from_step(tx, run_id, sent.attempt)
     if earlier is not None and earlier != sent.from_step:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} already began at step {earlier}.")

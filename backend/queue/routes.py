@@ -12,6 +12,7 @@ from backend.errors import Refusal
 from backend.parameters import RowId
 from backend.queue import attempts, lease
 from backend.queue import claim as claims
+from backend.runs import store as runs
 from backend.services import Services, ServicesDep
 from backend.telemetry import reports, traces
 from backend.telemetry.body import parse
@@ -58,7 +59,7 @@ async def report(services: ServicesDep, run_id: RowId, request: Request) -> p.Ac
 
 def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
     sent = parse(p.Report, body)
-    reports.require_step(sent)
+    reports.require_sound(sent)
     trace = traces.keep(services.settings.home, run_id, sent)
     digest = hashlib.sha256(body).hexdigest()
     try:
@@ -75,7 +76,7 @@ def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
 def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport) -> p.Accepted:
     """Register a checkpoint."""
     with services.changing(run_id) as tx:
-        lease.hold(tx, run_id, body.attempt, services.terms())
+        runs.require_step(lease.hold(tx, run_id, body.attempt, services.terms()), body.step, done=True)
         return p.Accepted(duplicate=checkpoints.register(tx, run_id, body, services.clock.stamp()))
 
 

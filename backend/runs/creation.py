@@ -11,11 +11,14 @@ from backend.contract.config import RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.sample import SampleConfig
-from backend.errors import Conflict
+from backend.errors import Conflict, Invalid
+from backend.field_errors import FieldError
 from backend.runs import store
 from backend.storage.database import to_json
 from backend.uploads import store as uploads
 from backend.uploads.columns import upload_of
+
+MOST_CONFIG = 2**19  # characters: 16 typed prompts of full length and the form that they were typed for
 
 
 def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, sweep_id: int | None = None) -> int:
@@ -27,6 +30,9 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         return int(earlier["id"])
     config = body.config
     stored = config.model_dump(mode="json")
+    if (size := len(to_json(stored))) > MOST_CONFIG:
+        message = f"has {size:,} characters, and a list of runs answers it with each; at most {MOST_CONFIG:,} are kept"
+        raise Invalid(FieldError("config", message))
     source = checkpoint_of(config.model.source)
     new = store.NewRun(
         name=body.name or default_name(config),

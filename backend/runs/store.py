@@ -20,7 +20,8 @@ from sqlalchemy import (
 )
 
 from backend.contract import records as r
-from backend.errors import NotFound
+from backend.errors import Invalid, NotFound
+from backend.field_errors import FieldError
 from backend.runs.record import run_from_row
 from backend.storage.tables import run
 from backend.telemetry import events, sparkline
@@ -99,6 +100,14 @@ def of_present(table: FromClause) -> ColumnElement[bool]:
 def get(tx: Connection, run_id: int) -> r.Run:
     """One run."""
     return run_from_row(row_of(tx, run_id), queue_positions(tx).get(run_id))
+
+
+def require_step(row: RowMapping, step: int, *, done: bool) -> None:
+    """Raises Invalid for a step that the run does not have; `done` counts steps, and a run may be done with all of them."""
+    last = row["total_steps"] - (not done)
+    if step > last:
+        message = f"is beyond run {row['id']}, whose last is {last} (got {step})"
+        raise Invalid(FieldError("step", message))
 
 
 def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:

@@ -121,16 +121,17 @@ metric_stretch = Table(
     Column("width", Id, primary_key=True, autoincrement=False),
     Column("name", String(200), primary_key=True),
     Column("start", Id, primary_key=True, autoincrement=False),
-    Column("count", Id, nullable=False),
     Column("first_step", Id, nullable=False),
-    Column("first", Float(53)),
-    Column("low_step", Id),  # null where no value was finite
+    Column("last_step", Id, nullable=False),
+    Column(
+        "finite", Id, nullable=False, server_default="0"
+    ),  # values, of which `mean`, `low` and `high` are; these are null without any
+    Column("missing", Id, nullable=False, server_default="0"),  # values that were not finite
+    Column("mean", Float(53)),
+    Column("low_step", Id),
     Column("low", Float(53)),
     Column("high_step", Id),
     Column("high", Float(53)),
-    Column("last_step", Id, nullable=False),
-    Column("last", Float(53)),
-    Column("missing_step", Id),  # the first whose value was not finite
     sqlite_with_rowid=False,
 )
 

@@ -52,7 +52,7 @@ def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -
         completion,
         prompt_group.c.index.label("group_index"),
         prompt_group.c.prompt_id,
-        prompt_group.c.prompt,
+        paging.beginning(prompt_group.c.prompt),
     ).join(prompt_group, prompt_group.c.id == completion.c.group_id)
     rows = paging.fetch(tx, whole, completion.c.id, ids)
     return r.Page[CompletionHit](items=[_hit(row, wanted.search) for row in rows], next_cursor=cursor)

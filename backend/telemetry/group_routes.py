@@ -38,11 +38,17 @@ def steps(services: ServicesDep, run_id: RowId, after_step: Step = None) -> r.Pa
 
 
 @router.get("/runs/{run_id}/steps/{step}")
-def step_scores(services: ServicesDep, run_id: RowId, step: StepNumber) -> StepScores:
+def step_scores(
+    services: ServicesDep,
+    run_id: RowId,
+    step: StepNumber,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+    cursor: Cursor = None,
+) -> StepScores:
     """Every number of a step's groups."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return scores.of_step(tx, run_id, step)
+        return scores.of_step(tx, run_id, step, limit, position(cursor) or 0)
 
 
 @router.get("/runs/{run_id}/distribution")

@@ -22,6 +22,7 @@ SORTS = {
     "reward_std": prompt_group.c.reward_std,
 }
 Sort = Literal["index", "step", "reward_mean", "reward_std", "-index", "-step", "-reward_mean", "-reward_std"]
+TEXTS = ("prompt_text", "prompt", "answer")
 BOOKMARKED = select(1).where(bookmark.c.group_id == prompt_group.c.id).exists()
 
 
@@ -103,7 +104,8 @@ def of_prompt(tx: Connection, prompt_id: str, run_ids: Sequence[int], limit: int
 def _summaries(
     tx: Connection, live: ColumnElement[bool], ids: Sequence[int], cursor: str | None
 ) -> r.Page[GroupSummary]:
-    query = select(prompt_group, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
+    columns = (paging.beginning(one) if one.name in TEXTS else one for one in prompt_group.c)
+    query = select(*columns, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
     rows = paging.fetch(tx, query, prompt_group.c.id, ids)
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 

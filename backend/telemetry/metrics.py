@@ -1,4 +1,4 @@
-"""Metrics in long format: stored by report, read as live series, thinned for charts by the extremes of each stretch."""
+"""Metrics in long format: stored by report, read as live series, thinned for charts to the mean and the extremes of each stretch."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -13,22 +13,27 @@ from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
-from backend.telemetry.thinning import Point, Stretch, drawn, joined, stretch_of
+from backend.telemetry.thinning import Point, Stretch, fitting_width, in_stretches, plain, stretch_of
 
 LAST = 2**63 - 1
-FINER_ROWS = 10_000  # read in about 40 ms; the charts of a page are far from it, all metrics of a run are not
+ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which part of a series is wanted, and in how many points at most."""
+    """Which part of a series is wanted, and how thin.
+
+    `width` answers stretches of just so many steps, the same ones in every run; evaluations are answered one by one then.
+    `max_points` chooses the width for each series, and thins evaluations, too. `runs` are read alike, and share the work.
+    """
 
     names: Collection[str] = ()
     after_step: int | None = None
     from_step: int | None = None
     to_step: int | None = None
     max_points: int | None = None
-    finer: bool = False  # from up to twice as many stretches as fit (they lie a factor of 4 apart), unless that is too much to read
+    width: int | None = None
+    runs: int = 1
 
 
 def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping[str, float | None]) -> None:
@@ -49,22 +54,15 @@ def is_live() -> ColumnElement[bool]:
 
 
 def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:
-    """The live series of a run, by name; in so many points at most where the window says so, and then mostly from roll-ups."""
+    """The live series of a run, by name; thinned as the window says, and then mostly from roll-ups."""
     low = max(window.from_step or 0, 0 if window.after_step is None else window.after_step + 1)
     high = LAST if window.to_step is None else window.to_step
-    series: Mapping[str, Sequence[Point]]
-    if window.max_points is None:
-        series = _raw(tx, run_id, window.names, low, high)
+    series: Mapping[str, r.Series]
+    if window.max_points is None and window.width in (None, 1):
+        series = {name: plain(points) for name, points in _raw(tx, run_id, window.names, low, high).items()}
     else:
-        names = window.names or _names(tx, run_id)
-        finer = window.finer and len(names) * window.max_points <= FINER_ROWS
-        rows = window.max_points if finer else window.max_points // 2
-        series = _thinned(tx, run_id, names, low, high, window.max_points, rows)
-    return r.Metrics(run_id=run_id, series={name: _series(series[name]) for name in sorted(series)})
-
-
-def _series(points: Sequence[Point]) -> r.Series:
-    return r.Series(step=[step for step, _ in points], value=[value for _, value in points])
+        series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window)
+    return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
 
 
 def _names(tx: Connection, run_id: int) -> list[str]:
@@ -87,34 +85,46 @@ def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: in
 
 
 def _thinned(
-    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, limit: int, rows: int
-) -> dict[str, Sequence[Point]]:
-    """The series in at most `limit` points each: those that have more come from the finest roll-ups of at most `rows` rows."""
+    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, window: Window
+) -> dict[str, r.Series]:
+    """The series in stretches; those that are short enough value by value."""
     extents = stretches.extents(tx, run_id, names, low, high)
     newest = max((extent.last_step for extent in extents.values()), default=0)
-    by_width: dict[int | None, list[str]] = defaultdict(list)
+    by_width: dict[int, list[str]] = defaultdict(list)
     for name in names:
-        by_width[_width(extents.get(name), low, high, limit, rows)].append(name)
-    series: dict[str, Sequence[Point]] = {}
+        by_width[_width(extents.get(name), low, high, window, len(names) * window.runs)].append(name)
+    series: dict[str, r.Series] = {}
     for width, group in by_width.items():
-        if width is None:
+        source = max((one for one in stretches.WIDTHS if one <= width), default=1)
+        if source == 1:
             raw = _raw(tx, run_id, group, low, high)
-            series |= {name: thinned(points, limit) for name, points in raw.items()}
+            series |= {name: _gathered(points, width, low, window) for name, points in raw.items()}
         else:
-            found = _stretches(tx, run_id, group, width, low, high if high < newest else _end(newest, width))
-            series |= {name: drawn(parts, limit) for name, parts in found.items()}
+            found = _stretches(tx, run_id, group, source, low, high if high < newest else _end(newest, source))
+            series |= {name: in_stretches(parts, width, low) for name, parts in found.items()}
     return series
 
 
-def _width(extent: stretches.Extent | None, low: int, high: int, limit: int, rows: int) -> int | None:
-    """Of the stretches to read; None: the points themselves."""
+def _width(extent: stretches.Extent | None, low: int, high: int, window: Window, series: int) -> int:
+    """Of the stretches to answer; 1: the values themselves. Where much is read, only widths that are stored."""
     if extent is None:
-        return None
-    steps = min(high, extent.last_step) - max(low, extent.first_step) + 1
-    if min(steps, extent.values) <= limit:
-        return None
-    fitting = (width for width in stretches.WIDTHS if -(-steps // width) + 1 <= rows)
-    return next(fitting, stretches.WIDTHS[-1])
+        return 1
+    if window.max_points is None:
+        return window.width or 1
+    first, last = max(low, extent.first_step), min(high, extent.last_step)
+    if min(last - first + 1, extent.values) <= window.max_points:
+        return 1
+    if 2 * window.max_points * series <= ROWS:
+        return fitting_width(first, last, window.max_points)
+    limit = max(1, min(window.max_points, ROWS // series))
+    return fitting_width(first, last, limit, smallest=stretches.WIDTHS[0], factor=4)
+
+
+def _gathered(points: Sequence[Point], width: int, low: int, window: Window) -> r.Series:
+    """The values themselves, or stretches of them. Evaluations have no roll-ups; where they are too many, their width is found here."""
+    if width == 1 and window.max_points is not None and len(points) > window.max_points:
+        width = fitting_width(points[0][0], points[-1][0], window.max_points)
+    return plain(points) if width == 1 else in_stretches((stretch_of(*point) for point in points), width, low)
 
 
 def _end(step: int, width: int) -> int:
@@ -125,21 +135,16 @@ def _end(step: int, width: int) -> int:
 def _stretches(
     tx: Connection, run_id: int, names: Collection[str], width: int, low: int, high: int
 ) -> dict[str, list[Stretch]]:
-    """What covers a window: whole stretches, and where it begins or ends within one, the points there as another."""
+    """What covers a window: whole stretches, and where it begins or ends within one, each value there by itself."""
     start, stop = -(-low // width) * width, (high + 1) // width * width
     inner = stretches.read(tx, run_id, names, width, start, stop)
     head = _raw(tx, run_id, names, low, min(start - 1, high)) if low < start else {}
     tail = _raw(tx, run_id, names, max(start, stop), high) if max(start, stop) <= high else {}
     return {
-        name: [*_one(head.get(name)), *inner.get(name, ()), *_one(tail.get(name))]
+        name: [
+            *(stretch_of(*point) for point in head.get(name, ())),
+            *inner.get(name, ()),
+            *(stretch_of(*point) for point in tail.get(name, ())),
+        ]
         for name in head.keys() | inner.keys() | tail.keys()
     }
-
-
-def _one(points: Sequence[Point] | None) -> list[Stretch]:
-    return [joined(stretch_of(*point) for point in points)] if points else []
-
-
-def thinned(points: Sequence[Point], limit: int) -> Sequence[Point]:
-    """The points themselves where they are few enough."""
-    return points if len(points) <= limit else drawn([stretch_of(*point) for point in points], limit)

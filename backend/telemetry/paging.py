@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select
+from sqlalchemy import ColumnElement, Connection, Label, RowMapping, Select, func
+
+LISTED = 20_000  # characters of a text that a list shows; the whole is answered with the thing itself
+
+
+def beginning(column: ColumnElement[Any]) -> Label[Any]:
+    """The beginning of a text, under the column's name: a page of whole ones has no bound."""
+    return func.substr(column, 1, LISTED).label(getattr(column, "name", None))
 
 
 def find(tx: Connection, query: Select[Any], limit: int, offset: int) -> tuple[list[Any], str | None]:

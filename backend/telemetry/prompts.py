@@ -74,7 +74,7 @@ def _summaries(tx: Connection, run_id: int, prompt_ids: Sequence[str]) -> list[P
     for row in tx.execute(query):
         draws[row.prompt_id].append(row)
     firsts = [draws[prompt_id][0].id for prompt_id in prompt_ids]
-    words = paging.fetch(tx, select(draw.id, draw.prompt), draw.id, firsts)
+    words = paging.fetch(tx, select(draw.id, paging.beginning(draw.prompt)), draw.id, firsts)
     return [_summary(draws[one], row["prompt"]) for one, row in zip(prompt_ids, words, strict=True)]
 
 

@@ -1,6 +1,7 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,17 +11,30 @@ from backend.contract import protocol as p
 from backend.errors import Conflict, Invalid, LeaseLost, ReportConflict
 from backend.field_errors import FieldError
 from backend.queue import lease
+from backend.runs import store as runs
 from backend.storage.tables import log_line, report, run
 from backend.telemetry import events, groups, history, metrics, summary, traces
 
 RECENT_STEPS = 10
+MOST_NAMES = 2000  # of metrics, in a run
 LOG_CHARACTERS = 500  # of a log line, in its event
 
 
-def require_step(sent: p.Report) -> None:
-    """Raises Invalid for metrics or groups that belong to no step."""
+def require_sound(sent: p.Report) -> None:
+    """Raises Invalid for metrics or groups that belong to no step, and for two groups, or completions, in one place."""
     if sent.step is None and (sent.metrics or sent.groups or sent.trace):
         raise Invalid(FieldError("step", "is required where there are metrics, groups or a trace"))
+    _require_places("groups", [group.index for group in sent.groups])
+    for place, group in enumerate(sent.groups):
+        _require_places(f"groups.{place}.completions", [one.index for one in group.completions])
+
+
+def _require_places(field: str, indices: Sequence[int]) -> None:
+    first: dict[int, int] = {}
+    for place, index in enumerate(indices):
+        if first.setdefault(index, place) != place:
+            message = f"is {index}, as {field}.{first[index]}.index is; number them differently"
+            raise Invalid(FieldError(f"{field}.{place}.index", message))
 
 
 def store(
@@ -69,6 +83,8 @@ def _store_step(
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
     if sent.trained_step is not None and _has_step(tx, run_id, sent.attempt, step):
         raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
+    runs.require_step(row, step, done=sent.trained_step is None)
+    _require_names(row, sent)
     metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
     values: dict[str, Any] = summary.extended(row, step, sent.metrics)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
@@ -79,6 +95,16 @@ def _store_step(
     if trace is not None:
         traces.record(tx, run_id, sent, trace)
     tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def _require_names(row: RowMapping, sent: p.Report) -> None:
+    """A run has some hundred metrics; each more is a series that pages look through."""
+    names = row["summary"].keys() | sent.metrics.keys()
+    if len(names) > MOST_NAMES:
+        message = (
+            f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
+        )
+        raise Invalid(FieldError("metrics", message))
 
 
 def _has_step(tx: Connection, run_id: int, number: int, step: int) -> bool:

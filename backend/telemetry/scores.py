@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from backend.contract.inspection import Distribution, GroupScores, StepScores
 from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history
+from backend.telemetry import history, paging
 from backend.telemetry.prompts import spread
 
 BEGINNING = 200  # characters of a prompt
@@ -24,18 +24,19 @@ CLOSE = 1e-9  # of their size: numbers nearer than that are one
 Value = Literal["reward", "advantage"]
 
 
-def of_step(tx: Connection, run_id: int, step: int) -> StepScores:
-    """Every live group of a step, in order, without texts; none where the step is not there."""
+def of_step(tx: Connection, run_id: int, step: int, limit: int, offset: int) -> StepScores:
+    """Live groups of a step, in order, without texts; none where the step is not there."""
     query = (
-        select(prompt_group)
+        select(prompt_group.c.id)
         .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
         .where(history.uncut(tx, prompt_group, run_id))
         .order_by(prompt_group.c.index, prompt_group.c.id)
     )
-    rows = tx.execute(query).mappings().all()
+    ids, cursor = paging.find(tx, query, limit, offset)
+    rows = paging.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
     numbers = [column for column in completion.c if column.name != "text"]
     one = completion.c
-    members = select(*numbers).where(one.group_id.in_([row["id"] for row in rows])).order_by(one.group_id, one.index)
+    members = select(*numbers).where(one.group_id.in_(ids)).order_by(one.group_id, one.index)
     completions: dict[int, list[Any]] = defaultdict(list)
     for member in tx.execute(members).mappings():
         completions[member["group_id"]].append(dict(member))
@@ -43,7 +44,7 @@ def of_step(tx: Connection, run_id: int, step: int) -> StepScores:
         GroupScores.model_validate({**row, "prompt": row["prompt"][:BEGINNING], "completions": completions[row["id"]]})
         for row in rows
     ]
-    return StepScores(run_id=run_id, step=step, groups=groups)
+    return StepScores(run_id=run_id, step=step, groups=groups, next_cursor=cursor)
 
 
 def distribution(

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header
-from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy import RowMapping
 
@@ -18,6 +18,12 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
 
+async def _place(services: ServicesDep) -> AsyncIterator[None]:
+    """Held as long as the stream is open. Raises TooManyStreams."""
+    with services.broadcast.place():
+        yield
+
+
 def _newest(services: ServicesDep, run_id: RowId) -> int:
     """The number of the run's newest event. Raises NotFound before the stream begins."""
     with services.database.read() as tx:
@@ -25,7 +31,7 @@ def _newest(services: ServicesDep, run_id: RowId) -> int:
         return events.newest(tx, run_id)
 
 
-@router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
+@router.get("/runs/{run_id}/events", response_class=EventSourceResponse, dependencies=[Depends(_place)])
 async def run_events(
     services: ServicesDep,
     run_id: RowId,
@@ -38,7 +44,7 @@ async def run_events(
         yield ServerSentEvent(comment="listening", retry=2000)
         while True:
             bell.clear()
-            found = await run_in_threadpool(_after, services, run_id, last)
+            found = await run_sync(_after, services, run_id, last, limiter=services.broadcast.readers)
             if found is None:
                 return
             for row in found:

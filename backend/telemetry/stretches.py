@@ -1,4 +1,4 @@
-"""Roll-ups of metrics: for stretches of 4 to 1,024 steps, the ends, the extremes and the first gap of the live values.
+"""Roll-ups of metrics: for stretches of 4 to 1,024 steps, the mean, the extremes and the number of the live values.
 
 A report updates five of them for each of its metrics, so that 10,000 steps are drawn from some hundred rows. Evaluations
 are few and have none.
@@ -26,7 +26,7 @@ kept = metric_stretch.c
 # Built once, and read all at once: a comparison of 20 runs asks for each of them, and gets 12,000 rows.
 _OF_SERIES = kept.run_id == bindparam("run_id"), kept.name.in_(bindparam("names", expanding=True))
 _EXTENTS = (
-    select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.count))
+    select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.finite + kept.missing))
     .where(*_OF_SERIES, kept.width == WIDTHS[-1])
     .where(kept.last_step >= bindparam("low"), kept.first_step <= bindparam("high"))
     .group_by(kept.name)
@@ -65,7 +65,7 @@ def read(
 def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | None]) -> None:
     """Count the values of one step; evaluations aside."""
     rows = [
-        {"run_id": run_id, "width": width, "name": name, "start": step - step % width, "count": 1}
+        {"run_id": run_id, "width": width, "name": name, "start": step - step % width}
         | stretch_of(step, value)._asdict()
         for name, value in values.items()
         if not name.startswith(EVALUATION)
@@ -87,15 +87,14 @@ def cut(tx: Connection, run_id: int, from_step: int) -> None:
 def _counted(run_id: int, width: int, start: int, stop: int) -> Any:
     """The live values of the steps from `start` up to `stop`, each as a stretch of its own."""
     step, value = metric.c.step, metric.c.value
-    known = case((value.is_not(None), step))
+    known, at = value.is_not(None), case((value.is_not(None), step))
+    point = (step, step, case((known, 1), else_=0), case((known, 0), else_=1), value, at, value, at, value)
     columns = {
         "run_id": literal(run_id),
         "width": literal(width),
         "name": metric.c.name,
         "start": literal(start),
-        "count": literal(1),
-        **dict(zip(Stretch._fields, (step, value, known, value, known, value, step, value), strict=False)),
-        "missing_step": case((value.is_(None), step)),
+        **dict(zip(Stretch._fields, point, strict=True)),
     }
     return (
         select(*(column.label(name) for name, column in columns.items()))
@@ -117,16 +116,24 @@ def _merged(dialect: str, rows: Any = None) -> Any:
     if rows is not None:
         statement = statement.from_select([column.name for column in rows.selected_columns], rows)
     new = statement.excluded
+    finite = kept.finite + new.finite
+    values: dict[str, Any] = {
+        "first_step": case((new.first_step < kept.first_step, new.first_step), else_=kept.first_step),
+        "last_step": case((new.last_step > kept.last_step, new.last_step), else_=kept.last_step),
+        "finite": finite,
+        "missing": kept.missing + new.missing,
+        # not by way of the sum, which may be infinite where the mean is not
+        "mean": case(
+            (new.finite == 0, kept.mean),
+            (kept.finite == 0, new.mean),
+            else_=kept.mean * (kept.finite / finite) + new.mean * (new.finite / finite),
+        ),
+    }
     better = {
-        "first": new.first_step < kept.first_step,
         "low": or_(kept.low.is_(None), new.low < kept.low),
         "high": or_(kept.high.is_(None), new.high > kept.high),
-        "last": new.last_step >= kept.last_step,
     }
-    values: dict[str, Any] = {"count": kept.count + new.count}
     for name, condition in better.items():
         for column in (name, f"{name}_step"):
             values[column] = case((condition, new[column]), else_=kept[column])
-    earlier = or_(kept.missing_step.is_(None), new.missing_step < kept.missing_step)
-    values["missing_step"] = case((earlier, new.missing_step), else_=kept.missing_step)
     return statement.on_conflict_do_update(index_elements=list(metric_stretch.primary_key), set_=values)

@@ -19,6 +19,10 @@ from backend.field_errors import FieldError
 from backend.storage.tables import completion, prompt_group, trace_file
 
 FOLDER = "traces"
+MOST_FOOTER = 2**20  # bytes of a Parquet file's description of itself
+MOST_COLUMNS = 32
+MOST_VALUES = 2**24  # of one column: the tokens of a step
+MOST_BYTES = 2**29  # before they are compressed
 # what a file with other columns or types than promised makes pyarrow and Python raise
 BROKEN = (ArrowException, KeyError, IndexError, TypeError, ValueError, OSError)
 
@@ -40,7 +44,7 @@ def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
     if not sent.groups:
         raise Invalid(FieldError("trace", "belongs to the groups of a step, and the report has none"))
     data = _decoded(sent.trace)
-    completions = _indices(data)
+    completions = _indices(data, sent)
     folder = home / FOLDER / str(run_id)
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{sent.attempt}-{sent.step}-{sent.trace.sha256[:16]}.parquet"
@@ -70,13 +74,39 @@ def _decoded(trace: p.TraceFile) -> bytes:
     return data
 
 
-def _indices(data: bytes) -> frozenset[tuple[int, int]]:
+def _indices(data: bytes, sent: p.Report) -> frozenset[tuple[int, int]]:
+    """Which completions the file has. What it says of its own size is compared with the report before anything is read."""
     try:
-        table = pq.read_table(BufferReader(data), columns=["group", "completion"])
+        if int.from_bytes(data[-8:-4], "little") > MOST_FOOTER:
+            raise Invalid(FieldError("trace.data", f"describes itself in more than {MOST_FOOTER:,} bytes"))
+        file = pq.ParquetFile(BufferReader(data))
+        _require_size(file.metadata, sent)
+        table = file.read(columns=["group", "completion"])
         pairs = zip(table["group"].to_pylist(), table["completion"].to_pylist(), strict=True)
         return frozenset((int(group), int(one)) for group, one in pairs)
     except BROKEN:
         raise Invalid(FieldError("trace.data", "is no Parquet file with the columns group and completion")) from None
+
+
+def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:
+    """A file of equal values takes nearly no bytes for each of them, and some hundred kilobytes would fill the memory."""
+    completions = [one for group in sent.groups for one in group.completions]
+    stated = sent.trace.rows if sent.trace else 0
+    if metadata.num_rows != stated or stated > len(completions):
+        message = (
+            f"is {stated:,}; the file has {metadata.num_rows:,} rows and the report {len(completions):,} completions"
+        )
+        raise Invalid(FieldError("trace.rows", message))
+    if metadata.num_columns > MOST_COLUMNS:
+        message = f"has {metadata.num_columns:,} columns; the contract names fewer than {MOST_COLUMNS}"
+        raise Invalid(FieldError("trace.data", message))
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    most = min(MOST_VALUES, 2 * sum(one.token_count for one in completions) + 16 * len(completions))
+    values = [sum(group.column(place).num_values for group in groups) for place in range(metadata.num_columns)]
+    size = sum(group.total_byte_size for group in groups)
+    if max(values, default=0) > most or size > MOST_BYTES:
+        message = f"has {max(values):,} values in a column and {size:,} bytes; the report's tokens need at most {most:,} values"
+        raise Invalid(FieldError("trace.data", message))
 
 
 def record(tx: Connection, run_id: int, sent: p.Report, trace: StoredTrace) -> None:
@@ -125,6 +155,12 @@ def locate(tx: Connection, completion_id: int) -> RowMapping:
     if row is None:
         raise NotFound(f"No tokens were kept of completion {completion_id}; the run's telemetry says which are.")
     return row
+
+
+def clear(home: Path) -> None:
+    """Delete what a backend that was killed had begun to write."""
+    for partial in (home / FOLDER).glob("*/tmp*.partial"):
+        partial.unlink(missing_ok=True)
 
 
 def remove(home: Path, run_id: int) -> None:

@@ -4,7 +4,6 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -72,9 +71,9 @@ def list_uploads(services: ServicesDep, limit: Limit = 50, cursor: Cursor = None
 
 @router.get("/{upload_id}")
 def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
-    """An upload and its first rows."""
+    """An upload and its first rows; of long values the beginning."""
     upload, path = _found(services, upload_id)
-    return r.UploadPreview(upload=upload, rows=list(islice(jsonl.rows_of(path), PREVIEW_ROWS)))
+    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS))
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

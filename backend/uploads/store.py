@@ -5,7 +5,7 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, RowMapping, delete, insert, select
 
 from backend.contract import records as r
 from backend.errors import Conflict, NotFound
@@ -43,19 +43,31 @@ def add(tx: Connection, home: Path, name: str, partial: Path, found: jsonl.Conte
     return upload_id
 
 
+def clear(home: Path) -> None:
+    """Delete what a backend that was killed had begun to receive."""
+    for partial in (home / FOLDER).glob("tmp*.partial"):
+        partial.unlink(missing_ok=True)
+
+
 def get(tx: Connection, upload_id: int) -> r.Upload:
     """One upload. Raises NotFound."""
     row = tx.execute(select(upload).where(upload.c.id == upload_id)).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no upload {upload_id}.")
-    return r.Upload.model_validate(dict(row))
+    return _upload(row)
+
+
+def _upload(row: RowMapping) -> r.Upload:
+    return r.Upload.model_validate(
+        {**row, "columns": row["columns"][: jsonl.MOST_COLUMNS]}
+    )  # an earlier version took more
 
 
 def find(tx: Connection, name: str, sha256: str) -> r.Upload | None:
     """The newest upload of this name with just this content."""
     same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).order_by(upload.c.id.desc()).limit(1)
     row = tx.execute(same).mappings().one_or_none()
-    return None if row is None else r.Upload.model_validate(dict(row))
+    return None if row is None else _upload(row)
 
 
 def page(tx: Connection, limit: int, before: int | None) -> r.Page[r.Upload]:
@@ -64,7 +76,7 @@ def page(tx: Connection, limit: int, before: int | None) -> r.Page[r.Upload]:
     if before is not None:
         query = query.where(upload.c.id < before)
     rows = tx.execute(query).mappings().all()
-    items = [r.Upload.model_validate(dict(row)) for row in rows[:limit]]
+    items = [_upload(row) for row in rows[:limit]]
     return r.Page[r.Upload](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
 
 

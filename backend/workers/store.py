@@ -10,6 +10,7 @@ from backend.runs.store import PRESENT
 from backend.storage.tables import attempt, run, worker
 from backend.storage.upsert import upsert
 
+MOST = 1000  # workers in a list
 DAY = 86_400.0
 HELD = 2_000  # times that are told of; a day of runs that take a minute has fewer
 
@@ -32,9 +33,9 @@ def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:
         .order_by(run.c.kind.desc(), run.c.id.desc())  # a training run before the sample served between its steps
     )
     runs = {name: (run_id, title) for name, run_id, title in tx.execute(held)}
-    query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.name)
+    query = select(worker).where(worker.c.seen_at > now - DAY).order_by(worker.c.seen_at.desc()).limit(MOST)
     found = []
-    for row in tx.execute(query).mappings():
+    for row in sorted(tx.execute(query).mappings(), key=lambda row: row["name"]):
         run_id, title = runs.get(row["name"], (None, None))
         since = max(0.0, now - row["seen_at"])
         alive = since <= silence

@@ -1,6 +1,6 @@
 """Several runs on one chart, and what each came to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
@@ -13,10 +13,11 @@ import pandas as pd
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, broken, dragged, has_gaps, value_axis
+from dashboard.charts.lines import PADDING, STEPS, broken, dragged, has_gaps, said_of_a_point, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
-from dashboard.charts.series import COLUMNS, XAxis, positions, table_of, touchable
+from dashboard.charts.places import XAxis, positions
+from dashboard.charts.series import COLUMNS, stretches_of, table_of, touchable, with_gaps
 
 X_TITLES: dict[XAxis, str] = {
     "step": "step",
@@ -90,6 +91,7 @@ class Look(NamedTuple):
     dots: bool
     zoomed: bool
     gaps: bool
+    thinned: bool
 
 
 def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
@@ -100,7 +102,13 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
     drawn = [line for line in lines if line.metrics.series.get(name) is not None]
     table = _placed(name, drawn, view) if drawn else pd.DataFrame(columns=[*COLUMNS, "front"])
     if view.log:
-        table = table.assign(**{field: table[field].where(table[field] > 0) for field in ("value", "smooth")})
+        fields = [field for field in ("value", "smooth", "low", "high") if field in table]
+        table = table.assign(**{field: table[field].where(table[field] > 0) for field in fields})
+        if "low" in table:  # a band from 0 on begins at the bottom
+            table = table.assign(
+                low=table["low"].fillna(table[["low", "value"]].min(axis=None)).where(table["high"].notna())
+            )
+    table = with_gaps(table)
     look = Look(
         lines=tuple((line.label, line.colour, line.front) for line in lines),
         axis=meaning(name).axis,
@@ -110,6 +118,7 @@ def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
         dots=name.startswith(EVALUATION),
         zoomed=view.zoom is not None,
         gaps=has_gaps(table),
+        thinned="low" in table,
     )
     return Figure(_spec(look), touchable(table, TOUCHED))
 
@@ -139,7 +148,10 @@ def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
 
 @lru_cache(maxsize=256)
 def _spec(look: Look) -> Spec:
-    """Lines over columns x, value, smooth, label, metric, step, front, touch; the one under the pointer comes forward."""
+    """Lines over columns x, value, smooth, label, metric, step, front, touch; the one under the pointer comes forward.
+
+    Behind a few thinned lines lie their extremes, over low and high.
+    """
     labels = [label for label, _, _ in look.lines]
     colours = [colour if front else NEUTRAL for _, colour, front in look.lines]
     colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
@@ -163,40 +175,52 @@ def _spec(look: Look) -> Spec:
     front = smooth.transform_filter("datum.front") if some_behind else smooth
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
+    pointed = smooth.transform_filter("datum.touch")
     points = (
-        smooth.transform_filter("datum.touch")
+        (pointed.transform_calculate(steps=STEPS) if look.thinned else pointed)
         .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
-        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(smoothed=not look.dots))
+        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(look))
     )
     raw = [line(base.encode(y=y("value")), 1.2, 0.25)] if few and not look.dots else []
+    if look.thinned and few:
+        area = base.mark_area(clip=look.zoomed, opacity=0.1, aria=False, invalid=broken(gaps=look.gaps))
+        raw.insert(0, area.encode(y=y("low"), y2="high:Q"))
     behind = [line(smooth.transform_filter("!datum.front"), 1, 0.5)] if some_behind else []
     touched = line(smooth.transform_filter(_TOUCHED), 3)
     layers = [*raw, *behind, line(front, 2 if few else 1.6).add_params(dragged()), touched, points.add_params(hover)]
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 
-def _tooltip(*, smoothed: bool) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("label:N", title="run"),
-        alt.Tooltip("step:Q", title="step", format=","),
-        alt.Tooltip("value:Q", title="value", format=".4~g"),
-        *([alt.Tooltip("smooth:Q", title="smoothed", format=".4~g")] if smoothed else []),
-        alt.Tooltip("metric:N", title="metric"),
-    ]
+def _tooltip(look: Look) -> list[alt.Tooltip]:
+    said = said_of_a_point(thinned=look.thinned, smoothed=not look.dots)
+    return [alt.Tooltip("label:N", title="run"), *said, alt.Tooltip("metric:N", title="metric")]
 
 
 def outcome(name: str, series: Mapping[str, Series], tail: int) -> Outcome:
-    """What the metric came to: the mean of the last `tail` values, of an evaluation the last; best where more or less is better."""
-    known = (
-        [(step, value) for step, value in zip(series[name].step, series[name].value, strict=True) if value is not None]
-        if name in series
-        else []
-    )
-    if not known:
+    """What the metric came to: the mean of the last `tail` values, of an evaluation the last; best where more or less is better.
+
+    Of a thinned series the best is its best value, and not its best mean.
+    """
+    if name not in series:
         return Outcome(None, None, None)
-    last = [value for _, value in known][-1 if name.startswith(EVALUATION) else -tail :]
-    better = meaning(name).better
-    best_step, best = (
-        (None, None) if better is None else (max if better == "higher" else min)(known, key=lambda point: point[1])
-    )
-    return Outcome(sum(last) / len(last), best, best_step)
+    of, better = stretches_of(series[name]), meaning(name).better
+    best_step, best = _extreme(of.low_step, of.low, min) if better == "lower" else _extreme(of.high_step, of.high, max)
+    last = _final(series[name], 1 if name.startswith(EVALUATION) else tail)
+    return Outcome(last, *((best, best_step) if better else (None, None)))
+
+
+def _extreme(
+    steps: Sequence[int | None], values: Sequence[float | None], which: Callable[..., tuple[int, float]]
+) -> tuple[int | None, float | None]:
+    known = [(step, value) for step, value in zip(steps, values, strict=True) if step is not None and value is not None]
+    return which(known, key=lambda point: point[1]) if known else (None, None)
+
+
+def _final(series: Series, tail: int) -> float | None:
+    """The mean of the last `tail` finite values. A stretch of which only some are wanted counts with its mean."""
+    total, lacking = 0.0, tail
+    for value, finite in zip(series.value[::-1], stretches_of(series).finite[::-1], strict=True):
+        if value is not None and lacking:
+            wanted = min(finite, lacking)
+            total, lacking = total + value * wanted, lacking - wanted
+    return total / (tail - lacking) if lacking < tail else None

@@ -10,7 +10,7 @@ import pandas as pd
 from backend.contract.protocol import EVALUATION
 from dashboard.charts.comparison import HEIGHT, TOUCHED, X_TITLES, View, x_of
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, SHARE, dragged, value_axis
+from dashboard.charts.lines import PADDING, SHARE, SPAN, dragged, value_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.seed_groups import COLUMNS, SUCCESS, Group, band, by_gain, gain
@@ -41,6 +41,7 @@ class BandLook(NamedTuple):
     log: bool
     dots: bool
     zoomed: bool
+    thinned: bool
 
 
 def strokes(groups: Sequence[Group], front: frozenset[str]) -> tuple[Stroke, ...]:
@@ -62,6 +63,7 @@ def band_figure(name: str, groups: Sequence[Group], view: View, front: frozenset
         view.log,
         name.startswith(EVALUATION),
         view.zoom is not None,
+        bool((table["start"] < table["step"]).any()),
     )
     return Figure(_band_spec(look), touchable(table, TOUCHED))
 
@@ -136,15 +138,18 @@ def _points(base: alt.Chart, y: alt.Y, look: BandLook) -> alt.Chart:
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step", "label"], empty=False)
     shown = alt.when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
+    touched = base.transform_filter("datum.touch")
     points: alt.Chart = (
-        base.transform_filter("datum.touch")
+        (touched.transform_calculate(steps=SPAN) if look.thinned else touched)
         .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
         .encode(
             y=y,
             opacity=shown.otherwise(alt.value(0)),
             tooltip=[
                 alt.Tooltip("label:N", title="group"),
-                alt.Tooltip("step:Q", title="step", format=","),
+                alt.Tooltip("steps:N", title="means of steps")
+                if look.thinned
+                else alt.Tooltip("step:Q", title="step", format=","),
                 alt.Tooltip("mean:Q", title="mean", format=".4~g"),
                 alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
                 alt.Tooltip("high:Q", title="to", format=".4~g"),

@@ -11,7 +11,10 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of n values. `std` (n − 1) and the t interval `low` to `high` need two values; None with one."""
+    """A mean of n values. `std` (n − 1) and the t interval `low` to `high` need two values; None with one.
+
+    Equal values have no interval either: one of no width would claim to be certain.
+    """
 
     mean: float
     std: float | None
@@ -28,6 +31,8 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     mean = fmean(values)
     if n == 1:
         return Estimate(mean, None, None, None, 1)
+    if max(values) - min(values) <= 1e-9 * max(map(abs, values)):  # beyond that it is rounding
+        return Estimate(mean, 0.0, None, None, n)
     spread = stdev(values)
     half = t_quantile(n - 1) * spread / math.sqrt(n)
     return Estimate(mean, spread, mean - half, mean + half, n)

@@ -1,4 +1,4 @@
-"""Metrics as lines: a smooth line over a faint raw one, a cursor, and steps that can be clicked."""
+"""Metrics as lines: a smooth line over a faint raw one and its extremes, a cursor, and steps that can be clicked."""
 
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -12,6 +12,12 @@ from dashboard.charts.series import touchable
 SHARE = "~%"  # the axis format of shares
 TOUCHED = 120  # points of a chart that the pointer finds, about one for four pixels
 PADDING = {"left": 0, "right": 8, "top": 4, "bottom": 0}
+# "128 to 135 (8 values)", for the browser to put together where the pointer is
+SPAN = "(datum.start < datum.step ? format(datum.start, ',') + ' to ' : '') + format(datum.step, ',')"
+STEPS = (
+    f"{SPAN} + ' (' + format(datum.finite, ',') + (datum.finite === 1 ? ' value' : ' values')"
+    " + (datum.missing > 0 ? ', ' + format(datum.missing, ',') + ' not finite' : '') + ')'"
+)
 AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
 
 
@@ -33,37 +39,38 @@ class Look(NamedTuple):
     mark: int | None = None  # a step to mark with a line
     height: int = 190
     gaps: bool = True  # whether a value may be missing
+    thinned: bool = False  # each point the mean of some steps, with their extremes
 
 
 def line_figure(look: Look, table: pd.DataFrame) -> Figure:
-    """Lines over columns x, value, smooth, label, metric, step, alone."""
-    return Figure(line_spec(look._replace(gaps=has_gaps(table))), touchable(table, TOUCHED))
+    """Lines over columns x, value, smooth, label, metric, step, alone; of thinned series also those of their stretches."""
+    look = look._replace(gaps=has_gaps(table), thinned="low" in table)
+    return Figure(line_spec(look), touchable(table, TOUCHED))
 
 
 def stacked_figure(look: Look, table: pd.DataFrame) -> Figure:
-    """Areas on top of each other, over the same columns and `order`."""
-    return Figure(stacked_spec(look), touchable(table, TOUCHED))
+    """Areas on top of each other, over the same columns, `start` and `order`."""
+    return Figure(stacked_spec(look._replace(thinned="start" in table)), touchable(table, TOUCHED))
 
 
 @lru_cache(maxsize=512)
 def line_spec(look: Look) -> Spec:
-    """Lines over columns x, value, smooth, label, metric, step, touch."""
+    """Lines over columns x, value, smooth, label, metric, step, touch, and low and high of what is thinned."""
     base = _base(look)
     smooth = base.encode(y=_y("smooth", look))
     said = alt.value(look.colours[0][0]) if len(look.colours) == 1 else alt.Description("label:N")
     line = smooth.mark_line(strokeWidth=2, invalid=broken(gaps=look.gaps)).encode(description=said)
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
+    touched = smooth.transform_filter("datum.touch")
     points = (
-        smooth.transform_filter("datum.touch")
+        (touched.transform_calculate(steps=STEPS) if look.thinned else touched)
         .mark_point(filled=True, size=55, aria=False)
         .encode(
             opacity=alt.value(1)
             if look.dots
             else alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0)),
             tooltip=[
-                alt.Tooltip("step:Q", title="step", format=","),
-                alt.Tooltip("value:Q", title="value", format=".4~g"),
-                alt.Tooltip("smooth:Q", title="smoothed", format=".4~g"),
+                *said_of_a_point(thinned=look.thinned, smoothed=True),
                 alt.Tooltip("metric:N", title="metric"),
                 alt.Tooltip("label:N", title="line"),
             ],
@@ -79,8 +86,33 @@ def line_spec(look: Look) -> Spec:
     )
     if look.zoomable:
         raw = raw.add_params(dragged())
-    layers = [raw, line, *_marked(look), points]
+    extremes = [_extremes(base, look)] if look.thinned else []
+    layers = [*extremes, raw, line, *_marked(look), points]
     return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
+
+
+def _extremes(base: alt.Chart, look: Look) -> alt.Chart:
+    area: alt.Chart = base.mark_area(opacity=0.15, aria=False, invalid=broken(gaps=look.gaps))
+    return area.encode(y=_y("low", look), y2="high:Q")
+
+
+def said_of_a_point(*, thinned: bool, smoothed: bool) -> list[alt.Tooltip]:
+    """What a pointer reads of a value, or of a mean (which needs STEPS)."""
+    number = ".4~g"
+    own = (
+        [
+            alt.Tooltip("steps:N", title="mean of steps"),
+            alt.Tooltip("value:Q", title="mean", format=number),
+            alt.Tooltip("low:Q", title="lowest", format=number),
+            alt.Tooltip("high:Q", title="highest", format=number),
+        ]
+        if thinned
+        else [
+            alt.Tooltip("step:Q", title="step", format=","),
+            alt.Tooltip("value:Q", title="value", format=number),
+        ]
+    )
+    return [*own, *([alt.Tooltip("smooth:Q", title="smoothed", format=number)] if smoothed else [])]
 
 
 @lru_cache(maxsize=64)
@@ -96,15 +128,17 @@ def stacked_spec(look: Look) -> Spec:
         )
     )
     picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
+    touched = _base(look).transform_filter("datum.touch")
     points = (
-        _base(look)
-        .transform_filter("datum.touch")
+        (touched.transform_calculate(steps=SPAN) if look.thinned else touched)
         .mark_point(opacity=0, size=30, aria=False)
         .encode(
             y=alt.Y("value:Q", stack="zero", title=None),
             order=alt.Order("order:Q"),
             tooltip=[
-                alt.Tooltip("step:Q", title="step", format=","),
+                alt.Tooltip("steps:N", title="mean of steps")
+                if look.thinned
+                else alt.Tooltip("step:Q", title="step", format=","),
                 alt.Tooltip("value:Q", title="seconds", format=".3~g"),
                 alt.Tooltip("metric:N", title="metric"),
             ],

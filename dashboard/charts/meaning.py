@@ -63,7 +63,8 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "entropy": Meaning(
         "Entropy",
-        "How undecided the policy is at each token. Healthy: a slow fall. Near 0, all completions of a group are "
+        "How undecided the policy is at each token, over all tokens at the temperature of the log-probs; the sampler is less so where "
+        "top-k, top-p or a lower temperature narrow its choice. Healthy: a slow fall. Near 0, all completions of a group are "
         "alike and the groups die; a rise to large values means noise.",
         unit="nats per token",
     ),
@@ -173,6 +174,9 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "learning_rate": Meaning("Learning rate", "As warm-up and schedule set it at each step.", axis="~e"),
     "num_tokens": Meaning("Tokens so far", "Prompt and completion tokens processed since the start.", axis="~s"),
+    "num_samples": Meaning(
+        "Completions so far", "Sampled since the start, those that dynamic sampling took out among them.", axis="~s"
+    ),
     "step_time": Meaning("Time per step", "Seconds of wall time.", "lower", unit="seconds"),
     "tokens_per_second": Meaning(
         "Tokens per second",
@@ -203,6 +207,9 @@ _MEANINGS: dict[str, Meaning] = {
     "eval/greedy_pass@1": Meaning(
         "Held-out pass@1, greedy", "Share of right answers when the likeliest token is always taken.", "higher", _SHARE
     ),
+    "eval/scored_items": Meaning(
+        "Held-out items, all samples scored", "The pass rate of several samples is a share of these items.", axis="~s"
+    ),
     "eval/reward": Meaning("Held-out reward", "Mean reward on held-out items.", "higher"),
     "eval/mean_length": Meaning(
         "Held-out length", "Mean number of tokens on held-out items.", axis="~s", unit="tokens"
@@ -222,7 +229,12 @@ def meaning(name: str) -> Meaning:
             f"Reward {reward}, {statistic}", "This reward function alone, before its weight.", _better(statistic)
         )
     if first == "eval" and "pass@" in rest:
-        return Meaning(f"Held-out {rest}", "Share of items with a right answer among the samples.", "higher", _SHARE)
+        return Meaning(
+            f"Held-out {rest}",
+            "Share of items with a right answer among the samples, of those whose samples were all scored.",
+            "higher",
+            _SHARE,
+        )
     if first == "time":
         return Meaning(f"Time for {rest}", "Seconds of this phase in each step.", "lower", unit="seconds")
     return Meaning(name, "A metric of the trainer.")

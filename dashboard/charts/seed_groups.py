@@ -9,12 +9,11 @@ import pandas as pd
 from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import Outcome, View, outcome
 from dashboard.charts.interval import Estimate, estimate, t_quantile
-from dashboard.charts.series import positions, smooth
+from dashboard.charts.places import positions
+from dashboard.charts.series import smooth, stretches_of
 
 SUCCESS = "eval/pass@1"
-WHOLE = 1000  # a longer series comes thinned to so many points, at other steps in each run
-BUCKETS = 250  # its neighbours are therefore taken together, so that each place has points of every run
-COLUMNS = ("step", "x", "label", "metric", "mean", "low", "high", "least", "most", "n")
+COLUMNS = ("start", "step", "x", "label", "metric", "mean", "low", "high", "least", "most", "n")
 # Eight colours that colour-blind people tell apart, readable on light and dark (after Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#a89f20", "#8f6fc9")
 
@@ -90,44 +89,43 @@ def known(series: Series) -> list[float]:
 
 
 def band(group: Group, name: str, view: View) -> pd.DataFrame:
-    """Mean and 95 % interval over the group's runs at each step, of series smoothed one by one.
+    """Mean and 95 % interval over the group's runs at each stretch of steps, of series smoothed one by one.
 
-    A step counts where at least two runs have a value (one, if only one has any); a single value has no interval. `least` and
-    `most` are the ends of the values.
+    A stretch counts where at least two runs have a value (one, if only one has any); a single value has no interval. `least` and
+    `most` are the ends of the values, `step` is the last step that a run has logged.
     """
     parts = [_points(member, name, view) for member in group.members if _has(member, name)]
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
-    points = pd.concat(parts, keys=range(len(parts)), names=["run"])
-    in_sight = view.inside(points.groupby("step")[["x"]].mean()).index  # the place of a step is the mean of its runs'
-    each = _aligned(points[points["step"].isin(in_sight)]).groupby("step")
+    points = pd.concat(parts)
+    each = points.groupby("start")
+    # the place of a stretch is the mean of its runs'
+    in_sight = view.inside(each[["x"]].mean()).index
     values = each["value"]
-    table = pd.DataFrame({"x": each["x"].mean(), "mean": values.mean(), "n": values.count()})
+    table = pd.DataFrame(
+        {"step": each["step"].max(), "x": each["x"].mean(), "mean": values.mean(), "n": values.count()}
+    )
     table = table.assign(least=values.min(), most=values.max())
     half = values.std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
     table = table.assign(low=table["mean"] - half, high=table["mean"] + half, label=group.label, metric=name)
-    return table[table["n"] >= min(2, len(parts))].reset_index()[list(COLUMNS)]
+    shown = table.loc[in_sight]
+    return shown[shown["n"] >= min(2, len(parts))].reset_index()[list(COLUMNS)]
 
 
 def _points(member: Member, name: str, view: View) -> pd.DataFrame:
-    """One run: a row for each step at which it has a value."""
+    """One run: a row for each stretch in which it has a value."""
     series = member.metrics.series[name]
+    of = stretches_of(series)
     table = pd.DataFrame(
         {
+            "start": pd.Series(of.start, dtype="int64"),
             "step": pd.Series(series.step, dtype="int64"),
             "x": positions(member.metrics, name, view.axis, member.completions_per_step),
-            "value": pd.Series(smooth(series.value, view.smoothing(name)), dtype="float64"),
+            "value": pd.Series(smooth(series.value, view.smoothing(name), of.finite), dtype="float64"),
         }
     )
     return table.dropna()
-
-
-def _aligned(points: pd.DataFrame) -> pd.DataFrame:
-    """One row a run and step; of more steps than come whole, one for each stretch of them."""
-    span = int(points["step"].max() - points["step"].min()) + 1
-    width = 1 if span <= WHOLE else -(-span // BUCKETS)
-    return points.assign(step=points["step"] // width * width).groupby(["run", "step"], as_index=False).mean()
 
 
 def _has(member: Member, name: str) -> bool:

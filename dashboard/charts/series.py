@@ -1,59 +1,106 @@
-"""Metric series as tables that charts draw: smoothed, and over steps, samples, tokens or wall time."""
+"""Metric series as tables that charts draw: smoothed, with what each point stands for."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from backend.contract.records import Metrics, Series
+from backend.contract.records import Metrics, Series, Stretches
 
-XAxis = Literal["step", "samples", "tokens", "time"]
-TOTALS = ("num_tokens", "step_time")  # from these come the tokens and the time so far
 COLUMNS = ("step", "x", "metric", "label", "value", "smooth", "alone")
+BAND = ("start", "low", "high", "finite", "missing")  # of thinned series beside them
 
 
-def smooth(values: Sequence[float | None], weight: float) -> list[float | None]:
+def smooth(values: Sequence[float | None], weight: float, finite: Iterable[int] | None = None) -> list[float | None]:
     """Exponential moving average without the bias of its start; what is missing stays missing and moves nothing.
 
-    `weight` is the share of the past, from 0 (as it is) to below 1.
+    `weight` is the share of the past, from 0 (as it is) to below 1. A value that is the mean of `finite` steps comes out as the
+    mean of the average at each of these steps, as if each had had that value.
     """
     smoothed: list[float | None] = []
     level = mass = 0.0
-    for value in values:
+    for value, n in zip(values, repeat(1) if finite is None else finite, strict=False):
         if value is None:
             smoothed.append(None)
             continue
-        level = weight * level + (1 - weight) * value
-        mass = weight * mass + (1 - weight)
-        smoothed.append(level / mass)
+        kept = weight**n  # of the level, at the last step
+        mean = weight * (1 - kept) / ((1 - weight) * n)  # of the level, over the steps
+        smoothed.append((mean * level + (1 - mean) * value) / (mean * mass + (1 - mean)))
+        level = kept * level + (1 - kept) * value
+        mass = kept * mass + (1 - kept)
     return smoothed
+
+
+def stretches_of(series: Series) -> Stretches:
+    """What each point stands for; where nothing is thinned, for itself."""
+    if series.stretches is not None:
+        return series.stretches
+    known = [value is not None for value in series.value]
+    steps = [step if there else None for step, there in zip(series.step, known, strict=True)]
+    return Stretches.model_construct(
+        width=1,
+        start=series.step,
+        finite=[int(there) for there in known],
+        missing=[int(not there) for there in known],
+        low_step=steps,
+        low=series.value,
+        high_step=steps,
+        high=series.value,
+    )
 
 
 def long_table(series: Mapping[str, Series], labels: Mapping[str, str], weight: float) -> pd.DataFrame:
     """The series named in `labels`, one row for each point, with the label that the legend shows."""
-    return table_of([(name, label, series[name]) for name, label in labels.items() if name in series], weight)
+    return with_gaps(
+        table_of([(name, label, series[name]) for name, label in labels.items() if name in series], weight)
+    )
 
 
 def table_of(lines: Sequence[tuple[str, str, Series]], weight: float) -> pd.DataFrame:
-    """Lines below each other, each a metric, a label and its series; smoothed one by one. One table is made, not one for each line."""
+    """Lines below each other, each a metric, a label and its series; smoothed one by one. One table is made, not one for each line.
+
+    Where one of them is thinned, with the columns of BAND.
+    """
     counts = [len(series.step) for _, _, series in lines]
     steps = np.array([step for _, _, series in lines for step in series.step], dtype=np.int64)
-    smoothed = [value for _, _, series in lines for value in smooth(series.value, weight)]
-    return pd.DataFrame(
-        {
-            "step": steps,
-            "x": steps.astype(np.float64),
-            "metric": pd.Series(np.repeat([name for name, _, _ in lines], counts), dtype="str"),
-            "label": pd.Series(np.repeat([label for _, label, _ in lines], counts), dtype="str"),
-            "value": np.array([value for _, _, series in lines for value in series.value], dtype=np.float64),
-            "smooth": np.array(smoothed, dtype=np.float64),
-            "alone": np.repeat([count == 1 for count in counts], counts),  # a line of one point is drawn as a dot
-        },
-        columns=list(COLUMNS),
-    )
+    stretches = [stretches_of(series) for _, _, series in lines]
+    smoothed = [
+        value
+        for (_, _, series), of in zip(lines, stretches, strict=True)
+        for value in smooth(series.value, weight, of.finite)
+    ]
+    columns = {
+        "step": steps,
+        "x": steps.astype(np.float64),
+        "metric": pd.Series(np.repeat([name for name, _, _ in lines], counts), dtype="str"),
+        "label": pd.Series(np.repeat([label for _, label, _ in lines], counts), dtype="str"),
+        "value": np.array([value for _, _, series in lines for value in series.value], dtype=np.float64),
+        "smooth": np.array(smoothed, dtype=np.float64),
+        "alone": False,
+    }
+    if any(series.stretches is not None for _, _, series in lines):
+        for name in BAND:
+            kind = np.float64 if name in ("low", "high") else np.int64
+            columns[name] = np.array([value for of in stretches for value in getattr(of, name)], dtype=kind)
+    return pd.DataFrame(columns)
+
+
+def with_gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """With a row without a value behind each stretch in which something was missing; a point between two gaps is `alone`, a dot."""
+    if "missing" in table:
+        after = table[(table["missing"] > 0) & table["value"].notna()]
+        gaps = after.assign(value=np.nan, smooth=np.nan, low=np.nan, high=np.nan)
+        table = pd.concat([table, gaps]).sort_index(kind="stable").reset_index(drop=True) if len(gaps) else table
+    known = table["value"].notna()
+
+    def joins(places: int) -> pd.Series:
+        same = (table["label"] == table["label"].shift(places)) & (table["metric"] == table["metric"].shift(places))
+        return same & known.shift(places, fill_value=False)
+
+    return table.assign(alone=known & ~joins(1) & ~joins(-1))
 
 
 def touchable(table: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -68,83 +115,76 @@ def touchable(table: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def on_common_steps(table: pd.DataFrame) -> pd.DataFrame:
-    """The same series with a value at each step that any of them has, so that they can be stacked."""
+    """The same series with a value at each step that any of them has, so that they can be stacked; of thinned ones with its `start`."""
     wide = table.pivot_table(index="step", columns="metric", values="value")
     filled = wide.interpolate(limit_area="inside").fillna(0.0).reset_index()
     stacked = filled.melt(id_vars="step", var_name="metric", value_name="value")
     labels = dict(zip(table["metric"], table["label"], strict=True))
-    return stacked.assign(
+    stacked = stacked.assign(
         x=stacked["step"].astype("float64"), label=stacked["metric"].map(labels), smooth=stacked["value"], alone=False
     )[list(COLUMNS)]
+    if "start" not in table:
+        return stacked
+    return stacked.assign(start=stacked["step"].map(table.groupby("step")["start"].min()))
 
 
-def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: int) -> NDArray[np.float64]:
-    """Where each point of the series `name` lies on the axis.
+class _Row(NamedTuple):
+    """A point of a series with what it stands for."""
 
-    A training step s ends when s + 1 steps are done; an evaluation at step k is made when k steps are done. Samples are
-    completions, tokens are `num_tokens`, time is the sum of `step_time` in seconds.
-    """
-    steps = np.asarray(metrics.series[name].step, dtype=np.float64)
-    if axis == "step":
-        return steps
-    done = steps if name.startswith("eval/") else steps + 1
-    if axis == "samples":
-        return done * completions_per_step
-    if axis == "tokens":
-        tokens = metrics.series.get("num_tokens")
-        return _at(done, tokens.step, _known(tokens)) if tokens else np.full_like(done, np.nan)
-    seconds = metrics.series.get("step_time")
-    return _at(done, seconds.step, _accumulated(seconds)) if seconds else np.full_like(done, np.nan)
+    step: int
+    value: float | None
+    start: int
+    finite: int
+    missing: int
+    low_step: int | None
+    low: float | None
+    high_step: int | None
+    high: float | None
 
-
-def _known(series: Series) -> NDArray[np.float64]:
-    """The values, with gaps filled from their neighbours."""
-    filled = pd.Series(series.value, dtype="float64").interpolate(limit_direction="both")
-    return np.asarray(filled, dtype=np.float64)
-
-
-def _accumulated(series: Series) -> NDArray[np.float64]:
-    """The sum of a value per step up to and with each step; a thinned series stands for the steps it left out."""
-    gaps = np.diff(np.asarray(series.step, dtype=np.float64), prepend=-1.0)
-    return np.cumsum(_known(series) * gaps)
+    def before(self, later: Sequence["_Row"]) -> "_Row":
+        """Without the steps that `later`, the end of it, has one by one; its extremes stay."""
+        if not later:
+            return self
+        finite = self.finite - sum(row.finite for row in later)
+        rest = (self.value or 0.0) * self.finite - sum((row.value or 0.0) * row.finite for row in later)
+        return self._replace(
+            step=later[0].start - 1,
+            value=rest / finite if finite > 0 else None,
+            finite=max(0, finite),
+            missing=self.missing - sum(row.missing for row in later),
+        )
 
 
-def _at(done: NDArray[np.float64], steps: Sequence[int], totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The total when `done` steps are done; it starts at 0."""
-    if not len(steps):
-        return np.full_like(done, np.nan)
-    known = np.interp(done, np.concatenate([[0.0], np.asarray(steps) + 1.0]), np.concatenate([[0.0], totals]))
-    return np.asarray(known, dtype=np.float64)
+def _rows(series: Series) -> list[_Row]:
+    of = stretches_of(series)
+    columns = (of.start, of.finite, of.missing, of.low_step, of.low, of.high_step, of.high)
+    return list(map(_Row, series.step, series.value, *columns))
 
 
-def steps_within(
-    metrics: Metrics, axis: XAxis, ends: tuple[float, float], completions_per_step: int
-) -> tuple[int, int] | None:
-    """The steps whose points lie between two places on the axis, widened to whole steps; None where nothing is known."""
-    name = max(metrics.series, key=lambda one: len(metrics.series[one].step), default=None)
-    if name is None or not metrics.series[name].step:
-        return None
-    places = positions(metrics, name, axis, completions_per_step)
-    if np.isnan(places).any():  # the totals that place its points are not there yet
-        return None
-    first, last = np.interp(ends, places, np.asarray(metrics.series[name].step, dtype=np.float64))
-    return math.floor(first), math.ceil(last)
-
-
-def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Collection[str] = TOTALS) -> Metrics:
+def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Collection[str] = ()) -> Metrics:
     """The coarse series with the fine ones in place of what they have at these steps, both ends included.
 
-    Those in `keep` stay as they are. The totals that place points on the axis are sums from the start: finer in one part, they
-    would move the points of all others.
+    A coarse stretch that begins earlier keeps its earlier steps; none goes on beyond the end. Those in `keep` stay as they are.
     """
     first, last = within
     series = dict(coarse.series)
     for name, part in fine.series.items():
-        if name in keep or name not in series:
+        if name in keep or name not in series or not part.step:
             continue
-        outside = [
-            point for point in zip(series[name].step, series[name].value, strict=True) if not first <= point[0] <= last
-        ]
-        points = sorted([*outside, *zip(part.step, part.value, strict=True)], key=lambda point: point[0])
-        series[name] = Series(step=[step for step, _ in points], value=[value for _, value in points])
+        inner = _rows(part)
+        rows = []
+        for row in _rows(series[name]):
+            if row.step < first or row.start > last:
+                rows.append(row)
+            elif row.start < first:
+                rows.append(row.before([one for one in inner if one.step <= row.step]))
+        rows = sorted([*rows, *inner], key=lambda row: row.step)
+        series[name] = _series(rows, stretches_of(series[name]).width)
     return Metrics(run_id=coarse.run_id, series=series)
+
+
+def _series(rows: Sequence[_Row], width: int) -> Series:
+    """The rows as one series; without stretches where each is one value."""
+    step, value, *of = (list(column) for column in zip(*rows, strict=True))
+    stretches = Stretches.model_validate({"width": width} | dict(zip(_Row._fields[2:], of, strict=True)))
+    return Series(step=step, value=value, stretches=stretches if width > 1 else None)

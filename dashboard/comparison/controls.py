@@ -9,7 +9,7 @@ from backend.contract.records import Run
 from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
-from dashboard.charts.series import XAxis
+from dashboard.charts.places import XAxis
 from dashboard.comparison.legend import forget_front
 from dashboard.comparison.settings import choices, settings_of_sweep
 from dashboard.components.chart import heading, show

@@ -6,10 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.records import Run
-from dashboard.charts.bootstrap import difference, verdict
 from dashboard.charts.group_figures import SUCCESS_TITLE, band_figure, gain_figure
 from dashboard.charts.interval import estimate
 from dashboard.charts.meaning import meaning
+from dashboard.charts.seed_difference import difference, verdict
 from dashboard.charts.seed_groups import SUCCESS, Group, Member, best, by_gain, final, gain, grouped
 from dashboard.comparison.controls import Controls, draw_charts, logged_by
 from dashboard.comparison.judgement import (
@@ -171,7 +171,7 @@ def _show_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     ]
     st.markdown("  \n".join(lines))
     st.caption(
-        f"{meaning(judged.name).title} at the end, by a bootstrap over the seeds that both have finished, widened for their small "
-        "number; without common seeds, over the runs of each. Each interval stands by itself: of many comparisons, one in twenty "
-        "excludes 0 by luck alone."
+        f"{meaning(judged.name).title} at the end, with Student's t interval over the seeds that both have finished; with fewer than "
+        "three common seeds, Welch's over the runs of each. Two seeds cannot tell two settings apart, nor can differences that are "
+        "the same in each seed. Each interval stands by itself: of many comparisons, one in twenty excludes 0 by luck alone."
     )

@@ -1,30 +1,33 @@
 """The series of the compared runs: few points of all of them, and finer ones where somebody looks closer."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from backend.contract.protocol import EVALUATION
-from backend.contract.records import TERMINAL, Metrics, Run
+from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.charts.comparison import View
-from dashboard.charts.seed_groups import WHOLE
-from dashboard.charts.series import TOTALS, refined, steps_within
+from dashboard.charts.places import TOTALS, steps_within
+from dashboard.charts.series import refined, stretches_of
 from dashboard.components.stored import completions_per_step
 from dashboard.session import client
 
 AT_ONCE = 20  # runs whose series one request answers
 _DRAWN = 1800  # points of one chart, over all its lines: what a browser draws in a moment
 _LEAST, _MOST = 90, 400  # of one line
+_EXACT = 60_000  # steps of all runs, up to which each step's total is read: evaluations lie within stretches
 
 Steps = tuple[int, int]
 Found = dict[int, Metrics]
 
 
 def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool) -> Found:
-    """The series as the charts need them: thinned to what can be seen, finer within the zoom."""
-    points = max(_LEAST, min(_MOST, _DRAWN // len(runs))) if alone else WHOLE
-    found = _series(runs, (*names, *TOTALS), points)
-    if view.zoom is None or not _thinned(runs, points):
+    """The series as the charts need them: in stretches that all runs share, narrower ones within the zoom."""
+    points = max(_LEAST, min(_MOST, _DRAWN // len(runs))) if alone else _MOST
+    steps = max(run.progress.step for run in runs)
+    width = _width(steps, points)
+    found = _with_totals(_series(runs, names, width), runs, view)
+    if view.zoom is None or width == 1:
         return found
     parts = [
         part
@@ -33,29 +36,55 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool)
     ]
     if not parts:
         return found
-    return _refine(found, runs, names, (min(first for first, _ in parts), max(last for _, last in parts)), points)
+    first = min(first for first, _ in parts) // width * width  # whole stretches
+    last = max(last for _, last in parts) // width * width + width - 1
+    return _refine(found, runs, names, (first, last), _width(last - first + 1, points), keep=TOTALS[view.axis])
+
+
+def _width(steps: int, points: int) -> int:
+    """Of stretches that so many steps have at most so many of: a power of two."""
+    return 1 << (max(0, -(-steps // points) - 1)).bit_length()
+
+
+def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
+    """And what places the points along the axis, at every step unless these are too many."""
+    names = TOTALS[view.axis]
+    if not names:
+        return found
+    steps = [run.progress.step for run in runs]
+    totals = _series(runs, names, 1 if sum(steps) <= _EXACT else _width(max(steps), _MOST))
+    return {
+        run_id: Metrics(run_id=run_id, series={**metrics.series, **totals[run_id].series})
+        for run_id, metrics in found.items()
+    }
 
 
 def with_whole_ends(found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], tail: int) -> Found:
-    """With every one of the last `tail` values of each run, also of one that goes on: the mean of a thinned series is that of extremes.
-
-    Of an evaluation the last value counts alone, and a thinned series has that.
-    """
+    """With every one of the last `tail` values of each run, also of one that goes on. Evaluations have all of theirs."""
     whole = dict(found)
     names = [name for name in names if not name.startswith(EVALUATION)]
-    by_last: dict[int, list[Run]] = {}
+    ends: dict[Steps, tuple[dict[int, Run], set[str]]] = {}
     for run in runs:
-        series = [found[run.id].series[name] for name in names if name in found[run.id].series]
-        if any(_has_holes(one.step[-tail:]) for one in series):
-            by_last.setdefault(max(one.step[-1] for one in series if one.step), []).append(run)
-    for last, same in by_last.items():
-        whole |= _refine(whole, same, names, (max(0, last - tail), last), WHOLE, keep=())
+        for name in names:
+            series = found[run.id].series.get(name)
+            if series is not None and series.stretches is not None and series.step:
+                same, of_them = ends.setdefault((_begins(series, tail), series.step[-1]), ({}, set()))
+                same[run.id] = run
+                of_them.add(name)
+    for end, (same, of_them) in ends.items():
+        whole |= _refine(whole, list(same.values()), sorted(of_them), end, 1)
     return whole
 
 
-def _has_holes(steps: Sequence[int]) -> bool:
-    """Whether steps between the first and the last are missing."""
-    return len(steps) > 0 and steps[-1] - steps[0] >= len(steps)
+def _begins(series: Series, tail: int) -> int:
+    """The latest step from which on the series is sure to have `tail` values; its first if it has fewer."""
+    of, lacking = stretches_of(series), tail
+    for start, step, finite in zip(of.start[::-1], series.step[::-1], of.finite[::-1], strict=True):
+        if finite >= lacking:
+            logged_at_each = finite == step - start + 1
+            return step - lacking + 1 if logged_at_each else start
+        lacking -= finite
+    return of.start[0]
 
 
 def _refine(
@@ -63,28 +92,24 @@ def _refine(
     runs: Sequence[Run],
     names: Sequence[str],
     within: Steps,
-    points: int,
-    keep: Collection[str] = TOTALS,
+    width: int,
+    keep: Sequence[str] = (),
 ) -> Found:
-    fine = _series(runs, tuple(names), points, within)
+    fine = _series(runs, names, width, within)
     return {**found, **{run.id: refined(found[run.id], fine[run.id], within, keep) for run in runs}}
 
 
-def _thinned(runs: Sequence[Run], points: int) -> bool:
-    return max(run.progress.total_steps for run in runs) > points
-
-
-def _series(runs: Sequence[Run], names: tuple[str, ...], points: int, within: Steps | None = None) -> Found:
+def _series(runs: Sequence[Run], names: Sequence[str], width: int, within: Steps | None = None) -> Found:
     """What each run has logged; what an attempt that has ended logged is asked for once."""
     ended = tuple((run.id, run.attempt) for run in runs if run.status in TERMINAL)
     moving = tuple((run.id, run.attempt) for run in runs if run.status not in TERMINAL and run.attempt)
     names = tuple(dict.fromkeys(names))
-    found = [*_ask_once(ended, names, points, within), *_ask(moving, names, points, within)]
+    found = [*_ask_once(ended, names, width, within), *_ask(moving, names, width, within)]
     return {run.id: Metrics(run_id=run.id, series={}) for run in runs} | {each.run_id: each for each in found}
 
 
 def _ask(
-    attempts: tuple[tuple[int, int], ...], names: tuple[str, ...], points: int, within: Steps | None
+    attempts: tuple[tuple[int, int], ...], names: tuple[str, ...], width: int, within: Steps | None
 ) -> list[Metrics]:
     first, last = within or (None, None)
     run_ids = [run_id for run_id, _ in attempts]
@@ -92,7 +117,7 @@ def _ask(
         metrics
         for start in range(0, len(run_ids), AT_ONCE)
         for metrics in client().compare_metrics(
-            run_ids[start : start + AT_ONCE], names, from_step=first, to_step=last, max_points=points
+            run_ids[start : start + AT_ONCE], names, from_step=first, to_step=last, width=width
         )
     ]
 

@@ -1,13 +1,16 @@
 """How a group's rewards became its advantages, number by number, from what was stored."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
 from dashboard.components.stored import number_at, text_at
 from dashboard.form.paths import get
+from worker.algorithms.advantages import group_statistics
 
 DIGITS = 6  # significant ones
 
@@ -105,7 +108,13 @@ def spell_advantage(completion: CompletionRecord, group: Group, how: Estimator) 
 
 def all_equal(group: Group) -> bool:
     """Whether the scored completions have one reward: a KL penalty in it may differ where the task's rewards do not."""
-    return len({completion.reward for completion in group.completions if completion.reward is not None}) < 2
+    return not _differ(completion.reward for completion in group.completions)
+
+
+def _differ(rewards: Iterable[float | None]) -> bool:
+    """Whether two of them differ, as training decides it: by more than rounding."""
+    known = np.array([[math.nan if reward is None else reward for reward in rewards]], dtype=np.float64)
+    return bool(known.size and group_statistics(known).live_P[0])
 
 
 _DEVIATIONS = ("group_zscore", "group_center", "batch_std", "leave_one_out", "batch_baseline")
@@ -201,7 +210,7 @@ def extremes(group: Group) -> dict[int, str]:
     scored = [
         (completion.reward, completion.index) for completion in group.completions if completion.reward is not None
     ]
-    if not scored or max(scored)[0] == min(scored)[0]:
+    if not _differ(reward for reward, _ in scored):
         return {}
     best, worst = max(reward for reward, _ in scored), min(reward for reward, _ in scored)
     return {

@@ -13,6 +13,7 @@ from worker.algorithms.dead_groups import Counts, dead_share, dead_share_at_rate
 ENOUGH = 16  # scored completions of a prompt
 SIZES = range(2, ENOUGH + 1)
 ROUNDING = 1e-6
+_DECIMALS = 12  # of rewards that count as equal
 LITTLE = 0.01
 TOLD_APART = 0.005  # a difference between two shares that is worth a sentence
 
@@ -100,7 +101,9 @@ def forecast(
 
 
 def _outcome(completion: CompletionData, config: Mapping[str, Json]) -> Hashable:
-    """What must differ for the estimator to tell two completions apart."""
+    """What must differ by more than rounding for the estimator to tell two completions apart."""
     if text_at(config, "algorithm.advantage.kind") == "normalize_then_sum":
-        return tuple(score.raw for score in completion.rewards if score.weight)
-    return completion.reward
+        return tuple(
+            None if score.raw is None else round(score.raw, _DECIMALS) for score in completion.rewards if score.weight
+        )
+    return None if completion.reward is None else round(completion.reward, _DECIMALS)

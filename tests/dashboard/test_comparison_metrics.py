@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.contract.records import Metrics, Progress, Run, Series, Status
+from backend.telemetry.thinning import in_stretches, stretch_of
 from dashboard.charts.comparison import outcome
 from dashboard.comparison import metrics
 
@@ -20,9 +21,10 @@ class Recorded:
         self.asked = 0
 
     def compare_metrics(
-        self, run_ids: Iterable[int], names: Iterable[str], *, from_step: int, to_step: int, max_points: int
+        self, run_ids: Iterable[int], names: Iterable[str], *, from_step: int, to_step: int, width: int
     ) -> list[Metrics]:
-        assert to_step - from_step < max_points
+        assert width == 1
+        assert to_step - from_step < 64, "not more than a stretch"
         self.asked += 1
         steps = list(range(from_step, min(to_step + 1, self.steps)))
         series = Series(step=steps, value=[float(step) for step in steps])
@@ -43,12 +45,10 @@ def run(status: Status, steps: int) -> Run:
     )
 
 
-def thinned(steps: int, *names: str) -> metrics.Found:
-    """Every 50th step and the last one."""
-    kept = [*range(0, steps - 1, 50), steps - 1]
-    return {
-        1: Metrics(run_id=1, series={name: Series(step=kept, value=[float(step) for step in kept]) for name in names})
-    }
+def thinned(steps: int, *names: str, every: int = 1) -> metrics.Found:
+    """Each step, or every so many, in stretches of 64."""
+    series = in_stretches((stretch_of(step, float(step)) for step in range(0, steps, every)), 64)
+    return {1: Metrics(run_id=1, series=dict.fromkeys(names, series))}
 
 
 @pytest.fixture
@@ -77,8 +77,25 @@ def test_the_final_of_a_run_that_goes_on_follows_it(recorded: Recorded) -> None:
         assert outcome("reward", found[1].series, 10).final == steps - 5.5
 
 
+def test_the_stretch_that_the_end_is_a_part_of_keeps_the_rest_and_its_extremes(recorded: Recorded) -> None:
+    found = metrics.with_whole_ends(thinned(LONG, "reward"), [run("running", LONG)], ["reward"], tail=10)
+    series = found[1].series["reward"]
+    assert series.stretches is not None
+    assert series.step[-12:] == [1471, 1489, *range(1490, LONG)]
+    assert series.value[-11] == pytest.approx(sum(range(1472, 1490)) / 18)
+    assert sum(series.stretches.finite) == LONG
+    assert outcome("reward", found[1].series, 10).best == LONG - 1
+    assert outcome("frac_unscored", {"frac_unscored": thinned(LONG, "x")[1].series["x"]}, 10).best == 0.0
+
+
+def test_the_end_of_what_is_logged_now_and_then_reaches_further_back(recorded: Recorded) -> None:
+    series = thinned(LONG, "frac_filtered", every=7)[1].series["frac_filtered"]
+    assert metrics._begins(series, 10) == 1408
+    assert metrics._begins(series, 1000) == 0
+
+
 def test_nothing_is_asked_where_all_of_the_end_is_there(recorded: Recorded) -> None:
-    evaluations = thinned(LONG, "eval/pass@1")
+    evaluations = {1: Metrics(run_id=1, series={"eval/pass@1": Series(step=[0, 900], value=[0.1, 0.9])})}
     assert metrics.with_whole_ends(evaluations, [run("running", LONG)], ["eval/pass@1"], tail=10) == evaluations
     steps = list(range(40))
     short = {1: Metrics(run_id=1, series={"reward": Series(step=steps, value=[0.0] * 40)})}

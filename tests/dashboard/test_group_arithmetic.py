@@ -287,6 +287,12 @@ def test_where_all_are_equal_nobody_is_best() -> None:
     assert extremes(group(completion(0, None, None))) == {}
 
 
+def test_rewards_equal_up_to_rounding_are_alike_as_in_training() -> None:
+    tied = group(completion(0, 0.3, 0.0), completion(1, 0.1 + 0.2, 0.0), state="zero_variance", mean=0.3, std=0.0)
+    assert extremes(tied) == {}
+    assert "Dead" in state_in_words(tied, config_of(LeaveOneOut()))
+
+
 def test_numbers_keep_enough_digits_to_follow_by_hand() -> None:
     assert exact(1 / 3) == "0.333333"
     assert exact(-0.5, sign=True) == "−0.5"

@@ -71,6 +71,10 @@ def test_another_reward_that_tells_wrong_ones_apart_leaves_fewer_groups_without_
     assert share.equal == pytest.approx(2 / comb(16, 8))
 
 
+def test_rewards_equal_up_to_rounding_are_one_outcome() -> None:
+    assert expected([group(*[0.3, 0.1 + 0.2] * 8)]).shares[0].equal == 1
+
+
 def test_an_estimator_that_compares_by_function_is_forecast_by_function() -> None:
     config = {**CONFIG, "algorithm": {"advantage": {"kind": "normalize_then_sum"}}}
     balanced = group(*[RIGHT] * 16)

@@ -79,7 +79,7 @@ def test_three_processes_come_up_and_one_interrupt_stops_them_without_losing_the
     home = tmp_path / "home"
     with up(home) as first:
         children = first.children()
-        assert set(children) == {"backend.app", "worker.main", "streamlit"}
+        assert set(children) == {"backend.app", "worker.main", "dashboard.server"}
         [run] = first.client.runs().items
         assert (run.name, run.config["recipe"]) == ("quickstart", "grpo")
         first.wait_for(lambda: first.client.run(run.id).status == "running")

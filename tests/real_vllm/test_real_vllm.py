@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -52,13 +52,12 @@ def serving(models: Path, log: Path, dtype: str) -> Iterator[str]:
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]
         yield url
     finally:
-        process.send_signal(signal.SIGINT)
-        try:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
             process.wait(60)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        with suppress(ProcessLookupError):  # all of it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
+import numpy as np
 import pytest
 from judge_service import Service
 from pydantic import AnyHttpUrl
@@ -13,10 +15,11 @@ from worker_models import items, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Correctness, Judge, Rewards
 from worker.evaluation import evaluate
+from worker.policy.policy import Policy
 from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
 from worker.rewards.resources import RewardResources
-from worker.rewards.scoring import RewardContractError, RewardScorer
-from worker.rollout.engine import Completion, OnGroup
+from worker.rewards.scoring import RewardContractError, RewardScorer, Score, Scores
+from worker.rollout.engine import Completion, Engine, OnGroup
 from worker.rollout.sampler import NativeEngine
 
 RIGHT = Correctness(name="right")
@@ -40,6 +43,23 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
     assert all(known[name] > 0 for name in rates)
     assert {name: with_broken[name] for name in rates} == {name: known[name] for name in rates}
     assert all(math.isnan(nothing[name]) for name in rates)
+
+
+@pytest.mark.parametrize("unscored", [0.0, 0.1, 0.3])
+def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored(
+    monkeypatch: pytest.MonkeyPatch, unscored: float
+) -> None:
+    """Success rate 0.3 and 4 samples: 1 − 0.7⁴ = 0.76."""
+    random, config = np.random.default_rng(4), configured(RIGHT)
+    asked = items(1) * 20_000
+    raws = np.where(random.random(80_000) < unscored, np.nan, random.random(80_000) < 0.3)
+    scores = Scores([[Score("right", None if np.isnan(raw) else raw, 1.0)] for raw in raws.tolist()], raws)
+    monkeypatch.setattr("worker.evaluation._complete", lambda *_: ([1], scores))
+    with RewardScorer(config.rewards) as scorer:
+        metrics = evaluate(cast(Policy, None), cast(Engine, None), asked, scorer, config)
+    assert metrics["eval/pass@1"] == pytest.approx(0.3, abs=0.01)
+    assert metrics["eval/pass@4"] == pytest.approx(0.7599, abs=0.02)
+    assert metrics["eval/scored_items"] == pytest.approx(20_000 * (1 - unscored) ** 4, rel=0.05)
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from worker_models import random_policy, roll_out, tiny_policy
+from worker_models import items, random_policy, roll_out, tiny_policy
 
 from backend.contract.grpo import GrpoConfig
-from worker.credit import Credit, assign_credit
+from worker.credit import Credit, assign_credit, live_in
 from worker.group_records import group_reports
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
@@ -171,6 +171,38 @@ def test_a_group_is_dead_where_the_tasks_rewards_are_equal_whatever_the_penalty_
     assert credit.advantages_R_T[4:8].abs().min() > 0  # to stay near the reference is all that it teaches
     metrics = step_metrics(Scored(rollout, scored(REWARDS)), None, batch.tokens, credit, update)
     assert metrics["frac_reward_zero_std"] == pytest.approx(1 / 3)
+
+
+def test_one_place_decides_that_rewards_equal_up_to_rounding_are_a_dead_group() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured({"advantage": {"kind": "group_zscore", "eps": 1e-20}, "kl": {"beta": 0.0}})
+    rollout = roll_out(policy, config)
+    rewards = [0.3, 0.1 + 0.2, 0.3, 0.3, *REWARDS[:4], *[0.1 * 3, 0.3, 0.3, 0.3]]
+    batch, credit, update = step(Learner(policy, config), config, rollout, rewards)
+    reports = group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)
+    assert [one.state for one in reports] == ["zero_variance", "live", "zero_variance"]
+    assert [one.advantage for one in reports[0].completions] == [0.0] * 4
+    assert step_metrics(Scored(rollout, scored(rewards)), None, batch.tokens, credit, update)[
+        "frac_reward_zero_std"
+    ] == pytest.approx(2 / 3)
+    assert live_in(config.algorithm.advantage, scored(rewards), 4).tolist() == [False, True, False]
+
+
+def test_a_prompt_drawn_twice_in_a_batch_stays_two_groups() -> None:
+    policy = random_policy(vocabulary=300)
+    config = configured({"kl": {"beta": 0.0}})
+    first, other = items(2)
+    rollout = roll_out(policy, config, asked=[first, first, other])
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, *REWARDS[:4]]
+    batch, credit, _ = step(Learner(policy, config), config, rollout, rewards)
+    reports = group_reports(rollout, scored(rewards), credit, batch.tokens, beta=0.0)
+    assert [(one.index, one.prompt_id) for one in reports[:2]] == [(0, first.id), (1, first.id)]
+    assert [one.reward_mean for one in reports[:2]] == [0.25, 0.75]
+    assert [one.completions[0].advantage for one in reports[:2]] == [
+        pytest.approx(0.75 / 0.1875**0.5),
+        pytest.approx(0.25 / 0.1875**0.5),
+    ], "compared with its own three siblings, not with the seven others of the same prompt"
+    assert [one.ids for one in rollout.completions_R[:4]] != [one.ids for one in rollout.completions_R[4:8]]
 
 
 def test_a_group_of_one_that_is_scored_is_not_called_unscored() -> None:

@@ -110,6 +110,7 @@ def test_each_step_tells_its_groups_metrics_and_traces(tmp_path: Path) -> None:
     assert set(evaluations[0]) == {
         "eval/pass@1",
         "eval/pass@2",
+        "eval/scored_items",
         "eval/greedy_pass@1",
         "eval/reward",
         "eval/mean_length",
@@ -246,6 +247,9 @@ def test_the_share_of_unscored_completions_is_the_steps_however_few_are_sampled_
     ending, _ = train(config, tmp_path, witness, rows=rows)
     assert ending == "finished"
     assert any(group.state == "filtered" for report in witness.steps.values() for group in report.groups)
+    sampled = [sum(len(group.completions) for group in witness.steps[step].groups) for step in range(3)]
+    counted = [witness.steps[step].metrics["num_samples"] for step in range(3)]
+    assert counted == [sum(sampled[: step + 1]) for step in range(3)], "those that were taken out count, too"
 
 
 @pytest.mark.slow

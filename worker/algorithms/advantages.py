@@ -3,7 +3,7 @@
 Rewards are (P, G): P groups of G completions. NaN marks a completion that nothing could score: it moves no baseline and
 gets 0. The estimators that are centred on the group's mean, and `best_worst`, give zeros to a group with fewer than two
 scored members or with equal rewards: exactly, since float residue divided by a tiny std would blow up into a large
-advantage.
+advantage. Rewards are equal up to rounding: 0.3 × 1 is what 0.1 × 1 + 0.2 × 1 is.
 """
 
 from typing import Literal, NamedTuple
@@ -14,14 +14,16 @@ from worker.algorithms.arrays import Array
 
 Std = Literal["population", "sample"]
 
+_ROUNDING = 16  # units in the last place, of the largest reward or of 1: what a few sums and products may leave
+
 
 class GroupStatistics(NamedTuple):
     """Per group, each of shape (P,): NaN where too few completions are scored to tell."""
 
     mean_P: Array
-    std_P: Array
+    std_P: Array  # exactly 0 where all scored rewards are equal
     scored_P: Array  # how many completions are scored
-    live_P: Array  # True where two scored rewards differ: only such a group carries a signal
+    live_P: Array  # True where two scored rewards differ by more than rounding: only such a group carries a signal
 
 
 def group_statistics(rewards_P_G: Array, *, std: Std = "population") -> GroupStatistics:
@@ -33,12 +35,16 @@ def group_statistics(rewards_P_G: Array, *, std: Std = "population") -> GroupSta
     count_P = xp.sum(xp.astype(scored_P_G, rewards_P_G.dtype), axis=-1)
     divisor_P = count_P if std == "population" else count_P - 1
     mean_P = xp.sum(known_P_G, axis=-1) / xp.where(count_P > 0, count_P, nan[..., 0])
-    squares_P = xp.sum(xp.where(scored_P_G, (known_P_G - mean_P[..., None]) ** 2, zero), axis=-1)
-    std_P = xp.sqrt(squares_P / xp.where(divisor_P > 0, divisor_P, nan[..., 0]))
     infinity = xp.full_like(rewards_P_G, xp.inf)
     lowest_P = xp.min(xp.where(scored_P_G, rewards_P_G, infinity), axis=-1)
     highest_P = xp.max(xp.where(scored_P_G, rewards_P_G, -infinity), axis=-1)
-    return GroupStatistics(mean_P, std_P, count_P, highest_P > lowest_P)
+    largest_P = xp.max(xp.where(scored_P_G, xp.abs(rewards_P_G), xp.ones_like(rewards_P_G)), axis=-1)
+    step_P = xp.finfo(rewards_P_G.dtype).eps * xp.where(largest_P > 1, largest_P, xp.ones_like(largest_P))
+    live_P = highest_P - lowest_P > _ROUNDING * step_P
+    deviations_P_G = xp.where(scored_P_G & live_P[..., None], known_P_G - mean_P[..., None], zero)
+    squares_P = xp.sum(deviations_P_G**2, axis=-1)
+    std_P = xp.sqrt(squares_P / xp.where(divisor_P > 0, divisor_P, nan[..., 0]))
+    return GroupStatistics(mean_P, std_P, count_P, live_P)
 
 
 def batch_statistics(rewards_P_G: Array) -> GroupStatistics:
@@ -135,8 +141,8 @@ def best_worst(rewards_P_G: Array) -> Array:
     best_P_1 = xp.argmax(xp.where(unscored_P_G, -infinity, rewards_P_G), axis=-1, keepdims=True)
     worst_P_1 = xp.argmin(xp.where(unscored_P_G, infinity, rewards_P_G), axis=-1, keepdims=True)
     place_G = xp.arange(rewards_P_G.shape[-1], device=device(rewards_P_G))
-    # Where no two scored rewards differ, both are the same completion, and the signs cancel.
-    return xp.astype(place_G == best_P_1, rewards_P_G.dtype) - xp.astype(place_G == worst_P_1, rewards_P_G.dtype)
+    signs_P_G = xp.astype(place_G == best_P_1, rewards_P_G.dtype) - xp.astype(place_G == worst_P_1, rewards_P_G.dtype)
+    return _over_live(rewards_P_G, signs_P_G, group_statistics(rewards_P_G).live_P)
 
 
 def _over_live(rewards_P_G: Array, advantages_P_G: Array, live_P: Array) -> Array:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from backend.contract.preference import SampledPairs
+from worker.algorithms.advantages import group_statistics
 from worker.policy.policy import Policy
 from worker.preferences.pairs import Pair, Pairs, Response
 from worker.rewards.scoring import RewardScorer
@@ -54,11 +55,12 @@ def _pairs(
     rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], config.group_size, completions)
     scores = scorer.score(samples_of(rollout), lambda _: on_progress(rollout.rows))
     rewards_P_G = scores.total.reshape(len(items), config.group_size)
+    live_P = group_statistics(rewards_P_G).live_P
     pairs = []
     for p, item in enumerate(items):
-        rewards_G = rewards_P_G[p]
-        if np.isnan(rewards_G).all() or np.nanmax(rewards_G) == np.nanmin(rewards_G):
+        if not live_P[p]:
             continue  # nothing was scored, or nothing is better than anything else
+        rewards_G = rewards_P_G[p]
         group = completions[p * config.group_size : (p + 1) * config.group_size]
         best, worst = group[int(np.nanargmax(rewards_G))], group[int(np.nanargmin(rewards_G))]
         pairs.append(Pair(item.id, item.question, item.messages, _response(best), _response(worst)))

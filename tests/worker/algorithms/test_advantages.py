@@ -109,6 +109,26 @@ def test_equal_rewards_give_exactly_zero(chosen: Advantage, value: float) -> Non
     assert beside_a_live_group[1].any()
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        [0.3, 0.1 + 0.2, 0.3, 0.3],  # 0.3 × 1, and 0.1 × 1 + 0.2 × 1
+        [0.0, 0.1 + 0.2 - 0.3, 0.0, 0.0],  # the sum cancels, its rounding stays
+        [1e9 * 0.3, 1e9 * (0.1 + 0.2), NAN, 1e9 * 0.3],
+    ],
+)
+@pytest.mark.parametrize("chosen", ZERO_WHERE_EQUAL, ids=kind)
+def test_rewards_that_are_equal_up_to_rounding_are_ties_however_small_eps_is(chosen: Advantage, row: Scored) -> None:
+    if isinstance(chosen, GroupZscore | BatchStd | NormalizeThenSum):
+        chosen = chosen.model_copy(update={"eps": 1e-300})
+    measured = estimate(chosen, np.array([row, [0.0, 1e-9, 0.0, 1e-9]]))
+    assert not measured.advantages_P_G[0].any()
+    assert measured.advantages_P_G[1].any(), "a small difference is one"
+    assert measured.statistics.live_P.tolist() == [False, True]
+    if isinstance(chosen, GroupZscore):
+        assert measured.statistics.std_P[0] == 0
+
+
 @pytest.mark.parametrize("chosen", ZERO_WHERE_EQUAL, ids=kind)
 def test_fewer_than_two_scored_completions_are_no_group(chosen: Advantage) -> None:
     assert not advantages(chosen, np.array([[NAN, 1.0, NAN]])).any()

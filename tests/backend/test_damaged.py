@@ -1,0 +1,47 @@
+"""A damaged database file is said to be damaged, with what to do, in the shape of every error."""
+
+from typing import Any
+
+import httpx
+import pytest
+from acting import GRPO, Actor, group
+from serving import Backend
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs/1/completions", "/api/v1/groups/3", "/api/v1/runs/1/export"])
+def test_a_damaged_page_is_answered_with_advice(backend: Backend, path: str) -> None:
+    backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    for step in range(3):
+        actor.report(step, groups=[group(index, prompt_id="x" * 200) for index in range(30)])
+    _overwrite_pages_of(backend, "prompt_group", "completion")
+    answer = _asked(backend, path)
+    if answer is None:
+        assert path.endswith("export"), "its status was sent before the first row was read, and it breaks off"
+        return
+    assert answer.status_code == 500
+    error: Any = answer.json()["error"]
+    assert error["code"] == "database_damaged"
+    assert "groupscope doctor" in error["message"]
+    assert "groupscope restore" in error["message"]
+    assert backend.http.get("/healthz").status_code == 200
+
+
+def _asked(backend: Backend, path: str) -> Any:
+    try:
+        return backend.http.get(path)
+    except httpx.RemoteProtocolError:
+        return None
+
+
+def _overwrite_pages_of(backend: Backend, *tables: str) -> None:
+    """Zeros over the root pages of some tables and of their indexes."""
+    with backend.services.database.read() as tx:
+        size = tx.exec_driver_sql("PRAGMA page_size").scalar_one()
+        names = ", ".join(f"'{table}'" for table in tables)
+        roots = tx.exec_driver_sql(f"SELECT rootpage FROM sqlite_master WHERE tbl_name IN ({names})").scalars().all()
+    backend.services.database.close()  # what a connection has read it keeps
+    with (backend.home / "groupscope.db").open("r+b") as file:
+        for page in filter(None, roots):
+            file.seek((page - 1) * size)
+            file.write(b"\0" * size)
