@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
-from dashboard.charts.comparison import Line, comparison_figure, outcome
+from dashboard.charts.comparison import FEW, Line, comparison_figure, outcome
 from dashboard.charts.palette import run_colours
 from dashboard.comparison.chosen import label
 from dashboard.comparison.controls import Controls, draw_charts, logged_by
@@ -38,7 +38,11 @@ def _show_charts(runs: list[Run], found: Found, controls: Controls) -> None:
         [Entry(run.id, label(run), colours[run.id], note=_note(run)) for run in runs],
         frozenset(run.id for run in runs),
     )
-    st.caption(HINT)
+    thinned = any(series.stretches is not None for run in runs for series in found[run.id].series.values())
+    bands = (
+        f" Lines are means of stretches of steps{', faint bands their lowest to highest' if len(runs) <= FEW else ''}."
+    )
+    st.caption(f"{HINT}{bands if thinned else ''}")
     lines = [
         Line(label(run), colours[run.id], found[run.id], completions_per_step(run.config), run.id in front)
         for run in runs

@@ -77,7 +77,8 @@ def _hint(run: Run) -> str:
     if not run.summary:
         return ":material/hourglass_empty: Nothing is logged yet; the lines begin with the first step."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
-    return f":material/zoom_in: Drag over steps to see them finer{click}."
+    means = "Lines are means, faint bands their lowest to highest. " if run.progress.step > POINTS else ""
+    return f":material/zoom_in: {means}Drag over steps to see them finer{click}."
 
 
 def _title(name: str) -> str:
