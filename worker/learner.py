@@ -20,7 +20,7 @@ from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
 from worker.schedule import learning_rate
-from worker.skipped_updates import SkippedUpdates
+from worker.skipped_updates import SkippedUpdates, clipped
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
@@ -31,8 +31,13 @@ class Update:
     """What an update did: metrics under their field names."""
 
     metrics: dict[str, float]
-    applied: bool  # False where a gradient was not finite: the weights are as they were
+    fault: str  # what was not finite, in words: the weights are as they were; "" if the update was applied
     moved: bool  # False where no pass had a gradient: there was nothing to learn
+
+    @property
+    def applied(self) -> bool:
+        """Whether the weights are those after the update."""
+        return not self.fault
 
 
 @dataclass
@@ -152,20 +157,21 @@ class Learner:
         left_out = self._nothing_to_learn(credit)
         if left_out:
             batch = replace(batch, micro_batches=self.split(batch.rollout, left_out).micro_batches)
-        passes = []
+        passes, faults = [], []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
-            passes.append(self._carry_out(step, _Pass(batch, credit, weights_R_T, tokens), on_progress))
+            measured, fault = self._carry_out(step, _Pass(batch, credit, weights_R_T, tokens), on_progress)
+            passes.append(measured)
+            faults.append(fault)
         if self._config.telemetry.logprob_after_update:
             self._measure_after(batch)
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
-        applied = all(math.isfinite(one["grad_norm"]) for one in passes)
-        loss = metrics["loss"]
-        self._skipped.count(step, applied=applied, loss=loss, learning_rate=self._config.optimizer.learning_rate)
-        return Update(metrics, applied, any(one["grad_norm"] != 0 for one in passes))
+        fault, rate = next(filter(None, faults), ""), self._config.optimizer.learning_rate
+        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
+        return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
-    def _carry_out(self, step: int, one: _Pass, on_progress: OnProgress) -> dict[str, float]:
-        """Forward, backward and one optimizer step over the whole rollout; returns the metrics of this pass."""
+    def _carry_out(self, step: int, one: _Pass, on_progress: OnProgress) -> tuple[dict[str, float], str]:
+        """Forward, backward and one optimizer step over the whole rollout; the metrics of this pass, and what was not finite."""
         loss = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._policy.model):
@@ -174,17 +180,14 @@ class Learner:
                 part.backward()  # type: ignore[no-untyped-call]
                 loss += float(part.detach())
                 on_progress("update", done, sum(len(part.rows) for part in one.batch.micro_batches))
-        parameters = [parameter for _, parameter in self._policy.named_parameters()]
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.optimizer.max_grad_norm))
+        grad_norm, fault = clipped(self._policy.named_parameters(), self._config.optimizer.max_grad_norm, loss)
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
-        if not (math.isfinite(grad_norm) and math.isfinite(loss)):
-            grad_norm = math.nan
-        elif grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
+        if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
             self.optimizer.step()
             self._policy.updates += 1
-        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}
+        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault
 
     def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""

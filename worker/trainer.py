@@ -157,8 +157,8 @@ class Trainer:
             update = self._learner.update(
                 step, batch, credit, self._trained(batch.rollout, credit), on_progress=self._show
             )
-        if not update.applied:
-            self._reporter.log("warning", f"step {step}: the gradient was not finite, so the update was not applied")
+        if update.fault:
+            self._reporter.log("warning", f"step {step}: {update.fault} was not finite, so the update was not applied")
         elif not update.moved:
             self._reporter.log("info", f"step {step}: no group had anything to teach, so the weights stayed")
         return update

@@ -87,11 +87,11 @@ def test_a_completion_that_was_left_out_of_the_pass_has_no_numbers_of_it(known: 
 def test_metrics_are_of_the_tokens_that_went_through_the_pass() -> None:
     for known, expected in ([0, 1], 0.5), ([0, 1, 2, 3], 0.5), ([], math.nan):
         scored, credit, tokens = dead_group(known)
-        metrics = step_metrics(scored, None, tokens, credit, Update({}, applied=True, moved=True))
+        metrics = step_metrics(scored, None, tokens, credit, Update({}, fault="", moved=True))
         assert metrics["sampling_logprob_diff"] == pytest.approx(expected, nan_ok=True)
     scored, credit, tokens = dead_group([0, 1])
     penalised = replace(credit, penalty_R=torch.zeros(4))
-    metrics = step_metrics(scored, None, tokens, penalised, Update({}, applied=True, moved=True))
+    metrics = step_metrics(scored, None, tokens, penalised, Update({}, fault="", moved=True))
     assert metrics["kl"] == -0.5
 
 

@@ -1,6 +1,5 @@
 """One update on some pairs, in micro-batches whose split cannot change the result, and the same look without an update."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +11,7 @@ from worker.policy.policy import Policy, recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
 from worker.schedule import learning_rate
-from worker.skipped_updates import SkippedUpdates
+from worker.skipped_updates import SkippedUpdates, clipped
 
 OnProgress = Callable[[int, int], None]
 
@@ -23,7 +22,7 @@ class PairUpdate:
 
     metrics: dict[str, float]
     tokens: int
-    applied: bool  # False where the gradient was not finite: the weights are as they were
+    fault: str  # what was not finite, in words: the weights are as they were; "" if the update was applied
 
 
 @dataclass
@@ -49,9 +48,9 @@ class PairLearner:
 
     def __init__(self, objective: Objective, settings: Optimizer, *, steps: int) -> None:
         self._objective, self._settings, self._steps = objective, settings, steps
-        self._parameters = [parameter for _, parameter in objective.trained.named_parameters()]
+        self._parameters = list(objective.trained.named_parameters())
         self.optimizer = torch.optim.AdamW(
-            self._parameters,
+            [parameter for _, parameter in self._parameters],
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=objective.trained.device.type in ("cpu", "cuda"),
@@ -76,19 +75,16 @@ class PairLearner:
                 tokens, done = tokens + size, done + len(part)
                 on_progress(done, len(pairs))
         metrics = sums.means(len(pairs))
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
-        applied = math.isfinite(norm) and math.isfinite(metrics["loss"])
+        norm, fault = clipped(self._parameters, self._settings.max_grad_norm, metrics["loss"])
         rate = learning_rate(self._settings, step, steps=self._steps)
-        if applied and norm > 0:  # as in GRPO: momentum and decay do not act alone
+        if norm > 0:  # as in GRPO: momentum and decay do not act alone
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
             if isinstance(self._objective.trained, Policy):
                 self._objective.trained.updates += 1
-        self._skipped.count(step, applied=applied, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
-        return PairUpdate(
-            metrics | {"grad_norm": norm if applied else math.nan, "learning_rate": rate}, tokens, applied
-        )
+        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
+        return PairUpdate(metrics | {"grad_norm": norm, "learning_rate": rate}, tokens, fault)
 
     @torch.no_grad()
     def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:

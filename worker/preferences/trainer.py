@@ -84,8 +84,8 @@ class PairTrainer:
         update = self._learner.update(step, pairs, lambda done, total: self._show("update", done, total))
         while self._objective.remarks:
             self._reporter.log("warning", self._objective.remarks.pop(0))
-        if not update.applied:
-            self._reporter.log("warning", f"step {step}: the gradient was not finite, so the update was not applied")
+        if update.fault:
+            self._reporter.log("warning", f"step {step}: {update.fault} was not finite, so the update was not applied")
         self._state = replace(
             self._state,
             step=step + 1,

@@ -139,7 +139,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_the_third_in_a_row_en
     before = weights_hash(objective.trained)
     for step in range(2):
         update = learner.update(step, PAIRS)
-        assert not update.applied
+        assert update.fault
         assert math.isnan(update.metrics["grad_norm"])
     with pytest.raises(RunFailure, match="3 steps in a row, the last being step 2") as caught:
         learner.update(2, PAIRS)

@@ -1,0 +1,27 @@
+"""A worker whose gradient has an infinity in its second tensor, in one update and later in three on end."""
+
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from worker import learner
+from worker.main import main
+
+POISONED = {5, 9, 10, 11}
+"""Updates, counted from 1."""
+
+_clipped, _counted = learner.clipped, []
+
+
+def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float) -> tuple[float, str]:
+    _counted.append(loss)
+    gradient = parameters[1][1].grad
+    if len(_counted) in POISONED and gradient is not None:
+        gradient.view(-1)[0] = torch.inf
+    return _clipped(parameters, most, loss)
+
+
+if __name__ == "__main__":
+    learner.clipped = clipped
+    sys.exit(main(sys.argv[1:]))
