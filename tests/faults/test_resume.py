@@ -4,9 +4,13 @@ import hashlib
 import json
 
 import pytest
-from processes import Site, tiny_run
+from processes import Site, tiny_run, wait_until
 
-pytestmark = pytest.mark.slow
+from backend.contract.records import Run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PATIENCE = 240.0  # a worker loads its libraries twice
 
 STEPS = 12
 OWN = {"id": True, "run_id": True, "attempt": True, "completions": {"__all__": {"id"}}}
@@ -29,6 +33,12 @@ def history(site: Site, run_id: int) -> tuple[object, dict[str, object], str]:
     return groups, metrics, weights.hexdigest()
 
 
+def end_of(site: Site, run_id: int) -> Run:
+    over = {"finished", "failed"}
+    wait_until(lambda: site.client.run(run_id).status in over, f"run {run_id} ends", PATIENCE)
+    return site.client.run(run_id)
+
+
 @pytest.mark.parametrize("model", [{}, {"lora": {"rank": 4, "alpha": 8}}], ids=["all weights", "adapters"])
 def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     site: Site, model: dict[str, object]
@@ -40,10 +50,10 @@ def test_a_run_that_goes_on_after_a_sigkill_equals_one_that_nobody_disturbed(
     first.kill()
     first.wait()
     site.worker()
-    ended = site.wait_for_end(run.id)
+    ended = end_of(site, run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 1)
     undisturbed = site.client.create_run(tiny_run(STEPS, every=3, model=model))
-    assert site.wait_for_end(undisturbed.id).status == "finished"
+    assert end_of(site, undisturbed.id).status == "finished"
     killed, whole = history(site, run.id), history(site, undisturbed.id)
     assert killed[0] == whole[0]
     assert killed[1] == whole[1]
