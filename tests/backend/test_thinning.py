@@ -125,7 +125,7 @@ def test_a_constant_is_drawn_as_that_constant_and_the_largest_numbers_have_a_mea
 
 def test_a_resume_takes_back_what_lies_beyond_it_from_the_means_too(backend: Backend) -> None:
     truth = drawn("exponential", 400)
-    backend.client.create_run(GRPO)
+    backend.client.create_run({**GRPO, "budget": {"steps": 400}})
     first = Actor(backend.client, "first").begin()
     with backend.services.database.write() as tx:
         for step in range(230):
