@@ -37,6 +37,7 @@ HOSTILE = [
     "owner/name/",
     "owner/name/more",
     "owner name",
+    "owner/na..me",
     "-name",
     "$(id)",
 ]  # fmt: skip
@@ -56,7 +57,7 @@ PLACES: dict[str, Any] = {
     "pairs.source": lambda name: {"kind": "dpo", "pairs": {"kind": "dataset", "source": f"hub:{name}"}},
 }
 # A folder below the model root may have any depth; the worker resolves it and looks where it leads.
-NO_HARM = {("model.source, below the root", "owner/name/more")}
+NO_HARM = {("model.source, below the root", name) for name in ("owner/name/more", "owner/na..me")}
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
