@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.contract.groups import FinishReason, GroupState
-from backend.contract.records import Run, Status
+from backend.contract.records import STOPS, Run, Status
 
 Colour = Literal["gray", "blue", "orange", "green", "red", "violet"]
 
@@ -48,6 +48,6 @@ def look(run: Run) -> Look:
     """The run's state; what was asked for shows until the next step boundary, where it takes effect."""
     if run.status == "running" and run.requested == "pause":
         return PAUSING
-    if run.status == "running" and run.requested == "stop":
+    if run.status == "running" and run.requested in STOPS:
         return STOPPING
     return RUN[run.status]

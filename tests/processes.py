@@ -18,7 +18,7 @@ from backend.contract.records import Run
 from backend.dashboard_command import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 
 def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
@@ -64,8 +64,10 @@ class Site:
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def _start(self, *command: str, home: Path | None = None, files: int | None = None) -> subprocess.Popen[bytes]:
-        environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {})
+    def _start(
+        self, *command: str, home: Path | None = None, files: int | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
         with (self.home / f"{command[0]}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command],
@@ -89,8 +91,8 @@ class Site:
         wait_until(self.client.healthy, "the backend answers")
         return process
 
-    def worker(self, home: Path | None = None, *, module: str = "worker.main") -> subprocess.Popen[bytes]:
-        return self._start(module, "--backend", self.url, "--token", TOKEN, home=home)
+    def worker(self, home: Path | None = None, **environment: str) -> subprocess.Popen[bytes]:
+        return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home, **environment)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

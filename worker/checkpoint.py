@@ -140,16 +140,25 @@ def _write_manifest(folder: Path) -> tuple[bytes, int]:
     return manifest, sum(int(file["size"]) for file in files.values())
 
 
-def is_whole(folder: Path, sha256: str | None = None) -> bool:
-    """Whether every file is as the manifest says, and the manifest as `sha256` says."""
+def damage(folder: Path, sha256: str | None = None, *, part: str = "") -> str | None:
+    """What is not as the manifest says, or as `sha256` says of the manifest, in words; None where all is whole.
+
+    `part`: look at the files alone whose path begins so.
+    """
+    if not folder.is_dir():
+        return "it is gone"
     try:
         manifest = (folder / _MANIFEST).read_bytes()
-        files = json.loads(manifest)["files"]
-        return (sha256 is None or hashlib.sha256(manifest).hexdigest() == sha256) and all(
-            _describe(folder / name) == described for name, described in files.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        if sha256 is not None and hashlib.sha256(manifest).hexdigest() != sha256:
+            return f"hash of {_MANIFEST} differs"
+        for name, described in json.loads(manifest)["files"].items():
+            if name.startswith(part) and (found := _describe(folder / name)) != described:
+                return f"{'hash' if found['size'] == described['size'] else 'size'} of {name} differs"
+    except OSError as error:
+        return f"{Path(error.filename or _MANIFEST).name} cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{_MANIFEST} is no manifest"
+    return None
 
 
 def load_state(folder: Path) -> TrainingState:

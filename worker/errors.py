@@ -1,5 +1,7 @@
 """What ends a run: a failure, whose fields are what the run's page shows, or the worker's shutdown."""
 
+from typing import Literal
+
 
 class RunFailure(Exception):
     """The run cannot go on.
@@ -14,4 +16,11 @@ class RunFailure(Exception):
 
 
 class Interrupted(Exception):
-    """The worker shuts down where nothing is lost by stopping: the weights are those of the last whole step."""
+    """The attempt ends where nothing is lost by that: the weights are those of the last whole step.
+
+    `released`: the worker shuts down; `stopped`, `paused`: somebody asked for it before the first step.
+    """
+
+    def __init__(self, ending: Literal["released", "stopped", "paused"] = "released") -> None:
+        super().__init__(ending)
+        self.ending = ending

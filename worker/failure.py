@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from backend.contract.protocol import Fail
 from backend.contract.records import RunError
 from worker.errors import RunFailure
-from worker.spool import Refused, SpoolFull
+from worker.spool import Damaged, Refused, SpoolFull
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -23,6 +23,9 @@ def failure(attempt: int, error: Exception) -> Fail:
     if isinstance(error, Refused):
         message = f"The backend refused what the worker reported: {error}."
         return Fail(attempt=attempt, error=RunError(code="report_refused", message=message))
+    if isinstance(error, Damaged):
+        message = f"A report was damaged on the worker's disk before it was sent: {error}. The run goes on from its last checkpoint."
+        return Fail(attempt=attempt, error=RunError(code="spool_damaged", message=message), retryable=True)
     if isinstance(error, SpoolFull):
         message = f"The backend was away for too long: {error}. Retry: the run goes on from its last checkpoint."
         return Fail(attempt=attempt, error=RunError(code="spool_full", message=message))

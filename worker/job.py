@@ -1,9 +1,10 @@
 """One claimed run, from the claim to its end: whatever happens, the backend learns a reason, and the worker lives on."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,11 +13,11 @@ from pydantic import ValidationError
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
-from backend.contract.records import Progress
+from backend.contract.protocol import CheckpointRef, Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
+from backend.contract.records import Progress, RunError
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
-from worker.checkpoint import is_whole
+from worker.checkpoint import damage
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
@@ -25,21 +26,24 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
 from worker.preferences.run import Means, train_on_pairs
-from worker.reporter import Channels, Ending, Place
+from worker.reporter import Channels, Ending, Place, asked_to_end
 from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
 from worker.sampling_job import sample_groups, sampled_items
 from worker.settings import Settings
-from worker.spool import Refused, Spool, SpoolFull, send
+from worker.spool import Damaged, Refused, Spool, SpoolFull, send
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
+from worker.watch import Asked, Patience, Verdict, Watch
 
 log = logging.getLogger(__name__)
 
 # A shutdown waits this long for a backend that is away; the spool keeps the rest for the next start.
 _DRAIN_ON_SHUTDOWN = 15.0
 _LOOK_FOR_SHUTDOWN = 0.5
+# Less than a supervisor's grace, beside the seconds that a shutdown waits for an answer.
+_LAST_WORDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class Worker:
     client: Client
     device: torch.device
     shutting_down: Callable[[], bool]
+    hurried: Callable[[], bool] = lambda: False  # told twice to shut down
+    end_process: Callable[[bool], None] = lambda again: None  # at once, to start again if `again`
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
     @property
     def spool_folder(self) -> Path:
@@ -73,13 +81,15 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_lost=lease.mark_lost,
         cap_bytes=worker.settings.spool_cap_bytes,
     )
+    watch = _watch(worker, claim, lease, spool)
     exhausted = False
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
-            end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool))
-        except Interrupted:
-            end = Finish(attempt=claim.attempt, outcome="released")
+            with watch:
+                end = Finish(attempt=claim.attempt, outcome=_work(worker, claim, lease, spool, watch))
+        except Interrupted as interrupted:
+            end = Finish(attempt=claim.attempt, outcome=interrupted.ending)
         except LeaseLost:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
@@ -91,6 +101,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             _drain(spool, worker.shutting_down)  # nothing of it is taken any more: the file goes
         else:
             _tell_the_end(worker, claim, spool, end)
+        worker.held.remove((claim, spool))
         if lease.lost:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
@@ -98,18 +109,55 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         raise MemoryExhausted
 
 
-def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail) -> None:
+def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
+    """The watch over a claimed run, which is held from now on."""
+    worker.held.append((claim, spool))
+    settings = worker.settings
+    return Watch(
+        claim.attempt,
+        Patience(settings.loading_seconds, settings.silence_seconds, settings.stop_seconds),
+        lambda: Asked(
+            stop=lease.requested == "stop",
+            stop_at_once=lease.stop_at_once,
+            shutdown=worker.shutting_down(),
+            shutdown_at_once=worker.hurried(),
+            lost=lease.lost,
+        ),
+        lambda verdict: _end_process(worker, claim, verdict),
+        worker.ending,
+    )
+
+
+def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
+    """Tell how all that is held ends, as far as that can be told soon, and end the process. The thread that trains may hang."""
+    log.error("%s; ending this process", verdict.why)
+
+    def tell() -> None:
+        for held, spool in worker.held:
+            other = RunError(
+                code="process_ended", message=f"The worker's process was ended because of run {claim.run_id}."
+            )
+            released = Finish(attempt=held.attempt, outcome="released", error=other)
+            _tell_the_end(worker, held, spool, verdict.end if held is claim else released, hurry=True)
+
+    teller = threading.Thread(target=tell, name="last-words", daemon=True)
+    teller.start()
+    teller.join(_LAST_WORDS)  # the thread that hangs may hold a lock, and the backend may be away
+    worker.end_process(verdict.again)
+
+
+def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> None:
     """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent."""
     kind = "finish" if isinstance(end, Finish) else "fail"
     stored = True
     try:
         spool.append(kind, end)
-    except (Refused, SpoolFull, OSError) as error:
+    except (Refused, Damaged, SpoolFull, OSError) as error:
         log.warning("run %s: the spool takes no more: %s", claim.run_id, error)
         stored = False
-    _drain(spool, worker.shutting_down)
-    if spool.refusal is not None:
-        kind, end = "fail", failure(claim.attempt, Refused(spool.refusal))
+    _drain(spool, lambda: hurry or worker.shutting_down())
+    if spool.trouble is not None:
+        kind, end = "fail", failure(claim.attempt, spool.trouble)
     elif stored:
         return
     try:
@@ -126,10 +174,15 @@ def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:
             return
 
 
-def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
+def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch) -> Ending:
     def show(progress: Progress) -> None:
         lease.check()
         lease.show(progress)
+        watch.show(progress.phase)
+
+    def between_steps() -> None:
+        watch.show(None)
+        _serve_samples(worker, lease)
 
     try:
         config = RUN_CONFIG.validate_python(claim.config)
@@ -142,11 +195,14 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Ending:
     log.info("run %s, attempt %s: %s", claim.run_id, claim.attempt, claim.name)
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, lease, spool, show)
-    return _train(worker, claim, config, lease, spool, show)
-
-
-class _AskedToEnd(Exception):
-    """Somebody does not want a sample any more."""
+    channels = Channels(
+        send=spool.append,
+        show=show,
+        requested=lambda: lease.requested,
+        between_steps=between_steps,
+        shutting_down=worker.shutting_down,
+    )
+    return _train(worker, claim, config, channels)
 
 
 def _sample(
@@ -155,34 +211,30 @@ def _sample(
     """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
 
     def show_or_end(progress: Progress) -> None:
-        _leave_on_shutdown(worker)
         show(progress)
-        if lease.requested != "nothing":
-            raise _AskedToEnd
+        ending = asked_to_end(lease.requested, worker.shutting_down())
+        if ending is not None:
+            raise Interrupted(ending)
 
     _announce(worker, claim, spool)
-    try:
-        show_or_end(Progress(total_steps=1, phase="loading the task"))
-        items = sampled_items(config, fetch_upload=worker.client.upload_content)
-        show_or_end(Progress(total_steps=1, phase="loading the model"))
-        policy = _load(worker, claim, config, resume=None)
-        with ExitStack() as scoring:
-            scorer = None
-            if config.rewards is not None:
-                # What could not be scored, and why, is what somebody wants to see: it fails no sample.
-                rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
-                scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
-            report = sample_groups(config, items, policy, claim.attempt, show_or_end, scorer)
-    except _AskedToEnd:
-        return "stopped" if lease.requested == "stop" else "paused"
+    show_or_end(Progress(total_steps=1, phase="loading the task"))
+    items = sampled_items(config, fetch_upload=worker.client.upload_content)
+    show_or_end(Progress(total_steps=1, phase="loading the model"))
+    policy = _load(worker, claim, config, resume=None)
+    with ExitStack() as scoring:
+        scorer = None
+        if config.rewards is not None:
+            # What could not be scored, and why, is what somebody wants to see: it fails no sample.
+            rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
+            show_or_end(Progress(total_steps=1, phase="loading the rewards"))
+            scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
+        report = sample_groups(config, items, policy, claim.attempt, show_or_end, scorer)
     spool.append("report", report)
     return "finished"
 
 
-def _train(
-    worker: Worker, claim: Claim, config: TrainingConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
-) -> Ending:
-    resume = _checkpoint_to_resume(worker.settings.checkpoints, claim)
+def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
+    resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
     place = Place(
         run_id=claim.run_id,
         attempt=claim.attempt,
@@ -191,13 +243,7 @@ def _train(
         resume=resume,
         device_name=worker.info.device,
         versions=worker.info.versions,
-    )
-    channels = Channels(
-        send=spool.append,
-        show=show,
-        requested=lambda: lease.requested,
-        between_steps=lambda: _serve_samples(worker, lease),
-        shutting_down=worker.shutting_down,
+        remarks=remarks,
     )
     if isinstance(config, GrpoConfig):
         return _train_policy(worker, claim, config, place, channels)
@@ -212,19 +258,14 @@ def _train(
 
 def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place, channels: Channels) -> Ending:
     steps = config.budget.steps
-    channels.show(Progress(total_steps=steps, phase="loading the task"))
+    channels.load("task", steps)
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
-    _leave_on_shutdown(worker)
-    channels.show(Progress(total_steps=steps, phase="loading the model"))
+    channels.load("model", steps)
     policy = _load(worker, claim, config, place.resume)
     engine = load_engine(config.sampling.engine, policy, worker.settings)
+    channels.load("rewards", steps)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
-
-
-def _leave_on_shutdown(worker: Worker) -> None:
-    if worker.shutting_down():
-        raise Interrupted
 
 
 def _announce(worker: Worker, claim: Claim, spool: Spool) -> None:
@@ -238,7 +279,7 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
         config.model.source,
         converted=settings.models,
         root=settings.model_root,
-        checkpoint=None if origin is None else settings.checkpoints / origin.path,
+        checkpoint=None if origin is None else _named_checkpoint(settings.checkpoints, origin),
         store=settings.checkpoints,
     )
 
@@ -263,7 +304,7 @@ def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resum
 def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
     """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision."""
     store = worker.settings.checkpoints
-    checkpoints = {source: store / reference.path for source, reference in claim.reward_checkpoints.items()}
+    checkpoints = {source: _named_checkpoint(store, named) for source, named in claim.reward_checkpoints.items()}
     with (
         reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
         RewardScorer(rewards, resources) as scorer,
@@ -271,14 +312,29 @@ def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Itera
         yield scorer
 
 
-def _checkpoint_to_resume(store: Path, claim: Claim) -> Path | None:
-    """The newest checkpoint of the live history that is whole; of no other, however whole its files may be."""
+def _named_checkpoint(store: Path, named: CheckpointRef) -> Path:
+    """Where a checkpoint that the configuration names lies. Raises RunFailure if its model is not what was saved."""
+    wrong = damage(store / named.path, named.sha256, part="model/")
+    if wrong is not None:
+        text = f"Checkpoint {named.step} of run {named.run_id}, which this run names, is damaged ({wrong}). Name another one."
+        raise RunFailure("checkpoint_unreadable", text)
+    return store / named.path
+
+
+def _checkpoint_to_resume(store: Path, claim: Claim) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint of the live history that is whole, and what the run should tell about those that are not.
+
+    A checkpoint of no other history is taken, however whole its files may be.
+    """
+    damaged: list[str] = []
     for checkpoint in [claim.resume, *claim.earlier] if claim.resume else []:
         folder = store / checkpoint.path
-        if is_whole(folder, checkpoint.sha256):
-            return folder
-        log.warning("checkpoint %s is damaged or gone; looking for an earlier one", folder)
-    return None
+        wrong = damage(folder, checkpoint.sha256)
+        if wrong is None:
+            went_on = f"the run goes on from step {checkpoint.step}"
+            return folder, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
+        damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
+    return None, [f"{'; '.join(damaged)}; no checkpoint is whole, so the run begins at step 0"] if damaged else []
 
 
 def _serve_samples(worker: Worker, lease: Lease) -> None:

@@ -31,6 +31,7 @@ class Lease:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"lease-{claim.run_id}", daemon=True)
         self.requested: Requested = "nothing"
+        self.stop_at_once = False
         self.samples_waiting = False
 
     def __enter__(self) -> "Lease":
@@ -68,6 +69,7 @@ class Lease:
                 beat = Heartbeat(attempt=self._claim.attempt, progress=self._progress, worker=self._worker)
                 reply = self._client.heartbeat(self._claim.run_id, beat)
                 self.requested, self.samples_waiting = reply.requested, reply.samples_waiting
+                self.stop_at_once = reply.stop_at_once
             except Unreachable as error:
                 log.warning("heartbeat not delivered: %s", error)
             except ApiError as error:

@@ -3,7 +3,6 @@
 import argparse
 import gc
 import logging
-import os
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, find_device, keep_freed_memory, memory_bytes, versions
+from worker.process import Process
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
 from worker.spool import recover
@@ -29,7 +29,10 @@ _LONGEST_WAIT = 5.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; a run in progress is saved at its next step boundary and goes back to the queue."""
+    """Run until SIGTERM or SIGINT; a run in progress is saved at its next step boundary and goes back to the queue.
+
+    One that does not answer goes back as it is, after a while or at a second signal.
+    """
     settings = _settings(sys.argv[1:] if arguments is None else arguments)
     write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -41,9 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     keep_freed_memory()
     gc.freeze()  # a collection would go through the hundred thousands of objects of the libraries each time
-    shutdown = Shutdown()
+    process = Process(sys.argv[1:] if arguments is None else arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, shutdown.ask)
+        signal.signal(number, process.ask)
     store = store_name(settings.checkpoints)
     name, lock = take_name(settings.home.resolve(), store)
     with lock, Client(settings.backend_url, token) as client:
@@ -58,25 +61,23 @@ def main(arguments: list[str] | None = None) -> int:
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
         )
-        worker = Worker(settings, info, client, device, lambda: shutdown.asked)
+        worker = Worker(
+            settings,
+            info,
+            client,
+            device,
+            process.shutting_down,
+            process.hurried,
+            lambda again: process.end(again=again),
+        )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             _serve(worker)
         except MemoryExhausted:
             log.warning("out of memory: starting again with a clean process")
-            os.execv(sys.executable, [sys.executable, "-m", "worker.main", *(arguments or sys.argv[1:])])  # noqa: S606
+            process.end(again=True)
     return 0
-
-
-class Shutdown:
-    """Whether the process was told to end. A plain flag: an Event set by a signal can deadlock with a wait on it."""
-
-    asked = False
-
-    def ask(self, *_: object) -> None:
-        """The signal handler."""
-        self.asked = True
 
 
 def _serve(worker: Worker) -> None:

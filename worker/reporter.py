@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,20 @@ class Channels:
     between_steps: Callable[[], None]  # a busy worker serves samples here
     shutting_down: Callable[[], bool]
 
+    def load(self, what: str, steps: int) -> None:
+        """Say what is loaded now, before the first step. Raises Interrupted if the run or the worker was asked to end."""
+        ending = asked_to_end(self.requested(), self.shutting_down())
+        if ending is not None:
+            raise Interrupted(ending)
+        self.show(Progress(total_steps=steps, phase=f"loading the {what}"))
+
+
+def asked_to_end(requested: Requested, shutting_down: bool) -> Literal["stopped", "paused", "released"] | None:
+    """How an attempt should end, if it should."""
+    if requested == "nothing":
+        return "released" if shutting_down else None
+    return "paused" if requested == "pause" else "stopped"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -44,6 +58,7 @@ class Place:
     resume: Path | None  # a whole checkpoint of this run
     device_name: str
     versions: dict[str, str]
+    remarks: Sequence[str] = ()  # what the run's log should say of how it came there
 
     @property
     def folder(self) -> Path:
@@ -95,6 +110,8 @@ class Reporter:
         place = self._place
         start = Start(attempt=place.attempt, from_step=from_step, device=place.device_name, versions=place.versions)
         self._background.put(lambda: self._channels.send("start", start))
+        for remark in place.remarks:
+            self.log("warning", remark)
         begun = f"resumed from checkpoint {from_step}" if place.resume else "started from the model's own weights"
         self.log("info", f"{begun} on {place.device_name}: {about}")
 
@@ -128,12 +145,7 @@ class Reporter:
     def asked_to_end(self) -> Ending | None:
         """How the run should end at this step boundary, if it should. Raises what went wrong in the background."""
         self._background.check()
-        requested = self._channels.requested()
-        if requested == "pause":
-            return "paused"
-        if requested == "stop":
-            return "stopped"
-        return "released" if self._channels.shutting_down() else None
+        return asked_to_end(self._channels.requested(), self._channels.shutting_down())
 
     def _later(self, contents: Callable[[], dict[str, object]]) -> None:
         """Have a report sent; its number is its place in the order, its time is now."""

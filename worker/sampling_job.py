@@ -51,8 +51,9 @@ def sample_groups(
 
     Advantages are those that the configured estimator would train with; of a critic, which knows nothing yet, there are none.
     """
-    prompts = [policy.encode(item) for item in items]
     total = len(items) * config.group_size
+    show(Progress(total_steps=1, phase="rollout", done=0, total=total))
+    prompts = [policy.encode(item) for item in items]
     completions = NativeEngine(policy).sample(
         Request(
             [ids for _, ids in prompts],

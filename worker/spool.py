@@ -48,6 +48,10 @@ class Refused(Exception):
     """The backend will never take this message: the two sides disagree about the contract."""
 
 
+class Damaged(Exception):
+    """A message that waited on the disk is not what was written there: those behind it would leave a gap."""
+
+
 @dataclass(frozen=True)
 class _Record:
     """A record in the file: its size there, and its message where it is kept."""
@@ -74,16 +78,16 @@ class Spool:
         self._waiting: deque[_Record] = deque()  # still to be sent; the first of them is at _begin
         self._begin = self._end = 0
         self._closing = self._over = False
-        self.refusal: str | None = None
+        self.trouble: Refused | Damaged | None = None
         self._thread = threading.Thread(target=self._ship, name=f"spool-{run_id}", daemon=True)
         self._thread.start()
 
     def append(self, kind: str, message: BaseModel) -> None:
-        """Store a message durably and let the thread send it. Raises SpoolFull, Refused, and OSError (a full disk)."""
+        """Store a message durably and let the thread send it. Raises SpoolFull, Refused, Damaged, and OSError (a full disk)."""
         record = _frame(kind, message)
         with self._changed:
-            if self.refusal is not None:
-                raise Refused(self.refusal)
+            if self.trouble is not None:
+                raise self.trouble
             if self._end - self._begin > self._cap:
                 raise SpoolFull(f"{self.path} holds {self._end - self._begin:,} bytes that the backend did not take")
             self._write(record)
@@ -149,14 +153,15 @@ class Spool:
             return None if self._closing else self._waiting[0]
 
     def _read(self, record: _Record) -> Message | None:
-        """The message of the first record, from the file; None where it was damaged."""
+        """The message of the first record, from the file; None if it was damaged."""
         return _parse(os.pread(self._file.fileno(), record.size, self._begin))
 
     def _deliver(self, message: Message | None) -> bool:
         """Send one message, as often as it takes. False when it will not be sent, or not by this process."""
         if message is None:
-            log.error("a record of %s was damaged on the disk and is left out", self.path)
-            return True
+            self.trouble = Damaged(f"a record of {self.path} is not what was written there")
+            log.error("%s", self.trouble)
+            return False
         wait, mistakes = 0.1, 0
         while True:
             try:
@@ -169,8 +174,8 @@ class Spool:
                     return False
                 mistakes += error.code == "internal"
                 if not _may_pass(error) or mistakes == _MISTAKES:
-                    self.refusal = f"{error.code}: {error.message}"
-                    log.warning("the backend refused a message: %s", self.refusal)
+                    self.trouble = Refused(f"{error.code}: {error.message}")
+                    log.warning("the backend refused a message: %s", self.trouble)
                     return False
                 log.warning("the backend is in trouble, trying again: %s", error.message)
             else:

@@ -74,9 +74,9 @@ class Trainer:
         with self._saver, self._reporter:  # left when all is told and saved, or with what went wrong there
             try:
                 return self._run()
-            except Interrupted:  # the step is drawn again, exactly so, by whoever goes on
+            except Interrupted as interrupted:  # the step is drawn again, exactly so, by whoever goes on
                 self._save_if_new()
-                return "released"
+                return interrupted.ending
 
     def _run(self) -> Ending:
         self._announce()
@@ -120,8 +120,9 @@ class Trainer:
         """The groups; those that are whole are scored while others are still sampled."""
         sampling, seed = self._config.sampling, self._config.budget.seed
         items = draw(self._items.train, cursor=self._state.cursor + first_group, count=count, seed=seed)
-        prompts = [self._policy.encode(item) for item in items]
         size, total = sampling.group_size, count * sampling.group_size
+        self._show("rollout", 0, total)  # first: a chat template may take its time
+        prompts = [self._policy.encode(item) for item in items]
         with self._scorer.begin(total, step_size=sampling.completions_per_step) as scoring:
 
             def sampled(done: int) -> None:
@@ -245,6 +246,7 @@ class Trainer:
             return
         items = held_out(self._items, budget.eval_items)
         total = len(items) * (budget.eval_samples + 1)
+        self._show("evaluation", 0, total)
         metrics = evaluate(
             self._policy,
             self._engine,
@@ -263,6 +265,7 @@ class Trainer:
         if not items:
             return []
         total = len(items) * self._config.sampling.group_size
+        self._show("probes", 0, total)
         return sample_probes(
             self._policy,
             self._engine,

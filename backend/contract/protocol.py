@@ -91,6 +91,7 @@ class HeartbeatReply(Record):
     """What the person asked for meanwhile; it takes effect at the next step boundary."""
 
     requested: Requested
+    stop_at_once: bool = False  # stop was asked for twice: the attempt may end in the middle of a step
     lease_seconds: float
     samples_waiting: bool = False  # a busy worker claims and serves them between two steps
 
@@ -150,10 +151,14 @@ class CheckpointReport(Record):
 
 
 class Finish(Record):
-    """POST …/finish. `paused`, `stopped`: as asked. `released`: the worker shuts down gracefully; the run queues again."""
+    """POST …/finish. `paused`, `stopped`: as asked. `released`: the worker shuts down gracefully; the run queues again.
+
+    `error`: what the run's page should say, if the attempt did not end by itself.
+    """
 
     attempt: Attempt
     outcome: Outcome
+    error: RunError | None = None
 
 
 class Fail(Record):

@@ -10,7 +10,8 @@ from backend.contract.config import RunConfig
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
 TERMINAL: frozenset[str] = frozenset({"finished", "failed", "stopped"})
-Requested = Literal["nothing", "pause", "stop"]
+Requested = Literal["nothing", "pause", "stop", "stop_at_once"]
+STOPS: frozenset[str] = frozenset({"stop", "stop_at_once"})
 T = TypeVar("T")
 
 

@@ -1,18 +1,18 @@
 """An attempt's beginning and end: start, heartbeat, finish, fail."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, or_, select, update
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.records import Progress
+from backend.contract.records import STOPS, Progress, RunError
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.runs import store
 from backend.storage.tables import attempt, run, worker
-from backend.telemetry import events, history, stretches, summary
+from backend.telemetry import events, history, logs, stretches, summary
 
 IDLE: dict[str, Any] = {
     "lease_until": None,
@@ -23,6 +23,7 @@ IDLE: dict[str, Any] = {
     "phase_total": None,
     "phase_since": None,
 }
+LONGEST_LINE = 20_000  # of a log
 OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
 
 
@@ -49,7 +50,12 @@ def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms
         tx.execute(update(run).where(run.c.id == run_id).values(_within(row, beat.progress, terms.now)))
     _note(tx, run_id, beat.attempt, heard_at=at)
     waiting = _samples_wait(tx, beat.worker)
-    return p.HeartbeatReply(requested=row["requested"], lease_seconds=terms.ttl, samples_waiting=waiting)
+    return p.HeartbeatReply(
+        requested="stop" if row["requested"] in STOPS else row["requested"],
+        stop_at_once=row["requested"] == "stop_at_once",
+        lease_seconds=terms.ttl,
+        samples_waiting=waiting,
+    )
 
 
 def _within(row: RowMapping, progress: Progress, now: float) -> dict[str, Any]:
@@ -84,7 +90,9 @@ def finish(tx: Connection, run_id: int, sent: p.Finish, terms: lease.Terms, at: 
             return True
         raise
     status = _settled(sent.outcome, row["requested"])
-    _end(tx, run_id, sent.attempt, sent.outcome, {"status": status}, at)
+    error = sent.error.model_dump() if sent.error is not None and status == "stopped" else None
+    _end(tx, run_id, sent.attempt, sent.outcome, {"status": status, "error": error}, at)
+    _say(tx, run_id, sent.attempt, "warning", sent.error, at)
     return False
 
 
@@ -92,7 +100,7 @@ def _settled(outcome: p.Outcome, requested: str) -> str:
     """The status after an attempt. What the person asked last counts: a pause that was taken back goes on, a stop stays."""
     if outcome == "paused" and requested == "nothing":
         return "queued"
-    if outcome in ("paused", "released") and requested == "stop":
+    if outcome in ("paused", "released") and requested in STOPS:
         return "stopped"
     if outcome == "released" and requested == "pause":
         return "paused"
@@ -111,13 +119,23 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: lease.Terms, at: date
     status = _after_failure(sent.retryable and failures < terms.max_failures, row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
+    _say(tx, run_id, sent.attempt, "error", sent.error, at)
     return False
 
 
 def _after_failure(again: bool, requested: str) -> str:
     if not again:
         return "failed"
-    return {"nothing": "queued", "pause": "paused", "stop": "stopped"}[requested]
+    return "stopped" if requested in STOPS else {"nothing": "queued", "pause": "paused"}[requested]
+
+
+def _say(
+    tx: Connection, run_id: int, number: int, level: Literal["warning", "error"], error: RunError | None, at: datetime
+) -> None:
+    """Why the attempt ended, in the run's log, where the next attempt leaves it."""
+    if error is not None:
+        message = f"attempt {number} ended: {error.message}"[:LONGEST_LINE]
+        logs.add(tx, run_id, number, p.LogLine(level=level, message=message), at)
 
 
 def _ended(tx: Connection, run_id: int, number: int) -> str | None:

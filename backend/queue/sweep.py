@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
-from backend.contract.records import RunError
+from backend.contract.records import STOPS, RunError
 from backend.queue import lease
 from backend.queue.attempts import IDLE, tell
 from backend.storage.tables import run
@@ -22,7 +22,7 @@ def sweep(tx: Connection, terms: lease.Terms, at: datetime) -> list[int]:
     expired = lease.expired(terms.now)
     spent = run.c.failures + 1 >= terms.max_failures
     ends: list[tuple[ColumnElement[bool], dict[str, Any]]] = [
-        (run.c.requested == "stop", {"status": "stopped", "finished_at": at}),
+        (run.c.requested.in_(STOPS), {"status": "stopped", "finished_at": at}),
         (run.c.requested == "pause", {"status": "paused"}),
         (spent, {"status": "failed", "finished_at": at, "error": WORKER_LOST.model_dump()}),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
+from backend.contract.records import STOPS
 from backend.errors import Conflict
 from backend.runs import store
 from backend.storage.tables import run
@@ -32,16 +33,17 @@ AFRESH = {"status": "queued", "requested": "nothing", "failures": 0, "error": No
 COMMANDS: dict[str, tuple[Transition, ...]] = {
     "pause": (
         Transition("queued", {"status": "paused"}),
-        Transition("running", {"requested": "pause"}, unless_requested=("stop",)),
+        Transition("running", {"requested": "pause"}, unless_requested=tuple(STOPS)),
     ),
     "resume": (
         Transition("paused", {"status": "queued"}),
-        Transition("running", {"requested": "nothing"}, unless_requested=("nothing", "stop")),
+        Transition("running", {"requested": "nothing"}, unless_requested=("nothing", *STOPS)),
     ),
     "stop": (
         Transition("queued", STOPPED),
         Transition("paused", STOPPED),
-        Transition("running", {"requested": "stop"}),
+        Transition("running", {"requested": "stop"}, unless_requested=tuple(STOPS)),
+        Transition("running", {"requested": "stop_at_once"}),
     ),
     "retry": (Transition("failed", AFRESH), Transition("stopped", AFRESH)),
 }
@@ -69,5 +71,5 @@ def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
             events.record(tx, run_id, "status", {"status": changed.status, "requested": changed.requested}, at)
             return
     row = store.row_of(tx, run_id)
-    asked = f" and was asked to {row['requested']}" if row["requested"] != "nothing" else ""
+    asked = f" and was asked to {row['requested'].replace('_', ' ')}" if row["requested"] != "nothing" else ""
     raise Conflict(f"Run {run_id} is {row['status']}{asked}: {ADVICE[verb]}.")

@@ -49,9 +49,10 @@ def page(tx: Connection, *, limit: int, before: int | None) -> r.Page[r.SweepSum
 
 
 def under_way(tx: Connection, sweep_id: int) -> list[int]:
-    """Its runs that have not ended. Raises NotFound."""
+    """Its runs that have not ended and were not asked to. Raises NotFound."""
     get(tx, sweep_id)
-    return list(tx.execute(select(run.c.id).where(run.c.sweep_id == sweep_id, run.c.status.in_(WAITING))).scalars())
+    under_way = run.c.status.in_(WAITING) & run.c.requested.not_in(r.STOPS)
+    return list(tx.execute(select(run.c.id).where(run.c.sweep_id == sweep_id, under_way)).scalars())
 
 
 def _statuses(tx: Connection, sweep_ids: Sequence[int]) -> dict[int, dict[str, int]]:

@@ -1,9 +1,21 @@
 """A run's log."""
 
-from sqlalchemy import Connection, select
+from datetime import datetime
 
+from sqlalchemy import Connection, insert, select
+
+from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.storage.tables import log_line
+from backend.telemetry import events
+
+LOG_CHARACTERS = 500  # of a line, in its event
+
+
+def add(tx: Connection, run_id: int, attempt: int, line: p.LogLine, at: datetime) -> None:
+    """Write a line, and the event that shows its beginning."""
+    tx.execute(insert(log_line).values(run_id=run_id, attempt=attempt, created_at=at, **line.model_dump()))
+    events.record(tx, run_id, "log", {"level": line.level, "message": line.message[:LOG_CHARACTERS]}, at)
 
 
 def page(tx: Connection, run_id: int, after_id: int, limit: int) -> r.Page[r.LogRecord]:

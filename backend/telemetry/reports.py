@@ -12,12 +12,11 @@ from backend.errors import Conflict, Invalid, LeaseLost, ReportConflict
 from backend.field_errors import FieldError
 from backend.queue import lease
 from backend.runs import store as runs
-from backend.storage.tables import log_line, report, run
-from backend.telemetry import events, groups, history, metrics, summary, traces
+from backend.storage.tables import report, run
+from backend.telemetry import events, groups, history, logs, metrics, summary, traces
 
 RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
-LOG_CHARACTERS = 500  # of a log line, in its event
 
 
 def require_sound(sent: p.Report) -> None:
@@ -59,7 +58,8 @@ def store(
     tx.execute(insert(report).values(**values, step=sent.trained_step, seconds=sent.seconds))
     if sent.step is not None:
         _store_step(tx, row, sent, sent.step, trace, at)
-    _store_logs(tx, run_id, sent, at)
+    for line in sent.logs:
+        logs.add(tx, run_id, sent.attempt, line, at)
     return False
 
 
@@ -131,11 +131,3 @@ def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float |
         pace = max(0.0, (newest.seconds - oldest.seconds) / (newest.step - oldest.step))
     left = None if pace is None else pace * remaining
     return left if left is not None and math.isfinite(left) else None
-
-
-def _store_logs(tx: Connection, run_id: int, sent: p.Report, at: datetime) -> None:
-    for line in sent.logs:
-        values = {"run_id": run_id, "attempt": sent.attempt, "created_at": at, **line.model_dump()}
-        tx.execute(insert(log_line).values(values))
-        shown = line.message[:LOG_CHARACTERS]
-        events.record(tx, run_id, "log", {"level": line.level, "message": shown}, at)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import TERMINAL, Run
+from backend.contract.records import STOPS, TERMINAL, Run
 from dashboard.components.address import number_in_address
 from dashboard.components.model_text import show_text
 from dashboard.form.draft import Draft
@@ -106,7 +106,7 @@ def _how_far(sample: Run) -> tuple[float, str]:
         if not fetch_workers():
             return 0.0, "no worker is connected; start one with `groupscope worker`, and it begins at once"
         return 0.0, "an idle worker begins at once, one that trains between two steps"
-    if sample.requested == "stop":
+    if sample.requested in STOPS:
         return 0.0, "it ends within a moment"
     phase = progress.phase or "starting"
     if progress.done is None or not progress.total:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from backend.contract.records import Run, RunUpdate
+from backend.contract.records import STOPS, Run, RunUpdate
 from dashboard.listing.selection import forget
 from dashboard.session import carried_out, client, link
 
@@ -42,7 +42,7 @@ def possible(run: Run) -> tuple[Action, ...]:
     match run.status:
         case "queued":
             return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
-        case "running" if run.requested == "stop":
+        case "running" if run.requested in STOPS:
             return ()
         case "running":
             return (RESUME if run.requested == "pause" else PAUSE, STOP)

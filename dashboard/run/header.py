@@ -4,7 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from backend.contract.records import TERMINAL, Run
+from backend.contract.records import STOPS, TERMINAL, Run
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, moment
 from dashboard.components.model_text import one_line, show_text
@@ -28,6 +28,9 @@ _PHASES = {
     "checkpoint": "saving",
 }
 _ADVICE = {
+    "process_ended": "What came before is kept. Retry goes on from the last checkpoint.",
+    "phase_deadline": "If it would only have needed longer, raise the setting that the message names, then press Retry.",
+    "disk_full": "Free some space on the worker's disk, then press Retry: the run goes on from its last checkpoint.",
     "worker_lost": "The worker went away too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
     "last checkpoint.",
     "reward_contract": "A reward function answered in a form that it must not. Mend it, then clone the run.",
@@ -38,12 +41,19 @@ _COMMANDS = {
     "pause": ("Pause", ":material/pause:", "Saves a checkpoint at the next step boundary and frees the worker."),
     "resume": ("Resume", ":material/play_arrow:", "Queues the run again; it goes on from its checkpoint."),
     "stop": ("Stop", ":material/stop:", "Ends the run at the next step boundary, with a checkpoint."),
+    "stop_at_once": (
+        "Stop at once",
+        ":material/dangerous:",
+        "Does not wait for the step: ends the worker's process, and what came after the last checkpoint is lost.",
+    ),
     "retry": ("Retry", ":material/refresh:", "Queues the run again, from its last checkpoint."),
 }
 
 
 def possible(run: Run) -> list[str]:
     """The commands that the run's state allows."""
+    if run.status == "running" and run.requested in STOPS:
+        return ["stop_at_once"] if run.requested == "stop" else []
     if run.status == "running":
         return [verb for verb in ("pause", "stop") if run.requested != verb]
     return {"queued": ["stop"], "paused": ["resume", "stop"], "failed": ["retry"], "stopped": ["retry"]}.get(
@@ -68,8 +78,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
             st.rerun()
         _actions(run)
     _origin(run)
-    if run.error is not None and run.status == "failed":
-        _failure(run)
+    if run.error is not None and run.status in ("failed", "stopped"):
+        _reason(run)
     _figures(run)
     if (run.status != drawn.status or (live and follows and moment(run) != drawn)) and browser_knows():
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
@@ -79,7 +89,8 @@ def _actions(run: Run) -> None:
     for verb in possible(run):
         label, icon, help = _COMMANDS[verb]
         pressed = st.button(label, icon=icon, help=help, key=f"command-{verb}")
-        if pressed and carried_out(partial(client().command, run.id, verb)):
+        asked = "stop" if verb == "stop_at_once" else verb  # asked for twice
+        if pressed and carried_out(partial(client().command, run.id, asked)):
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
@@ -166,13 +177,16 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     return [first, (label, improvement(run.summary, name), help)]
 
 
-def _failure(run: Run) -> None:
-    """Why the run failed, what to do, and the traceback for those who want it."""
+def _reason(run: Run) -> None:
+    """Why the run failed or had to be ended, what to do, and the traceback for those who want it."""
     if run.error is None:
         return
     advice = _ADVICE.get(run.error.code, "Clone the run, change what the message names, and start it again.")
+    title = ":red[:material/cancel: **This run failed**]"
+    if run.status == "stopped":
+        title = ":orange[:material/stop_circle: **This run did not end by itself**]"
     with st.container(border=True, key="failure"):
-        st.markdown(":red[:material/cancel: **This run failed**]")
+        st.markdown(title)
         show_text(run.error.message)
         st.markdown(advice)
         if run.error.details:

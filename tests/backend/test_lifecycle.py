@@ -100,6 +100,46 @@ def test_a_stop_beats_a_pause_and_a_graceful_shutdown(backend: Backend) -> None:
         assert backend.client.run(run.id).finished_at is not None
 
 
+def test_a_second_stop_is_told_to_the_worker_and_a_third_changes_nothing(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    backend.client.command(run.id, "stop")
+    assert (actor.beat().requested, actor.beat().stop_at_once) == ("stop", False)
+    for _ in range(2):
+        assert backend.client.command(run.id, "stop").requested == "stop_at_once"
+        assert (actor.beat().requested, actor.beat().stop_at_once) == ("stop", True)
+    with pytest.raises(ApiError, match="was asked to stop at once"):
+        backend.client.command(run.id, "pause")
+
+
+def test_a_stopped_sweep_that_is_stopped_again_lets_its_runs_end_their_steps(backend: Backend) -> None:
+    sweep = backend.client.create_sweep("two", [{"config": GRPO}, {"config": GRPO}])
+    Actor(backend.client).begin()
+    for _ in range(2):
+        backend.client.stop_sweep(sweep.id)
+    assert [backend.client.run(run.id).requested for run in sweep.runs] == ["stop", "nothing"]
+
+
+def test_why_an_attempt_was_ended_stands_on_the_stopped_runs_page_and_in_its_log(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    backend.client.command(run.id, "stop")
+    error = r.RunError(code="process_ended", message="Stopped: it did not answer.")
+    backend.client.finish(run.id, p.Finish(attempt=actor.attempt, outcome="stopped", error=error))
+    ended = backend.client.run(run.id)
+    assert (ended.status, ended.error) == ("stopped", error)
+    [line] = backend.client.logs(run.id).items
+    assert (line.level, line.message) == ("warning", "attempt 1 ended: Stopped: it did not answer.")
+
+
+def test_why_an_attempt_failed_stays_in_the_log_when_the_run_goes_on(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    Actor(backend.client).begin().fail(retryable=True)
+    Actor(backend.client, "two").begin()
+    assert backend.client.run(run.id).error is None
+    assert [line.level for line in backend.client.logs(run.id).items] == ["error"]
+
+
 def test_a_released_run_queues_again_and_costs_no_budget(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     for _ in range(5):

@@ -108,8 +108,8 @@ class Life(RuleBasedStateMachine):
                 return replace(run, requested="nothing")
             case "stop", "queued" | "paused", _:
                 return replace(run, status="stopped")
-            case "stop", "running", _:
-                return replace(run, requested="stop")
+            case "stop", "running", requested:
+                return replace(run, requested="stop_at_once" if requested in r.STOPS else "stop")
             case "retry", "failed" | "stopped", _:
                 return replace(run, status="queued", failures=0)
         return None
@@ -210,7 +210,7 @@ class Life(RuleBasedStateMachine):
 
         if self.write(holder, act, again=outcome):
             status = ENDS[outcome]
-            if outcome in ("paused", "released") and run.requested == "stop":
+            if outcome in ("paused", "released") and run.requested in r.STOPS:
                 status = "stopped"
             elif outcome in ("paused", "released"):
                 status = "paused" if run.requested == "pause" else "queued"
@@ -229,7 +229,7 @@ class Life(RuleBasedStateMachine):
                 attempts.fail(tx, holder.run_id, sent, terms, self.clock.stamp())
 
         if self.write(holder, act, again="failed"):
-            again = {"nothing": "queued", "pause": "paused", "stop": "stopped"}[run.requested]
+            again = "stopped" if run.requested in r.STOPS else {"nothing": "queued", "pause": "paused"}[run.requested]
             status = again if retryable and run.failures < 2 else "failed"
             self.runs[holder.run_id] = replace(
                 run, status=status, requested="nothing", failures=run.failures + 1, outcome="failed"
@@ -246,8 +246,8 @@ class Life(RuleBasedStateMachine):
         sweep_once(self.services)
         for run_id, run in self.runs.items():
             if self.lost(run):
-                ends = {"stop": "stopped", "pause": "paused", "nothing": "failed" if run.failures >= 2 else "running"}
-                status = ends[run.requested]
+                ends = {"pause": "paused", "nothing": "failed" if run.failures >= 2 else "running"}
+                status = ends.get(run.requested, "stopped")
                 if status != "running":
                     self.runs[run_id] = replace(run, status=status, requested="nothing", failures=run.failures + 1)
 

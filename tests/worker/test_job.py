@@ -12,7 +12,7 @@ from worker_models import tiny_policy
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import CheckpointRef, Fail, Finish, Report
 from worker import job
-from worker.checkpoint import TrainingState, remove_partial, save_checkpoint
+from worker.checkpoint import TrainingState, damage, remove_partial, save_checkpoint
 from worker.failure import failure
 from worker.job import run_claim
 
@@ -83,11 +83,52 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
             "earlier": [CheckpointRef.model_validate(offered[0])],
         }
     )
-    assert job._checkpoint_to_resume(tmp_path, claim) == tmp_path / "run-7/step-4-attempt-2"
+    assert job._checkpoint_to_resume(tmp_path, claim) == (tmp_path / "run-7/step-4-attempt-2", [])
     (tmp_path / "run-7/step-4-attempt-2/state.json").write_text("{}")
-    assert job._checkpoint_to_resume(tmp_path, claim) == tmp_path / "run-7/step-2-attempt-1"
-    (tmp_path / "run-7/step-2-attempt-1/state.json").write_text("{}")
-    assert job._checkpoint_to_resume(tmp_path, claim) is None
+    newest = "checkpoint step 4 is damaged (size of state.json differs)"
+    assert job._checkpoint_to_resume(tmp_path, claim) == (
+        tmp_path / "run-7/step-2-attempt-1",
+        [f"{newest}; the run goes on from step 2"],
+    )
+    weights = tmp_path / "run-7/step-2-attempt-1/model/model.safetensors"
+    flip_a_bit(weights)
+    oldest = "checkpoint step 2 is damaged (hash of model/model.safetensors differs)"
+    told = f"{newest}; {oldest}; no checkpoint is whole, so the run begins at step 0"
+    assert job._checkpoint_to_resume(tmp_path, claim) == (None, [told])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["manifest.json", "state.json", "optimizer.safetensors", "model/model.safetensors"])
+def test_a_bit_that_flipped_anywhere_in_a_checkpoint_is_noticed(tmp_path: Path, what: str) -> None:
+    policy = tiny_policy(reference=False)
+    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+    saved = save_checkpoint(tmp_path / "run-7" / "step-1", policy, torch.optim.AdamW(policy.parameters()), state)
+    assert damage(saved.folder, saved.sha256) is None
+    flip_a_bit(saved.folder / what)
+    assert damage(saved.folder, saved.sha256) == f"hash of {what} differs"
+    (saved.folder / what).unlink()
+    assert damage(saved.folder, saved.sha256) == f"{Path(what).name} cannot be read: No such file or directory"
+
+
+def test_a_run_does_not_start_from_a_checkpoint_of_another_whose_weights_are_damaged(tmp_path: Path) -> None:
+    wire = Wire()
+    policy = tiny_policy(reference=False)
+    state = TrainingState(step=1, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+    one = worker(tmp_path, wire)
+    folder = one.settings.checkpoints / "run-3" / "step-1-attempt-1"
+    saved = save_checkpoint(folder, policy, torch.optim.AdamW(policy.parameters()), state)
+    flip_a_bit(folder / "model" / "model.safetensors")
+    named = CheckpointRef(run_id=3, step=1, store="s", path="run-3/step-1-attempt-1", sha256=saved.sha256)
+    claim = claimed({**SAMPLE, "model": {"source": "run:3@1"}}).model_copy(update={"source_checkpoint": named})
+    run_claim(one, claim)
+    [told] = [message.error for message in wire.told if isinstance(message, Fail)]
+    assert told.code == "checkpoint_unreadable"
+    assert "Checkpoint 1 of run 3, which this run names, is damaged (hash of model/model.safetensors" in told.message
 
 
 def test_a_checkpoint_that_does_not_fit_gives_its_space_back_and_says_what_is_full(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from full_disk import disk_of
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Report
-from worker.spool import Refused, Spool, SpoolFull, read, recover
+from worker.failure import failure
+from worker.spool import Damaged, Refused, Spool, SpoolFull, read, recover
 
 REPORTS = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": seq / 10}) for seq in range(4)]
 
@@ -76,6 +77,43 @@ def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_p
     for cut in range(first, len(whole)):
         sending.path.write_bytes(whole[:cut])
         assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0]
+
+
+def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    for report in REPORTS[:3]:
+        sending.append("report", report)
+    sending.close()
+    whole = sending.path.read_bytes()
+    first, second = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for at in range(first, second):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[at] ^= 1 << bit
+            sending.path.write_bytes(flipped)
+            assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0], (at, bit)
+
+
+def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_attempt(tmp_path: Path) -> None:
+    wire = Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    for seq in range(6):  # the first ones are kept in memory, too
+        sending.append("report", Report(attempt=1, seq=seq, step=seq, metrics={"reward": 1.0}))
+    content = bytearray(sending.path.read_bytes())
+    content[-10] ^= 1
+    sending.path.write_bytes(content)
+    wire.trouble = None
+    assert sending.drain(20)
+    assert wire.received == [0, 1, 2, 3, 4]
+    with pytest.raises(Damaged, match="not what was written"):
+        sending.append("report", REPORTS[0])
+    told = failure(1, sending.trouble or Exception())
+    assert (told.error.code, told.retryable) == ("spool_damaged", True)
+    sending.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lost_lease_ends_the_sending_and_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
-from worker.checkpoint import is_whole, weights_hash
+from worker.checkpoint import damage, weights_hash
 from worker.failure import failure
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, resolve
@@ -59,7 +59,7 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, var
     with pytest.raises(Killed):
         train(config, tmp_path / "killed", first)
     saved = tmp_path / "killed" / first.checkpoints[-1].path
-    assert is_whole(saved, first.checkpoints[-1].sha256)
+    assert damage(saved, first.checkpoints[-1].sha256) is None
     _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2)
     assert sorted(second.steps) == [3, 4, 5]
     for step in (3, 4, 5):
@@ -169,7 +169,7 @@ def test_a_damaged_checkpoint_is_seen(tmp_path: Path) -> None:
     damaged = bytearray(weights.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     weights.write_bytes(damaged)
-    assert not is_whole(left, witness.checkpoints[-1].sha256)
+    assert damage(left, witness.checkpoints[-1].sha256) is not None
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_another_backends_run_left_under_the_same_number_is_re
     witness = Witness()
     _, policy = train(configured(budget={**budget, "seed": 1}), tmp_path, witness)
     [told] = witness.checkpoints
-    assert is_whole(tmp_path / told.path, told.sha256)
+    assert damage(tmp_path / told.path, told.sha256) is None
     saved = load_policy(GrpoConfig().model, Pretrained(str(tmp_path / told.path / "model")), torch.device("cpu"))
     assert weights_hash(saved) == weights_hash(policy)
 

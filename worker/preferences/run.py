@@ -47,7 +47,7 @@ class Means:
 def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Ending:
     """Make or find the pairs, load the model, train."""
     pairs = _pairs(config, means, place, channels)
-    _show(channels, config, "loading the model")
+    channels.load("model", config.budget.steps)
     if isinstance(config, RewardModelConfig):
         return PairTrainer(config, BradleyTerry(_reward_model(config, means, place)), pairs, place, channels).run()
     resume = None if place.resume is None else place.resume / "model"
@@ -61,6 +61,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     items = held_out(load_items(config.pairs.task, fetch_upload=means.fetch_upload), config.budget.eval_items)
     total = len(items) * (config.budget.eval_samples + 1)
     engine = NativeEngine(policy)
+    channels.load("rewards", config.budget.steps)
     with means.scorer(config.pairs.rewards) as scorer:
         return PairTrainer(
             config,
@@ -77,7 +78,7 @@ def _pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, ch
     if isinstance(config.pairs, SampledPairs):
         pairs = _sampled(config, config.pairs, means, place, channels)
     else:
-        _show(channels, config, "loading the pairs")
+        channels.load("pairs", config.budget.steps)
         pairs = load_pairs(config.pairs, fetch_upload=means.fetch_upload)
     if not pairs.train or (config.budget.eval_every and not pairs.held_out):
         raise RunFailure(
@@ -97,10 +98,11 @@ def _sampled(
     stored = stored_pairs(path, origin=origin) if place.attempt > 1 else None
     if stored is not None:
         return stored
-    _show(channels, config, "loading the task")
+    channels.load("task", config.budget.steps)
     items = load_items(wanted.task, fetch_upload=means.fetch_upload)
-    _show(channels, config, "loading the model")
+    channels.load("model", config.budget.steps)
     policy = load_policy(Model(source=config.model.source, dtype=config.model.dtype), means.source, means.device)
+    channels.load("rewards", config.budget.steps)
     with means.scorer(wanted.rewards) as scorer:
         pairs = sample_pairs(
             wanted,
@@ -108,7 +110,7 @@ def _sampled(
             items,
             scorer,
             seed=config.budget.seed,
-            on_progress=lambda done, total: _show(channels, config, "pairs", done, total),
+            on_progress=lambda done, total: _show(channels, config, done, total),
         )
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
@@ -141,14 +143,8 @@ def _as_policy_run(config: DpoConfig, pairs: SampledPairs) -> GrpoConfig:
     )
 
 
-def _show(
-    channels: Channels,
-    config: RewardModelConfig | DpoConfig,
-    phase: str,
-    done: int | None = None,
-    total: int | None = None,
-) -> None:
-    """Before the first step. Raises Interrupted when the worker shuts down."""
+def _show(channels: Channels, config: RewardModelConfig | DpoConfig, done: int, total: int) -> None:
+    """Pairs that were sampled. Raises Interrupted when the worker shuts down."""
     if channels.shutting_down():
         raise Interrupted
-    channels.show(Progress(total_steps=config.budget.steps, phase=phase, done=done, total=total))
+    channels.show(Progress(total_steps=config.budget.steps, phase="pairs", done=done, total=total))

@@ -57,9 +57,9 @@ class PairTrainer:
         with self._saver, self._reporter:
             try:
                 return self._run()
-            except Interrupted:
+            except Interrupted as interrupted:
                 self._saver.save_if_new(self._state)
-                return "released"
+                return interrupted.ending
 
     def _run(self) -> Ending:
         self._announce()

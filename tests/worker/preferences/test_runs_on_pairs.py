@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
-from worker.checkpoint import is_whole
+from worker.checkpoint import damage
 from worker.errors import Interrupted, RunFailure
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.preferences.pairs import stored_pairs
@@ -111,7 +111,7 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(kind: str, tmp_path
     with pytest.raises(Killed):
         train(config, tmp_path / "killed", first)
     saved = tmp_path / "killed" / first.checkpoints[-1].path
-    assert is_whole(saved, first.checkpoints[-1].sha256)
+    assert damage(saved, first.checkpoints[-1].sha256) is None
     train(config, tmp_path / "killed", second, attempt=2, resume=saved)
     assert sorted(second.steps) == [3, 4, 5]
     for step in (3, 4, 5):

@@ -1,0 +1,205 @@
+"""Runs that hang: a stop, a second stop, a deadline and a shutdown end them, the page says why, and the worker takes the next run."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import Site, tiny_run, wait_until
+
+import worker.models
+
+pytestmark = pytest.mark.slow
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"  # of years
+SHORT = {"GROUPSCOPE_STOP_SECONDS": "1"}
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a service that takes every connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        taken: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    taken.append(service.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{service.getsockname()[1]}"
+        service.shutdown(socket.SHUT_RDWR)
+        for connection in taken:
+            connection.close()
+
+
+def looping(site: Site) -> dict[str, str]:
+    """Make `local:looping` a model whose chat template does not end; the worker's settings for it."""
+    root = site.home / "root"
+    shutil.copytree(Path(worker.models.__file__).parent / "tiny_arithmetic", root / "looping")
+    (root / "looping" / "chat_template.jinja").unlink(missing_ok=True)
+    settings = root / "looping" / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": LOOP}))
+    return {"GROUPSCOPE_MODEL_ROOT": str(root)}
+
+
+def hanging(steps: int = 3) -> dict[str, object]:
+    return tiny_run(steps, model={"source": "local:looping"}, telemetry={"probe_prompts": 0})
+
+
+def in_phase(site: Site, run_id: int, phase: str) -> None:
+    wait_until(lambda: site.client.run(run_id).progress.phase == phase, f"run {run_id} is in the phase {phase!r}")
+
+
+def next_run_finishes(site: Site) -> None:
+    """The worker is there for the next run."""
+    after = site.client.create_run(tiny_run(1))
+    assert site.wait_for_end(after.id).status == "finished"
+
+
+def said(site: Site, run_id: int) -> str:
+    return "\n".join(line.message for line in site.client.logs(run_id).items)
+
+
+def test_a_stop_that_a_looping_chat_template_does_not_heed_ends_the_run_and_its_process_is_replaced(site: Site) -> None:
+    site.backend()
+    worker = site.worker(**looping(site), **SHORT)
+    run = site.client.create_run(hanging())
+    in_phase(site, run.id, "rollout")
+    site.client.command(run.id, "stop")
+    ended = site.wait_for_end(run.id)
+    assert ended.status == "stopped"
+    assert ended.error is not None
+    assert ended.error.message.startswith("Stopped: did not answer in the phase 'rollout' for ")
+    assert ended.error.message.endswith("; the worker's process was ended.")
+    assert ended.error.message in said(site, run.id)
+    next_run_finishes(site)
+    assert worker.poll() is None  # the same process id
+
+
+def test_a_second_stop_does_not_wait(site: Site) -> None:
+    site.backend()
+    site.worker(**looping(site), GROUPSCOPE_STOP_SECONDS="3600")
+    run = site.client.create_run(hanging())
+    in_phase(site, run.id, "rollout")
+    assert site.client.command(run.id, "stop").requested == "stop"
+    assert site.client.command(run.id, "stop").requested == "stop_at_once"
+    ended = site.wait_for_end(run.id)
+    assert ended.status == "stopped"
+    assert ended.error is not None
+    assert ended.error.message.startswith("Stopped at once, in the phase 'rollout'")
+    next_run_finishes(site)
+
+
+def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_checkpoint(site: Site) -> None:
+    site.backend()
+    site.worker()
+    run = site.client.create_run(tiny_run(400, every=2))
+    site.wait_for_step(run.id, 4)
+    site.client.command(run.id, "stop")
+    if site.client.run(run.id).status == "running":
+        site.client.command(run.id, "stop")
+    assert site.wait_for_end(run.id).status == "stopped"
+    site.client.command(run.id, "retry")
+    wait_until(lambda: site.client.run(run.id).progress.step > 6, "it goes on")
+    steps = site.client.metrics(run.id, names=["reward"]).series["reward"].step
+    assert steps == list(range(len(steps)))
+    site.client.command(run.id, "stop")
+
+
+@pytest.mark.parametrize(
+    ("config", "phase"),
+    [
+        ({"task": {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}}, "loading the task"),
+        ({"model": {"source": "nobody/nothing"}}, "loading the model"),
+    ],
+    ids=["dataset", "model"],
+)
+def test_a_download_that_hangs_is_ended_by_a_stop(
+    site: Site, silent: str, config: dict[str, object], phase: str
+) -> None:
+    site.backend()
+    site.worker(**SHORT, HF_HUB_OFFLINE="0", HF_ENDPOINT=silent, HF_HOME=str(site.home / "hub"))
+    run = site.client.create_run(tiny_run(1, **config))
+    in_phase(site, run.id, phase)
+    site.client.command(run.id, "stop")
+    ended = site.wait_for_end(run.id)
+    assert ended.status == "stopped"
+    assert ended.error is not None
+    assert f"in the phase '{phase}'" in ended.error.message
+    next_run_finishes(site)
+
+
+def test_loading_past_its_deadline_fails_the_run_with_the_setting_to_raise(site: Site, silent: str) -> None:
+    site.backend()
+    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HOME": str(site.home / "hub")}
+    site.worker(GROUPSCOPE_LOADING_SECONDS="2", **hub)
+    run = site.client.create_run(tiny_run(1, model={"source": "nobody/nothing"}))
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt) == ("failed", 1)
+    assert ended.error is not None
+    assert ended.error.code == "phase_deadline"
+    assert "No end in the phase 'loading the model' after 2 s" in ended.error.message
+    assert "GROUPSCOPE_LOADING_SECONDS" in ended.error.message
+
+
+def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with_the_reason(site: Site) -> None:
+    site.backend()
+    worker = site.worker(**looping(site), GROUPSCOPE_SILENCE_SECONDS="2")
+    run = site.client.create_run(hanging())
+    ended = site.wait_for_end(run.id)
+    assert (ended.status, ended.attempt, ended.failures) == ("failed", 3, 3)
+    assert ended.error is not None
+    assert "No sign of life in the phase 'rollout' for 2 s" in ended.error.message
+    assert said(site, run.id).count("No sign of life in the phase 'rollout'") == 3  # of each attempt
+    assert worker.poll() is None
+
+
+def ends_within(worker: "subprocess.Popen[bytes]", seconds: float) -> int:
+    return worker.wait(timeout=seconds)
+
+
+def test_a_worker_that_hangs_heeds_a_signal_and_gives_its_run_back(site: Site) -> None:
+    site.backend()
+    worker = site.worker(**looping(site), **SHORT)
+    run = site.client.create_run(hanging())
+    in_phase(site, run.id, "rollout")
+    worker.terminate()
+    assert ends_within(worker, 30) == 0
+    back = site.client.run(run.id)
+    assert (back.status, back.failures) == ("queued", 0)
+    assert "Told to end: did not answer in the phase 'rollout'" in said(site, run.id)
+
+
+def test_a_second_signal_ends_a_worker_that_hangs_at_once(site: Site) -> None:
+    site.backend()
+    worker = site.worker(**looping(site), GROUPSCOPE_STOP_SECONDS="3600")
+    run = site.client.create_run(hanging())
+    in_phase(site, run.id, "rollout")
+    worker.terminate()
+    worker.send_signal(signal.SIGINT)  # a second SIGTERM before the first was looked at would be one with it
+    assert ends_within(worker, 30) == 0
+    assert site.client.run(run.id).status == "queued"
+
+
+def test_a_sample_that_hangs_gives_the_training_run_around_it_back(site: Site) -> None:
+    site.backend()
+    site.worker(**looping(site), **SHORT)
+    training = site.client.create_run(tiny_run(4000, every=2))
+    site.wait_for_step(training.id, 3)
+    sample = site.client.create_run({"kind": "sample", "prompts": ["2 + 2"], "model": {"source": "local:looping"}})
+    in_phase(site, sample.id, "rollout")
+    site.client.command(sample.id, "stop")
+    assert site.wait_for_end(sample.id).status == "stopped"
+    wait_until(lambda: site.client.run(training.id).attempt == 2, "the training run is taken up again")
+    wait_until(lambda: site.client.run(training.id).status == "running", "it trains")
+    assert site.client.run(training.id).failures == 0
+    assert f"because of run {sample.id}" in said(site, training.id)
+    site.client.command(training.id, "stop")

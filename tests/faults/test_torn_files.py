@@ -1,0 +1,57 @@
+"""Files of a killed run that are not what was written: the run goes on from what is whole, and its page says what was not."""
+
+from pathlib import Path
+
+import pytest
+from processes import Site, tiny_run, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def killed_after(site: Site, checkpoints: int) -> tuple[int, list[Path]]:
+    """A run whose worker was killed when it had this many checkpoints; the run, and where they lie."""
+    site.backend()
+    worker = site.worker()
+    run = site.client.create_run(tiny_run(12, every=2))
+    wait_until(lambda: len(site.client.checkpoints(run.id)) >= checkpoints, f"{checkpoints} checkpoints are saved")
+    worker.kill()
+    worker.wait()
+    folders = [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
+    return run.id, folders
+
+
+def warnings(site: Site, run_id: int) -> list[str]:
+    return [line.message for line in site.client.logs(run_id).items if line.level == "warning"]
+
+
+def finishes_whole(site: Site, run_id: int) -> None:
+    site.worker()
+    ended = site.wait_for_end(run_id)
+    assert (ended.status, ended.attempt) == ("finished", 2)
+    assert site.client.metrics(run_id, names=["reward"]).series["reward"].step == list(range(12))
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
+    run_id, folders = killed_after(site, 2)
+    flip_a_bit(folders[-1] / "model" / "model.safetensors")
+    finishes_whole(site, run_id)
+    newest, before = (int(folder.name.split("-")[1]) for folder in (folders[-1], folders[-2]))
+    assert warnings(site, run_id) == [
+        f"checkpoint step {newest} is damaged (hash of model/model.safetensors differs); the run goes on from step {before}"
+    ]
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_says_so_and_begins_again(site: Site) -> None:
+    run_id, folders = killed_after(site, 2)
+    for folder in folders:
+        (folder / "manifest.json").write_text("{}")
+    finishes_whole(site, run_id)
+    [said] = warnings(site, run_id)
+    assert said.count("is damaged (hash of manifest.json differs)") == len(folders)
+    assert said.endswith("no checkpoint is whole, so the run begins at step 0")

@@ -1,0 +1,55 @@
+"""The worker's process: when it was told to end, and how it ends although a thread of it hangs."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+log = logging.getLogger(__name__)
+
+
+class Process:
+    """This process, as signals and a watch see it.
+
+    Plain numbers: an Event set in a signal handler can deadlock with a wait on it.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = arguments
+        self._asked = 0
+
+    def ask(self, *_: object) -> None:
+        """The signal handler of SIGTERM and SIGINT."""
+        self._asked += 1
+
+    def shutting_down(self) -> bool:
+        """Whether it was told to end."""
+        return self._asked > 0
+
+    def hurried(self) -> bool:
+        """Whether it was told so again."""
+        return self._asked > 1
+
+    def end(self, *, again: bool) -> NoReturn:
+        """End at once, whatever other threads do, with what it started; `again`: as a fresh process in its place."""
+        _kill_children()
+        if not again:
+            os._exit(0)
+        # The same process id: whoever supervises it sees no end, and a worker that was started by hand goes on.
+        os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
+
+
+def _kill_children() -> None:
+    """What this process started, and its process groups; where there is no /proc they end by themselves, at their time limits."""
+    own = os.getpid()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            parent, group = map(int, stat.read_text().rpartition(")")[2].split()[1:3])
+            if parent == own:
+                child = int(stat.parent.name)
+                os.killpg(group, signal.SIGKILL) if group != os.getpgrp() else os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
