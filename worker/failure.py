@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shutil
 import traceback
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
@@ -15,7 +17,7 @@ from worker.spool import Damaged, Refused, SpoolFull
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def failure(attempt: int, error: Exception) -> Fail:
+def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
     """What the person reads. Only a crash is tried again: a mistake would be made again."""
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, RunFailure):
@@ -37,7 +39,10 @@ def failure(attempt: int, error: Exception) -> Fail:
         )
         return Fail(attempt=attempt, error=RunError(code="out_of_memory", message=message, details=trace))
     if _disk_full(error):
-        message = "The worker's disk is full. Free some space and retry: the run goes on from its last checkpoint."
+        where = f": {home.resolve()}, {shutil.disk_usage(home).free:,} bytes free" if home and home.exists() else ""
+        message = (
+            f"The worker's disk is full{where}. Free some space and retry: the run goes on from its last checkpoint."
+        )
         return Fail(attempt=attempt, error=RunError(code="disk_full", message=message, details=trace))
     message = f"The worker met an error that it did not expect: {type(error).__name__}: {error}"
     return Fail(attempt=attempt, error=RunError(code="crash", message=message, details=trace), retryable=True)

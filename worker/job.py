@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
 from worker.sampling_job import sample_groups, sampled_items
 from worker.settings import Settings
-from worker.spool import Damaged, Refused, Spool, SpoolFull, send
+from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 from worker.watch import Asked, Patience, Verdict, Watch
@@ -44,6 +45,7 @@ _DRAIN_ON_SHUTDOWN = 15.0
 _LOOK_FOR_SHUTDOWN = 0.5
 # Less than a supervisor's grace, beside the seconds that a shutdown waits for an answer.
 _LAST_WORDS = 10.0
+_TELL_AGAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
             exhausted = out_of_memory(error)
-            end = failure(claim.attempt, error)
+            end = failure(claim.attempt, error, worker.settings.home)
             if end.retryable:
                 log.exception("run %s crashed", claim.run_id)
         if end is None:
@@ -160,10 +162,24 @@ def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail
         kind, end = "fail", failure(claim.attempt, spool.trouble)
     elif stored:
         return
+    while (reason := _untold(worker, claim, kind, end)) is not None:
+        if hurry or worker.shutting_down():
+            log.warning("could not tell how run %s ended: %s", claim.run_id, reason)
+            return
+        time.sleep(_TELL_AGAIN)
+
+
+def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str | None:
+    """Send how a run ended; why that may work later, if it did not. A full disk at the backend is waited for, too."""
     try:
         send(worker.client, claim.run_id, kind, end)
-    except (ApiError, Unreachable) as error:
-        log.warning("could not tell how run %s ended: %s", claim.run_id, error)
+    except Unreachable as error:
+        return str(error)
+    except ApiError as error:
+        if may_pass(error):
+            return error.message
+        log.warning("could not tell how run %s ended: %s", claim.run_id, error.message)
+    return None
 
 
 def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:

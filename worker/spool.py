@@ -173,7 +173,7 @@ class Spool:
                     self._on_lost()
                     return False
                 mistakes += error.code == "internal"
-                if not _may_pass(error) or mistakes == _MISTAKES:
+                if not may_pass(error) or mistakes == _MISTAKES:
                     self.trouble = Refused(f"{error.code}: {error.message}")
                     log.warning("the backend refused a message: %s", self.trouble)
                     return False
@@ -186,7 +186,7 @@ class Spool:
             wait = min(_LONGEST_WAIT, wait * 2)
 
 
-def _may_pass(error: ApiError) -> bool:
+def may_pass(error: ApiError) -> bool:
     """Whether the same message may be taken later: the backend is in trouble, or its operator mends the token."""
     return error.status >= 500 or error.status in (401, 403, 408, 429)
 
@@ -207,7 +207,7 @@ def recover(folder: Path, client: Client) -> None:
             for message in read(path):
                 send(client, run_id, *message)
         except ApiError as error:
-            if _may_pass(error):
+            if may_pass(error):
                 raise
             log.info("dropped what was left of run %s: %s", run_id, error.message)
         path.unlink()

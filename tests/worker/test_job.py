@@ -10,7 +10,7 @@ from wire import Wire, claimed, worker
 from worker_models import tiny_policy
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.protocol import CheckpointRef, Fail, Finish, Report
+from backend.contract.protocol import Accepted, CheckpointRef, Fail, Finish, Report
 from worker import job
 from worker.checkpoint import TrainingState, damage, remove_partial, save_checkpoint
 from worker.failure import failure
@@ -33,6 +33,28 @@ def test_a_disk_that_cannot_even_hold_the_failure_does_not_hide_it(tmp_path: Pat
     with disk_of(0):
         run_claim(worker(tmp_path, wire), claimed(SAMPLE))
     assert [message.error.code for message in wire.told if isinstance(message, Fail)] == ["disk_full"]
+
+
+def test_why_a_run_ended_is_kept_until_a_backend_whose_disk_is_full_can_store_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_TELL_AGAIN", 0.01)
+    wire, refused = Wire(), list[Fail]()
+    take = wire.fail
+
+    def full_at_first(run_id: int, fail: Fail) -> Accepted:
+        if len(refused) == 3:
+            return take(run_id, fail)
+        refused.append(fail)
+        raise ApiError(507, "disk_full", "The disk is full; nothing was changed.")
+
+    monkeypatch.setattr(wire, "fail", full_at_first)
+    with disk_of(0):
+        run_claim(worker(tmp_path, wire), claimed(SAMPLE))
+    [told] = [message.error for message in wire.told if isinstance(message, Fail)]
+    assert told.code == "disk_full"
+    assert f"The worker's disk is full: {tmp_path}, " in told.message
+    assert "bytes free" in told.message
 
 
 @pytest.mark.parametrize("answer", ["14", "fourteen"])
