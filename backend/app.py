@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
@@ -18,6 +19,7 @@ from backend.body_limit import BodyLimit
 from backend.catalog.routes import router as catalog
 from backend.checkpoints.routes import router as checkpoints
 from backend.clock import Clock
+from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
 from backend.export.routes import router as export
 from backend.health.routes import router as health
 from backend.people.routes import router as people
@@ -32,8 +34,7 @@ from backend.server.log import set_up_log
 from backend.server.origin import LOOPBACK
 from backend.services import Services
 from backend.settings import Settings
-from backend.storage.database import Database
-from backend.storage.migrate import upgrade
+from backend.storage.opening import open_database
 from backend.sweeps.routes import router as sweeps
 from backend.telemetry import traces
 from backend.telemetry.broadcast import Broadcast
@@ -110,8 +111,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     settings.home.mkdir(parents=True, exist_ok=True)
     uploads_store.clear(settings.home)
     traces.clear(settings.home)
-    database = Database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
-    upgrade(database)
+    database = open_database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
     services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))
     with database.write() as tx:
         lease.extend_all(tx, services.terms())
@@ -152,19 +152,42 @@ def sweep_once(services: Services) -> None:
 
 def main() -> None:
     """Serve until interrupted."""
-    settings = Settings()
-    if settings.backend_host not in LOOPBACK and settings.token is None:
-        raise SystemExit(
-            f"Listening on {settings.backend_host} lets other machines in: set GROUPSCOPE_TOKEN, or listen on 127.0.0.1."
-        )
     set_up_log()
     logging.getLogger("alembic").setLevel(logging.WARNING)
     raise_file_limit()
-    sockets = listen(settings.backend_host, settings.backend_port)
-    app = create_app(settings)
-    gc.collect()
-    gc.freeze()  # looking through all that was imported took a tenth of a second, of one request in twenty
-    serve(app, sockets)
+    with ExitStack() as held, in_words():
+        settings = load(Settings)
+        _require_guarded(settings)
+        make_private(settings.home)
+        held.enter_context(
+            alone(
+                settings.home / "backend.lock",
+                f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}",
+                lambda who: (
+                    f"a backend already serves {settings.home}: {who}. Stop it, or name another home with --home"
+                ),
+            )
+        )
+        sockets = listen(settings.backend_host, settings.backend_port)
+        app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # looking through all that was imported took a tenth of a second, of one request in twenty
+        serve(app, sockets)
+
+
+def _require_guarded(settings: Settings) -> None:
+    """Other machines come in by a token that somebody set, and that is long enough not to be guessed. Raises CannotStart."""
+    if settings.backend_host in LOOPBACK:
+        return
+    if settings.token is None:
+        raise CannotStart(
+            f"Listening on {settings.backend_host} lets other machines in: set GROUPSCOPE_TOKEN, or listen on 127.0.0.1"
+        )
+    if len(settings.token.get_secret_value()) < LEAST_TOKEN:
+        raise CannotStart(
+            f"Listening on {settings.backend_host} lets other machines in: set a GROUPSCOPE_TOKEN of at least {LEAST_TOKEN} "
+            "characters (openssl rand -hex 32 makes one), or listen on 127.0.0.1"
+        )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from backend.contract.home import stored_token
 from backend.errors import error_response
 from backend.server.origin import known_host, of_another_site
 from backend.settings import Settings
@@ -18,14 +19,14 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def token_of(settings: Settings) -> str:
-    """The token that clients must show: the setting's, else the one in `<home>/token`, made at the first start."""
+    """The token that clients must show: the setting's, else the one in `<home>/token`, made at the first start. Raises CannotStart."""
     if settings.token is not None:
         return settings.token.get_secret_value()
     path = settings.home / "token"
     settings.home.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _create_token_file(path)
-    return path.read_text("ascii").strip()
+    return stored_token(settings.home)
 
 
 def _create_token_file(path: Path) -> None:
@@ -33,6 +34,8 @@ def _create_token_file(path: Path) -> None:
     partial = path.with_name(f".token.{os.getpid()}.partial")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secrets.token_urlsafe(32))
+        file.flush()
+        os.fsync(file.fileno())  # a power cut may leave no file, never an empty one
     try:
         os.link(partial, path)
     except FileExistsError:
@@ -45,6 +48,8 @@ class Gate:
     """ASGI middleware: everything but /healthz needs a known Host, no foreign origin, and the token."""
 
     def __init__(self, app: ASGIApp, *, token: str, allowed_hosts: Collection[str]) -> None:
+        if not token:
+            raise ValueError("an empty token would let everybody in")
         self.app = app
         self._token = token.encode()
         self._hosts = frozenset(allowed_hosts)

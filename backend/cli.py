@@ -13,11 +13,12 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from backend.connection import Connection, NoToken
+from backend.connection import Connection
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import CannotStart, load
 from backend.contract.preflight import Message
 from backend.contract.records import Run
 
@@ -30,7 +31,10 @@ app = typer.Typer(
 
 What = Literal["all", "groups", "metrics", "report"]
 Backend = Annotated[str | None, typer.Option(help="The backend's address (GROUPSCOPE_BACKEND_URL).")]
-Token = Annotated[str | None, typer.Option(help="The backend's token (GROUPSCOPE_TOKEN, else <home>/token).")]
+# no option takes the token itself: every user of a machine can read its command lines
+TokenFile = Annotated[
+    Path | None, typer.Option(help="A file with the backend's token (GROUPSCOPE_TOKEN, else <home>/token).")
+]
 Home = Annotated[Path | None, typer.Option(help="The data directory (GROUPSCOPE_HOME, else ./.groupscope).")]
 
 
@@ -49,15 +53,11 @@ def up(
     _require("worker", "torch")
     _require("dashboard", "streamlit")
     from backend.settings import Settings
-    from backend.up import CannotStart, Up, run
+    from backend.up import Up, run
 
     _export(home=home, backend_port=backend_port)
     with _plain_errors():
-        settings = Settings()
-        try:
-            run(Up(settings, port, browser, quickstart), typer.echo)
-        except CannotStart as error:
-            _fail(str(error))
+        run(Up(load(Settings), port, browser, quickstart), typer.echo)
 
 
 @app.command()
@@ -73,10 +73,10 @@ def backend(
 
 
 @app.command()
-def worker(backend: Backend = None, token: Token = None, home: Home = None) -> NoReturn:
+def worker(backend: Backend = None, token_file: TokenFile = None, home: Home = None) -> NoReturn:
     """Run a worker, on this machine or any other that reaches the backend."""
     _require("worker", "torch")
-    _export(backend_url=backend, token=token, home=home)
+    _export(token_file, backend_url=backend, home=home)
     _become("worker.main")
 
 
@@ -85,14 +85,14 @@ def dashboard(
     port: Annotated[int, typer.Option(help="The port to serve on.", min=1, max=65_535)] = 8501,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     backend: Backend = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     home: Home = None,
 ) -> NoReturn:
     """Run the dashboard alone."""
     _require("dashboard", "streamlit")
     from backend.dashboard_command import dashboard_command
 
-    _export(backend_url=backend, token=token, home=home)
+    _export(token_file, backend_url=backend, home=home)
     command = dashboard_command(port, host)
     os.execv(command[0], command)  # noqa: S606 — an argument list, no shell
 
@@ -102,11 +102,11 @@ def submit(
     file: Annotated[Path, typer.Argument(help="A run's configuration, as the form exports it.", metavar="RUN.YAML")],
     name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     backend: Backend = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
     """Check a configuration and queue a run."""
-    with _client(backend, token, home) as client:
+    with _client(backend, token_file, home) as client:
         config = _read_config(file)
         preflight = client.preflight(config)
         for message in preflight.messages:
@@ -122,11 +122,11 @@ def runs(
     status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=200)] = 20,
     backend: Backend = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
     """List the newest runs."""
-    with _client(backend, token, home) as client:
+    with _client(backend, token_file, home) as client:
         found = client.runs(status=status, kind=None, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
@@ -146,11 +146,11 @@ def export(
         ),
     ] = "all",
     backend: Backend = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
     """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
-    with _client(backend, token, home) as client:
+    with _client(backend, token_file, home) as client:
         if what == "report":
             client.run(run_id)  # refused in plain words
             chunks = _report(run_id)
@@ -183,7 +183,7 @@ def backup(
     with _plain_errors():
         output = output or Path(f"groupscope-{datetime.now():%Y-%m-%d-%H%M%S}.tar")
         try:
-            made = back_up(Connection().home, output, _say_beside)
+            made = back_up(load(Connection).home, output, _say_beside)
         except CannotBackUp as error:
             _fail(str(error))
         for name in made.vanished:
@@ -205,7 +205,7 @@ def restore(
 
     _export(home=home)
     with _plain_errors():
-        place = Connection().home
+        place = load(Connection).home
         try:
             made = restore_home(archive, place, _say_beside)
         except CannotBackUp as error:
@@ -216,16 +216,16 @@ def restore(
 @app.command()
 def doctor(
     backend: Backend = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     home: Home = None,
     thorough: Annotated[bool, typer.Option(help="Read every byte of the database and of its files.")] = False,
 ) -> None:
     """Say what is wrong with this installation, and what to do. Exit code 1 if anything is."""
     from backend.operations.doctor import Installation, report
 
-    _export(backend_url=backend, token=token, home=home)
+    _export(token_file, backend_url=backend, home=home)
     with _plain_errors():
-        connection = Connection()
+        connection = load(Connection)
         installation = Installation(connection.home, connection.backend_url, connection.known_token(), thorough)
         if not report(installation, lambda line: typer.echo(_plain(line))):
             raise typer.Exit(1)
@@ -249,8 +249,11 @@ def _require(extra: str, module: str) -> None:
         _fail(f"the {extra} is not installed here: pip install 'groupscope[{extra}]'")
 
 
-def _export(**settings: object) -> None:
-    """Hand options to the program as the settings of the same name: a token among them must not show in `ps`."""
+def _export(token_file: Path | None = None, **settings: object) -> None:
+    """Hand options to the program as the settings of the same name."""
+    if token_file is not None:
+        with _plain_errors():
+            settings["token"] = token_file.read_text("utf-8", "replace").strip()
     for name, value in settings.items():
         if value is not None:
             os.environ[f"GROUPSCOPE_{name.upper()}"] = str(value)
@@ -262,9 +265,9 @@ def _become(module: str) -> NoReturn:
 
 
 @contextmanager
-def _client(backend: str | None, token: str | None, home: Path | None) -> Iterator[Client]:
-    _export(backend_url=backend, token=token, home=home)
-    with _plain_errors(), Connection().client() as client:
+def _client(backend: str | None, token_file: Path | None, home: Path | None) -> Iterator[Client]:
+    _export(token_file, backend_url=backend, home=home)
+    with _plain_errors(), load(Connection).client() as client:
         yield client
 
 
@@ -275,11 +278,8 @@ def _plain_errors() -> Iterator[None]:
         yield
     except ApiError as error:
         _fail(f"{error.message} ({error.code})")
-    except (Unreachable, NoToken) as error:
+    except (Unreachable, CannotStart) as error:
         _fail(str(error))
-    except ValidationError as error:  # a setting
-        first = error.errors()[0]
-        _fail(f"the setting GROUPSCOPE_{'.'.join(map(str, first['loc'])).upper()} is wrong: {first['msg']}")
     except OSError as error:
         _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
 

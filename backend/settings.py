@@ -1,22 +1,24 @@
-"""The backend's settings, read once from the environment (GROUPSCOPE_…) or `.env`."""
+"""The backend's settings, read once from the environment (GROUPSCOPE_…) or `<home>/.env`."""
 
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from backend.contract.home import DEFAULT, Token
 
 
 class Settings(BaseSettings):
     """One value per setting; an empty variable counts as unset."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GROUPSCOPE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_prefix="GROUPSCOPE_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
-    home: Path = Field(Path(".groupscope"), description="The data directory: database, uploads, checkpoints, traces.")
+    home: Path = Field(DEFAULT, description="The data directory: database, uploads, checkpoints, traces.")
     database_url: str | None = Field(None, description="Where the records lie; a SQLite file in the home by default.")
-    token: SecretStr | None = Field(None, description="What clients must show; made and kept in <home>/token if unset.")
+    token: Token | None = Field(None, description="What clients must show; made and kept in <home>/token if unset.")
     backend_host: str = Field("127.0.0.1", description="The address to listen on; anything but loopback needs a token.")
     backend_port: Annotated[int, Field(ge=0, le=65_535)] = Field(8000, description="The port to listen on.")
     backend_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(

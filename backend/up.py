@@ -1,13 +1,11 @@
 """`groupscope up`: the three processes on one machine, behind one Ctrl-C."""
 
-import fcntl
 import os
 import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
@@ -15,6 +13,7 @@ from urllib.request import urlopen
 
 from backend.auth import token_of
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import CannotStart, alone, make_private
 from backend.contract.recipes import QUICKSTART, RECIPES
 from backend.dashboard_command import dashboard_command
 from backend.settings import Settings
@@ -22,10 +21,6 @@ from backend.supervisor import Program, Supervisor
 
 BACKEND_PATIENCE, DASHBOARD_PATIENCE = 60.0, 60.0  # seconds: imports and migrations on a slow disk
 RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
-
-
-class CannotStart(Exception):
-    """Something stands in the way: the message says what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,13 @@ class Up:
         """The data directory, absolute, so that every process means the same one."""
         return self.settings.home.resolve()
 
+    def already_there(self, who: str) -> str:
+        """What is said if another `groupscope up` has the home."""
+        return (
+            f"Groupscope already runs in {self.home}: {who}. Open that, stop it with Ctrl-C where it runs, or start another "
+            "one with --home, --port and --backend-port"
+        )
+
     @property
     def backend_url(self) -> str:
         """Where worker and dashboard find the backend."""
@@ -55,9 +57,10 @@ class Up:
 
 def run(up: Up, say: Callable[[str], None]) -> None:
     """Start everything, stay until Ctrl-C or SIGTERM, and stop everything. Raises CannotStart."""
+    make_private(up.home)
     logs = up.home / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    with _alone_in(up.home, up.address):
+    logs.mkdir(exist_ok=True)
+    with alone(up.home / "up.lock", f"process {os.getpid()}, {up.address}", up.already_there):
         _require_free(up.settings.backend_port, "--backend-port")
         _require_free(up.port, "--port")
         supervisor = Supervisor(logs, say)
@@ -78,12 +81,13 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
     say(f"Groupscope in {up.home} is starting")
     backend = supervisor.start(Program("backend", [sys.executable, "-m", "backend.app"], environment, grace=10))
     with Client(up.backend_url, token, timeout=5) as client:
-        if not supervisor.wait_until(client.healthy, BACKEND_PATIENCE):
-            if supervisor.stopping:
-                return
+        # a backend that ends before it has answered once ends again
+        supervisor.wait_until(lambda: backend.pid is None or client.healthy(), BACKEND_PATIENCE)
+        if supervisor.stopping:
+            return
+        if backend.pid is None or not client.healthy():
             raise CannotStart(
-                f"the backend does not answer after {BACKEND_PATIENCE:.0f} s; its last line: {backend.last_words()}\n"
-                f"all of it: {backend.log}"
+                f"the backend cannot start. Its last line: {backend.last_words()}\nall of it: {backend.log}"
             )
         supervisor.start(Program("dashboard", dashboard_command(up.port), environment, grace=5))
         supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
@@ -116,24 +120,6 @@ def _submit_quickstart(client: Client, say: Callable[[str], None]) -> None:
         say(f"run {run.id} (quickstart, recipe {QUICKSTART}) is queued")
     except (ApiError, Unreachable) as error:
         say(f"the quickstart was not started: {error}")
-
-
-@contextmanager
-def _alone_in(home: Path, address: str) -> Iterator[None]:
-    """Hold the home's lock, which the kernel lets go however this process ends. Raises CannotStart if another has it."""
-    with (home / "up.lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise CannotStart(
-                f"Groupscope already runs in {home}: {lock.read().strip()}. Open that, stop it with Ctrl-C where it "
-                "runs, or start another one with --home, --port and --backend-port"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}, {address}\n")
-        lock.flush()
-        yield
 
 
 def _require_free(port: int, option: str) -> None:

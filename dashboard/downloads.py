@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import load
 from dashboard.offered import TICKET, find
 from dashboard.report.gather import gather
 from dashboard.report.page import report
@@ -107,7 +108,7 @@ def _passed_on(chunks: Callable[[Client], Iterator[bytes]], name: str, media_typ
 
 
 def _pieces(chunks: Callable[[Client], Iterator[bytes]]) -> Iterator[bytes]:
-    settings = Settings()
+    settings = load(Settings)
     with Client(settings.backend_url, settings.secret()) as client:
         yield from chunks(client)
 

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from streamlit import config
 from streamlit.starlette import App
 
+from backend.contract.home import in_words, load, make_private
 from backend.server.connections import listen, raise_file_limit, serve
 from backend.server.log import set_up_log
 from dashboard.door import Door
@@ -29,9 +30,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8501, help="the port to serve on")
     given = parser.parse_args()
     raise_file_limit()
-    sockets = listen(given.host, given.port)
-    names = {*Settings().dashboard_allowed_hosts, given.host}.difference(_ANYWHERE)
-    app = application(names)
+    with in_words():
+        settings = load(Settings)
+        if settings.home.exists():
+            make_private(settings.home)
+        sockets = listen(given.host, given.port)
+    app = application({*settings.dashboard_allowed_hosts, given.host}.difference(_ANYWHERE))
     set_up_log()  # after Streamlit has set up its own
     config.set_option("server.address", given.host)
     config.set_option("server.port", given.port)

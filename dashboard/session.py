@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import load
 from backend.contract.records import Run
 from dashboard.format import plain
 from dashboard.settings import Settings
@@ -32,7 +33,7 @@ AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the b
 @st.cache_resource
 def settings() -> Settings:
     """The settings of this process."""
-    return Settings()
+    return load(Settings)
 
 
 @st.cache_resource

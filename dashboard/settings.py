@@ -1,24 +1,26 @@
-"""Where the backend is, and the token that it asks for: from the environment or `.env`, read once."""
+"""Where the backend is, and the token that it asks for: from the environment or `<home>/.env`, read once."""
 
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from backend.contract.home import DEFAULT, CannotStart, Token, stored_token
 
 
 class Settings(BaseSettings):
     """The dashboard's settings, all prefixed GROUPSCOPE_."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GROUPSCOPE_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_prefix="GROUPSCOPE_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
     backend_url: str = Field("http://127.0.0.1:8000", description="The backend's address.")
-    token: SecretStr | None = Field(
+    token: Token | None = Field(
         None, description="What the backend asks for; else the file `token` in the home is read."
     )
-    home: Path = Field(Path(".groupscope"), description="The data directory; here only the token is read from it.")
+    home: Path = Field(DEFAULT, description="The data directory; here only the token is read from it.")
     dashboard_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Host names under which the dashboard may be opened besides the loopback ones, separated by commas.",
@@ -33,5 +35,7 @@ class Settings(BaseSettings):
         """The token; empty where there is none, which the backend then refuses in words of its own."""
         if self.token is not None:
             return self.token.get_secret_value()
-        file = self.home / "token"
-        return file.read_text().strip() if file.is_file() else ""
+        try:
+            return stored_token(self.home)
+        except CannotStart:
+            return ""

@@ -91,8 +91,10 @@ class Site:
         wait_until(self.client.healthy, "the backend answers")
         return process
 
-    def worker(self, home: Path | None = None, **environment: str) -> subprocess.Popen[bytes]:
-        return self._start("worker.main", "--backend", self.url, "--token", TOKEN, home=home, **environment)
+    def worker(
+        self, home: Path | None = None, *, module: str = "worker.main", **environment: str
+    ) -> subprocess.Popen[bytes]:
+        return self._start(module, "--backend", self.url, home=home, **environment)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import transformers
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import in_words, load, make_private
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
@@ -33,15 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     One that does not answer goes back as it is, after a while or at a second signal.
     """
-    settings = _settings(sys.argv[1:] if arguments is None else arguments)
+    with in_words():
+        settings = _settings(sys.argv[1:] if arguments is None else arguments)
+        make_private(settings.home)
+        token = settings.read_token()
     write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        token = settings.read_token()
-    except FileNotFoundError:
-        log.error("no token: give --token, set GROUPSCOPE_TOKEN, or point GROUPSCOPE_HOME at the backend's directory")  # noqa: TRY400
-        return 2
     keep_freed_memory()
     gc.freeze()  # a collection would go through the hundred thousands of objects of the libraries each time
     process = Process(sys.argv[1:] if arguments is None else arguments)
@@ -111,10 +110,12 @@ def _pause(worker: Worker, seconds: float) -> None:
 def _settings(arguments: list[str]) -> Settings:
     parser = argparse.ArgumentParser(prog="groupscope worker", description="Train the runs that wait in the queue.")
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
-    parser.add_argument("--token", help="the backend's token (GROUPSCOPE_TOKEN)")
+    parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    return Settings(**given)
+    given = vars(parser.parse_args(arguments))
+    if file := given.pop("token_file"):
+        given["token"] = file.read_text("utf-8", "replace").strip()
+    return load(Settings, **given)
 
 
 if __name__ == "__main__":

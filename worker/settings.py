@@ -1,4 +1,4 @@
-"""The worker's settings: from GROUPSCOPE_* in the environment or `.env`, or from its command line."""
+"""The worker's settings: from GROUPSCOPE_* in the environment or `<home>/.env`, or from its command line."""
 
 import fcntl
 import os
@@ -10,6 +10,7 @@ from typing import IO, Annotated
 from pydantic import AnyHttpUrl, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from backend.contract.home import DEFAULT, Token, stored_token
 from backend.contract.reward import Name, PythonFunction
 from worker.rewards.judge_endpoint import JudgeSettings
 
@@ -19,16 +20,15 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix="GROUPSCOPE_",
-        env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
         hide_input_in_errors=True,  # a judge's address may hold a password
     )
 
-    home: Path = Field(Path(".groupscope"), description="Data directory: checkpoints, spool, converted models.")
+    home: Path = Field(DEFAULT, description="Data directory: checkpoints, spool, converted models.")
     backend_url: str = Field("http://127.0.0.1:8000", description="Where the backend answers.")
-    token: str | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
+    token: Token | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
         2 * 2**30, ge=2**20, description="The run fails when so much waits for an absent backend."
@@ -86,8 +86,8 @@ class Settings(BaseSettings):
         return self.home.resolve() / "judge-cache.sqlite"
 
     def read_token(self) -> str:
-        """The token, from the settings or the home directory. Raises FileNotFoundError where neither has one."""
-        return self.token or (self.home / "token").read_text().strip()
+        """The token, from the settings or the home directory. Raises CannotStart if neither has one."""
+        return self.token.get_secret_value() if self.token is not None else stored_token(self.home)
 
 
 def store_name(checkpoints: Path) -> str:

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from backend.contract.home import CannotStart
+
 log = logging.getLogger(__name__)
 
 # For a request's header to arrive whole, between two pieces of a body, for a client to take a piece of its answer.
@@ -24,10 +26,6 @@ _KEPT_FILES = 256  # for the database's connections, uploads, traces, logs
 _MOST, _LEAST = 4096, 64  # connections
 _AT_ONCE = 20  # accepted in one turn; those of four turns may be open before the bound closes any
 _QUEUE = 2048  # that the kernel keeps for the next turns
-
-
-class CannotListen(Exception):
-    """The address cannot be listened on; the message says why and what to do."""
 
 
 def raise_file_limit() -> None:
@@ -144,7 +142,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to the address. Raises CannotListen."""
+    """Sockets bound to the address. Raises CannotStart."""
     with ExitStack() as opened:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -157,7 +155,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
                 one.bind(address)
                 sockets.append(one)
         except OSError as error:
-            raise CannotListen(
+            raise CannotStart(
                 f"{host}, port {port} cannot be listened on ({error.strerror or error}): stop the program that has it, "
                 "or choose another with --port"
             ) from None

@@ -109,7 +109,7 @@ def show_how_to_add() -> None:
     )
     shown = st.toggle("Show the token in the command", key=_REVEAL)
     token = settings().secret() if shown else "TOKEN"
-    st.code(f"groupscope worker --backend {settings().backend_url} --token {token}", language="bash")
+    st.code(f"GROUPSCOPE_TOKEN={token} groupscope worker --backend {settings().backend_url}", language="bash")
     if not shown:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
     if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:

@@ -11,8 +11,9 @@ import uvicorn
 from processes import wait_until
 from starlette.types import Receive, Scope, Send
 
+from backend.contract.home import CannotStart
 from backend.server import connections, log
-from backend.server.connections import CannotListen, listen, serve
+from backend.server.connections import listen, serve
 
 Connect = Callable[[], socket.socket]
 
@@ -148,7 +149,7 @@ def test_those_who_wait_for_their_client_longest_make_room(
 
 
 def test_a_port_that_is_taken_is_refused_in_words() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotListen, match="--port"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CannotStart, match="--port"):
         listen("127.0.0.1", taken.getsockname()[1])
 
 

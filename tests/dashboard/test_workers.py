@@ -66,9 +66,9 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
     open_page: OpenPage, backend: Backend
 ) -> None:
     at = open_page("workers")
-    assert at.code[0].value == f"groupscope worker --backend {backend.url} --token TOKEN"
+    assert at.code[0].value == f"GROUPSCOPE_TOKEN=TOKEN groupscope worker --backend {backend.url}"
     at.toggle(key="show-token").set_value(True).run()
-    assert at.code[0].value == f"groupscope worker --backend {backend.url} --token {TOKEN}"
+    assert at.code[0].value == f"GROUPSCOPE_TOKEN={TOKEN} groupscope worker --backend {backend.url}"
 
 
 def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:

@@ -24,6 +24,8 @@ def groupscope(*arguments: object) -> Result:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Away from any .env and data directory; what a command exports is taken back."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "wrong").write_text("wrong")
     for name in ("HOME", "TOKEN", "BACKEND_URL", "BACKEND_PORT"):
         monkeypatch.setenv(f"GROUPSCOPE_{name}", "")
 
@@ -44,7 +46,7 @@ def test_every_command_explains_itself(command: str) -> None:
 def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("kind: grpo\nsampling: {group_size: 4}\noptimizer: {learning_rate: 1e-4}\n")
-    said = groupscope("submit", file, "--name", "mine", "--backend", backend.url, "--token", TOKEN)
+    said = groupscope("submit", file, "--name", "mine", "--backend", backend.url, "--token-file", "token")
     assert said.exit_code == 0, said.output
     [run] = backend.client.runs().items
     assert run.name == "mine"
@@ -55,7 +57,7 @@ def test_a_yaml_file_becomes_a_run(backend: Backend, tmp_path: Path) -> None:
 def test_a_wrong_file_is_told_field_by_field_and_makes_no_run(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("kind: grpo\nsampling: {group_size: 0}\nbudget: {steps: 0}\n")
-    said = groupscope("submit", file, "--backend", backend.url, "--token", TOKEN)
+    said = groupscope("submit", file, "--backend", backend.url, "--token-file", "token")
     assert said.exit_code == 1
     assert "sampling.group_size: must be at least 1 (got 0)" in said.output
     assert "budget.steps: must be at least 1" in said.output
@@ -76,13 +78,13 @@ def test_a_file_that_is_no_configuration_is_said_to_be_none(
 ) -> None:
     file = tmp_path / "run.yaml"
     file.write_bytes(content)
-    said = groupscope("submit", file, "--backend", backend.url, "--token", TOKEN)
+    said = groupscope("submit", file, "--backend", backend.url, "--token-file", "token")
     assert (said.exit_code, words in said.output) == (1, True)
 
 
 def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend) -> None:
     backend.client.create_run({"kind": "grpo"}, name="red \x1b[31m")
-    said = groupscope("runs", "--backend", backend.url, "--token", TOKEN)
+    said = groupscope("runs", "--backend", backend.url, "--token-file", "token")
     assert "\x1b" not in said.output
     assert "queued" in said.output
     assert "0/100" in said.output
@@ -91,20 +93,29 @@ def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend)
 @pytest.mark.slow
 def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> None:
     backend.client.create_run({"kind": "grpo"}, name="mine")
-    said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token", TOKEN)
+    said = groupscope("export", 1, "-o", tmp_path / "run.jsonl", "--backend", backend.url, "--token-file", "token")
     assert said.exit_code == 0, said.output
     assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "run.jsonl").read_text().splitlines())
     table = groupscope(
-        "export", 1, "--what", "metrics", "-o", tmp_path / "m.parquet", "--backend", backend.url, "--token", TOKEN
+        "export",
+        1,
+        "--what",
+        "metrics",
+        "-o",
+        tmp_path / "m.parquet",
+        "--backend",
+        backend.url,
+        "--token-file",
+        "token",
     )
     assert table.exit_code == 0, table.output
     assert (tmp_path / "m.parquet").read_bytes().startswith(b"PAR1")
     page = groupscope(
-        "export", 1, "--what", "report", "-o", tmp_path / "r.html", "--backend", backend.url, "--token", TOKEN
+        "export", 1, "--what", "report", "-o", tmp_path / "r.html", "--backend", backend.url, "--token-file", "token"
     )
     assert page.exit_code == 0, page.output
     assert "</html>" in (tmp_path / "r.html").read_text()
-    missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token", TOKEN)
+    missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token-file", "token")
     assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]
 
@@ -112,8 +123,8 @@ def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> No
 def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backend: Backend) -> None:
     for arguments, words in (
         ((), "no token"),
-        (("--backend", backend.url, "--token", "wrong"), "needs the backend's token"),
-        (("--backend", "http://127.0.0.1:9", "--token", TOKEN), "does not answer"),
+        (("--backend", backend.url, "--token-file", "wrong"), "needs the backend's token"),
+        (("--backend", "http://127.0.0.1:9", "--token-file", "token"), "does not answer"),
     ):
         said = groupscope("runs", *arguments)
         assert said.exit_code == 1

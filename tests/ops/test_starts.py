@@ -1,0 +1,276 @@
+"""A start that cannot go on says why in one line, with what to do, and ends with an exit code that is not zero."""
+
+import os
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from processes import Site
+from serving import empty_database
+
+from backend.app import create_app, open_services
+from backend.auth import Gate, token_of
+from backend.clock import Clock
+from backend.connection import Connection
+from backend.contract.home import CannotStart, load, make_private, stored_token
+from backend.settings import Settings
+from backend.storage import opening
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def newer(home: Path) -> None:
+    with closing(sqlite3.connect(home / "groupscope.db", isolation_level=None)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+def truncated(home: Path) -> None:
+    os.truncate(home / "groupscope.db", 5000)
+
+
+def not_a_database(home: Path) -> None:
+    (home / "groupscope.db").write_text("hello " * 2000)
+
+
+def of_another_program(home: Path) -> None:
+    (home / "groupscope.db").unlink()
+    with closing(sqlite3.connect(home / "groupscope.db")) as database:
+        database.execute("CREATE TABLE theirs (x)")
+
+
+def with_a_damaged_page(home: Path) -> None:
+    with (home / "groupscope.db").open("r+b") as file:
+        file.seek(4096 * 3)
+        file.write(os.urandom(4096))
+
+
+def a_folder(home: Path) -> None:
+    (home / "groupscope.db").unlink()
+    (home / "groupscope.db").mkdir()
+
+
+DAMAGE = [
+    (newer, "newer Groupscope"),
+    (truncated, "database"),
+    (not_a_database, "not a database"),
+    (of_another_program, "another program"),
+    (with_a_damaged_page, "damaged"),
+    (a_folder, "unable to open"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE, ids=lambda value: getattr(value, "__name__", None))
+def test_a_database_that_cannot_be_served_is_refused_in_words_and_left_as_it_was(
+    tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    file = tmp_path / "groupscope.db"
+    file.write_bytes(empty_database())
+    damage(tmp_path)
+    before = file.read_bytes() if file.is_file() else None
+    with pytest.raises(CannotStart, match=words) as refused:
+        open_services(Settings(home=tmp_path), Clock())
+    assert "--home" in str(refused.value)
+    assert (file.read_bytes() if file.is_file() else None) == before
+
+
+def test_a_look_at_a_large_database_takes_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "groupscope.db").write_bytes(empty_database())
+    monkeypatch.setattr(opening, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(opening, "_STEPS", 1)
+    open_services(Settings(home=tmp_path), Clock()).database.close()
+
+
+@pytest.mark.parametrize("content", ["", "\n", "a b", "\x00", "\u00e9"])
+def test_a_token_file_without_a_token_opens_no_door(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(CannotStart, match="holds no token: remove it"):
+        create_app(Settings(home=tmp_path))
+
+
+def test_the_gate_itself_takes_no_empty_token() -> None:
+    with pytest.raises(ValueError, match="everybody"):
+        Gate(lambda *_: None, token="", allowed_hosts=[])  # type: ignore[arg-type, return-value]
+
+
+def test_a_token_that_is_made_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: (synced.append(os.fstat(number).st_size), sync(number))[1])
+    token_of(Settings(home=tmp_path))
+    assert synced
+    assert synced[0] >= 32
+
+
+@pytest.mark.parametrize("token", [" ", "a b", "\t", "\u00e9\u00e9\u00e9\u00e9", "x\ny"])
+def test_a_token_that_cannot_be_shown_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", token)
+    with pytest.raises(CannotStart, match=r"GROUPSCOPE_TOKEN is wrong: .*openssl rand"):
+        load(Settings)
+
+
+# ---- settings
+
+
+def test_settings_are_read_from_the_home_and_not_from_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "TOKEN", "BACKEND_URL"):
+        monkeypatch.delenv(f"GROUPSCOPE_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "mine")
+    (tmp_path / ".env").write_text("GROUPSCOPE_BACKEND_URL=http://evil.example\n")
+    assert load(Connection).backend_url == "http://127.0.0.1:8000"
+    home = tmp_path / "home"
+    make_private(home)
+    (home / ".env").write_text("GROUPSCOPE_BACKEND_URL=http://gpu.example\n")
+    assert load(Connection, home=home).backend_url == "http://gpu.example"
+    monkeypatch.setenv("GROUPSCOPE_HOME", str(home))
+    assert load(Connection).backend_url == "http://gpu.example"
+
+
+def test_settings_that_others_could_have_written_are_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("GROUPSCOPE_BACKEND_URL=http://evil.example\n")
+    tmp_path.chmod(0o777)
+    with pytest.raises(CannotStart, match="chmod 700"):
+        load(Connection, home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("BACKEND_PORT", "port", "GROUPSCOPE_BACKEND_PORT is wrong"),
+        ("LEASE_SECONDS", "-1", "GROUPSCOPE_LEASE_SECONDS is wrong"),
+    ],
+)
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+    monkeypatch.setenv(f"GROUPSCOPE_{name}", value)
+    with pytest.raises(CannotStart, match=words):
+        load(Settings)
+
+
+def test_settings_that_are_no_text_are_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"GROUPSCOPE_TOKEN=\xff\xfe")
+    tmp_path.chmod(0o700)
+    with pytest.raises(CannotStart, match="cannot be read"):
+        load(Connection, home=tmp_path)
+
+
+# ---- the home
+
+
+def test_the_home_and_what_is_written_there_is_its_owners_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        make_private(home)
+        (home / "new").write_text("secret")
+        (home / "folder").mkdir()
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (home, home / "new", home / "folder")}
+    assert modes == {"home": 0o700, "new": 0o600, "folder": 0o700}
+
+
+def test_a_home_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for home in (tmp_path / "file", tmp_path / "file" / "home"):
+        with pytest.raises(CannotStart, match="--home"):
+            make_private(home)
+
+
+def test_no_token_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="GROUPSCOPE_TOKEN") as refused:
+        stored_token(tmp_path)
+    assert str(tmp_path / "token") in str(refused.value)
+
+
+# ---- the processes
+
+
+def start(*command: str, home: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A process that is expected to end by itself."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GROUPSCOPE_")}
+    environment |= {"GROUPSCOPE_HOME": str(home)} | {f"GROUPSCOPE_{name}": value for name, value in settings.items()}
+    return subprocess.run(
+        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def refused(ended: subprocess.CompletedProcess[str], words: str) -> None:
+    assert ended.returncode == 1, ended
+    assert TRACEBACK not in ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert words in last, ended.stderr
+
+
+@pytest.mark.slow
+def test_each_process_refuses_in_words(tmp_path: Path) -> None:
+    file, bad = tmp_path / "file", tmp_path / "bad"
+    file.write_text("")
+    bad.mkdir()
+    (bad / "groupscope.db").write_text("hello " * 2000)
+    (bad / "token").write_text("")
+    refused(start("backend.app", home=file), "is a file")
+    refused(start("backend.app", home=bad), "not a database")
+    refused(start("backend.app", home=tmp_path / "h", BACKEND_HOST="0.0.0.0", TOKEN="short"), "at least 16 characters")  # noqa: S104
+    refused(start("worker.main", home=file), "is a file")
+    refused(start("worker.main", home=bad), "holds no token")
+    refused(start("worker.main", home=tmp_path / "h2", JUDGES="{"), "settings cannot be read")
+    refused(start("dashboard.server", home=bad, DASHBOARD_ALLOWED_HOSTS="x", TOKEN=" "), "GROUPSCOPE_TOKEN is wrong")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused(start("backend.app", home=tmp_path / "h3", BACKEND_PORT=port), "cannot be listened on")
+        refused(start("dashboard.server", "--port", port, home=tmp_path / "h4"), "cannot be listened on")
+    refused(start("backend.cli", "runs", home=bad, BACKEND_URL="http://127.0.0.1:9"), "holds no token")
+    refused(start("backend.cli", "runs", home=bad, TOKEN="t", BACKEND_URL="http://127.0.0.1:9"), "does not answer")
+
+
+@pytest.mark.slow
+def test_up_says_at_once_why_its_backend_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "groupscope.db").write_text("hello " * 2000)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [str(server.getsockname()[1]) for server in (one, two)]
+    command = ["backend.cli", "up", "--no-browser", "--port", ports[0], "--backend-port", ports[1]]
+    ended = start(*command, home=tmp_path)
+    assert ended.returncode == 1
+    assert TRACEBACK not in ended.stderr
+    assert "the backend cannot start" in ended.stderr
+    assert "not a database" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_home_has_one_backend_and_everything_in_it_is_its_owners_alone(tmp_path: Path) -> None:
+    site = Site(tmp_path / "home")
+    site.home.chmod(0o755)
+    try:
+        site.backend()
+        link = tmp_path / "link"
+        link.symlink_to(site.home)
+        for home in (site.home, link):
+            second = start("backend.app", home=home, BACKEND_PORT="0")
+            refused(second, "a backend already serves")
+            assert f"port {site.port}" in second.stderr
+        assert stat.S_IMODE(site.home.stat().st_mode) == 0o700
+        written = [path for path in site.home.rglob("*") if path.name != "backend.app.log"]  # which the test opened
+        assert {path.name for path in written} >= {"groupscope.db", "backend.lock"}
+        assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in written)
+    finally:
+        site.close()
+
+
+def test_a_token_shows_in_no_command_line() -> None:
+    for command in ("worker", "dashboard", "submit", "runs", "export", "doctor"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "backend.cli", command, "--token", "x"], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode != 0
+        assert "--token-file" in ended.stderr
