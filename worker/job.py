@@ -82,6 +82,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         worker.client,
         on_lost=lease.mark_lost,
         cap_bytes=worker.settings.spool_cap_bytes,
+        secret=claim.secret,
     )
     watch = _watch(worker, claim, lease, spool)
     exhausted = False

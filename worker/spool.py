@@ -23,7 +23,8 @@ from backend.contract.protocol import CheckpointReport, Fail, Finish, Report, St
 
 log = logging.getLogger(__name__)
 
-_MESSAGES: dict[str, type[BaseModel]] = {
+Sent = Start | Report | CheckpointReport | Finish | Fail
+_MESSAGES: dict[str, type[Sent]] = {
     "start": Start,
     "report": Report,
     "checkpoint": CheckpointReport,
@@ -68,12 +69,20 @@ class Spool:
     """
 
     def __init__(
-        self, folder: Path, run_id: int, attempt: int, client: Client, on_lost: Callable[[], None], cap_bytes: int
+        self,
+        folder: Path,
+        run_id: int,
+        attempt: int,
+        client: Client,
+        on_lost: Callable[[], None],
+        cap_bytes: int,
+        secret: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"run-{run_id}-attempt-{attempt}.jsonl"
         self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
-        self._file = self.path.open("w+b", buffering=0)
+        self._secret = secret  # in each record, for the process that may have to send it instead of this one
+        self._file = open(self.path, "w+b", buffering=0, opener=_private)  # noqa: SIM115 — close() closes it
         self._changed = threading.Condition()
         self._waiting: deque[_Record] = deque()  # still to be sent; the first of them is at _begin
         self._begin = self._end = 0
@@ -84,7 +93,7 @@ class Spool:
 
     def append(self, kind: str, message: BaseModel) -> None:
         """Store a message durably and let the thread send it. Raises SpoolFull, Refused, Damaged, and OSError (a full disk)."""
-        record = _frame(kind, message)
+        record = _frame(kind, message, self._secret)
         with self._changed:
             if self.trouble is not None:
                 raise self.trouble
@@ -154,7 +163,8 @@ class Spool:
 
     def _read(self, record: _Record) -> Message | None:
         """The message of the first record, from the file; None if it was damaged."""
-        return _parse(os.pread(self._file.fileno(), record.size, self._begin))
+        parsed = _parse(os.pread(self._file.fileno(), record.size, self._begin))
+        return None if parsed is None else parsed[:2]
 
     def _deliver(self, message: Message | None) -> bool:
         """Send one message, as often as it takes. False when it will not be sent, or not by this process."""
@@ -204,8 +214,10 @@ def recover(folder: Path, client: Client) -> None:
     for path in sorted(folder.glob("run-*-attempt-*.jsonl")):
         run_id = int(path.name.split("-")[1])
         try:
-            for message in read(path):
-                send(client, run_id, *message)
+            for kind, message, secret in read(path):
+                if secret:
+                    client.secrets[run_id, message.attempt] = secret
+                send(client, run_id, kind, message)
         except ApiError as error:
             if may_pass(error):
                 raise
@@ -213,8 +225,8 @@ def recover(folder: Path, client: Client) -> None:
         path.unlink()
 
 
-def read(path: Path) -> Iterator[Message]:
-    """The whole records of a spool file, up to the first that cannot be read."""
+def read(path: Path) -> Iterator[tuple[str, Sent, str]]:
+    """The whole records of a spool file, each with its claim's secret, up to the first that cannot be read."""
     with path.open("rb") as file:
         for line in file:
             message = _parse(line)
@@ -223,17 +235,22 @@ def read(path: Path) -> Iterator[Message]:
             yield message
 
 
-def _frame(kind: str, message: BaseModel) -> bytes:
-    body = json.dumps({"kind": kind, "body": message.model_dump_json()}).encode()
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _frame(kind: str, message: BaseModel, secret: str) -> bytes:
+    body = json.dumps({"kind": kind, "body": message.model_dump_json(), "secret": secret}).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _parse(line: bytes) -> Message | None:
+def _parse(line: bytes) -> tuple[str, Sent, str] | None:
     checksum, _, body = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
         record = json.loads(body)
-        return record["kind"], _MESSAGES[record["kind"]].model_validate_json(record["body"])
+        message = _MESSAGES[record["kind"]].model_validate_json(record["body"])
+        return record["kind"], message, record.get("secret", "")  # an earlier version kept none, and had none
     except (ValueError, KeyError):  # whole, but another version's: it is worth no crash at every start
         return None

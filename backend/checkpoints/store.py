@@ -1,6 +1,7 @@
 """The SQL of checkpoints."""
 
 from datetime import datetime
+from pathlib import PurePosixPath
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
@@ -13,6 +14,9 @@ from backend.telemetry import events, history
 
 def register(tx: Connection, run_id: int, sent: p.CheckpointReport, at: datetime) -> bool:
     """Record a checkpoint; whether it was recorded before. Raises Conflict if another one was, at the same step."""
+    parts = PurePosixPath(sent.path).parts
+    if len(parts) < 2 or parts[0] != f"run-{run_id}" or ".." in parts:
+        raise Invalid(FieldError("path", f"must lie below run-{run_id}/ of the store (got {sent.path!r})"))
     same = (checkpoint.c.run_id == run_id) & (checkpoint.c.attempt == sent.attempt) & (checkpoint.c.step == sent.step)
     earlier = tx.execute(select(checkpoint.c.sha256).where(same)).scalar_one_or_none()
     if earlier is not None and earlier != sent.sha256:

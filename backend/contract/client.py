@@ -28,6 +28,7 @@ class Client:
     def __init__(self, base_url: str, token: str, *, timeout: float = 30.0) -> None:
         self._to = Transport(base_url, token, timeout=timeout)
         self.people = PeopleClient(self._to)
+        self.secrets: dict[tuple[int, int], str] = {}  # of the claims that it made, by run and attempt: it shows them
 
     def __enter__(self) -> "Client":
         return self
@@ -377,28 +378,42 @@ class Client:
 
     def claim(self, request: p.ClaimRequest) -> p.Claim | None:
         """Ask for a run; None when nothing waits."""
-        return self._to.post(p.ClaimReply, "/api/v1/worker/claim", request).claim
+        asked = request.model_copy(update={"protocol": p.PROTOCOL})
+        claim = self._to.post(p.ClaimReply, "/api/v1/worker/claim", asked).claim
+        if claim is not None:
+            self.secrets[claim.run_id, claim.attempt] = claim.secret
+        return claim
+
+    def _shown(self, run_id: int, attempt: int) -> dict[str, str]:
+        secret = self.secrets.get((run_id, attempt))
+        return {} if secret is None else {p.SECRET_HEADER: secret}
 
     def start(self, run_id: int, start: p.Start) -> p.Accepted:
         """Say where the attempt begins."""
-        return self._to.post(p.Accepted, f"/api/v1/worker/runs/{run_id}/start", start)
+        path = f"/api/v1/worker/runs/{run_id}/start"
+        return self._to.post(p.Accepted, path, start, **self._shown(run_id, start.attempt))
 
     def heartbeat(self, run_id: int, beat: p.Heartbeat) -> p.HeartbeatReply:
         """Renew the lease; learn what was asked for."""
-        return self._to.post(p.HeartbeatReply, f"/api/v1/worker/runs/{run_id}/heartbeat", beat)
+        path = f"/api/v1/worker/runs/{run_id}/heartbeat"
+        return self._to.post(p.HeartbeatReply, path, beat, **self._shown(run_id, beat.attempt))
 
     def report(self, run_id: int, report: p.Report) -> p.Accepted:
         """Deliver one report."""
-        return self._to.post(p.Accepted, f"/api/v1/worker/runs/{run_id}/report", report)
+        path = f"/api/v1/worker/runs/{run_id}/report"
+        return self._to.post(p.Accepted, path, report, **self._shown(run_id, report.attempt))
 
     def checkpoint(self, run_id: int, checkpoint: p.CheckpointReport) -> p.Accepted:
         """Register a checkpoint."""
-        return self._to.post(p.Accepted, f"/api/v1/worker/runs/{run_id}/checkpoint", checkpoint)
+        path = f"/api/v1/worker/runs/{run_id}/checkpoint"
+        return self._to.post(p.Accepted, path, checkpoint, **self._shown(run_id, checkpoint.attempt))
 
     def finish(self, run_id: int, finish: p.Finish) -> p.Accepted:
         """End the attempt as finished, stopped, paused or released."""
-        return self._to.post(p.Accepted, f"/api/v1/worker/runs/{run_id}/finish", finish)
+        path = f"/api/v1/worker/runs/{run_id}/finish"
+        return self._to.post(p.Accepted, path, finish, **self._shown(run_id, finish.attempt))
 
     def fail(self, run_id: int, fail: p.Fail) -> p.Accepted:
         """End the attempt as failed."""
-        return self._to.post(p.Accepted, f"/api/v1/worker/runs/{run_id}/fail", fail)
+        path = f"/api/v1/worker/runs/{run_id}/fail"
+        return self._to.post(p.Accepted, path, fail, **self._shown(run_id, fail.attempt))

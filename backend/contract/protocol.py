@@ -1,7 +1,7 @@
 """What a worker and the backend say to each other. Public: anything that produces groups may speak it.
 
-claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Every message after the claim carries `attempt`; a
-stale one is answered 409 `lease_lost` and changes nothing.
+claim -> start -> (heartbeat | report | checkpoint)* -> finish | fail. Every message after the claim carries `attempt`, and the
+claim's secret in the header `Groupscope-Claim`; a stale one, or one of another worker, is answered 409 `lease_lost` and changes nothing.
 """
 
 from typing import Annotated, Literal, get_args
@@ -13,6 +13,8 @@ from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
 from backend.contract.records import Progress, Requested, RunError
 
+PROTOCOL = 2  # 1 had no secrets
+SECRET_HEADER = "Groupscope-Claim"  # noqa: S105 — the name of the header
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
 Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
@@ -38,6 +40,7 @@ class ClaimRequest(Record):
 
     worker: WorkerInfo
     kinds: list[Kind] = list(get_args(Kind))
+    protocol: Annotated[int, Field(ge=1, le=1_000)] = 1  # what the worker speaks; Client fills it in
 
 
 class CheckpointRef(Record):
@@ -56,6 +59,7 @@ class Claim(Record):
     run_id: int
     name: str
     attempt: Attempt
+    secret: str  # shown with every later message, and kept where a message waits to be sent
     config: dict[str, Json]
     lease_seconds: float
     resume: CheckpointRef | None = None  # this run's newest live checkpoint in the worker's store
@@ -145,7 +149,7 @@ class CheckpointReport(Record):
     attempt: Attempt
     step: Count
     store: ShortText
-    path: ShortText  # relative to the store
+    path: ShortText  # relative to the store, below run-<id>/ of this very run
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of its manifest
     size_bytes: Count
 

@@ -1,5 +1,6 @@
 """The claim: one statement takes a run, raises its attempt and sets the lease, so that two workers never get the same."""
 
+import secrets
 from collections.abc import Collection
 from datetime import datetime
 from itertools import islice
@@ -57,11 +58,19 @@ def claim(
     row = tx.execute(taken).mappings().one_or_none()
     if row is None:
         return None
+    secret = secrets.token_urlsafe(32)
     tx.execute(
-        insert(attempt).values(run_id=row["id"], attempt=row["attempt"], worker=worker.name, claimed_at=at, heard_at=at)
+        insert(attempt).values(
+            run_id=row["id"],
+            attempt=row["attempt"],
+            worker=worker.name,
+            secret_sha256=lease.digest(secret),
+            claimed_at=at,
+            heard_at=at,
+        )
     )
     events.record(tx, row["id"], "status", {"status": "running", "requested": row["requested"]}, at)
-    return _offer(tx, row, worker.store, terms.ttl)
+    return _offer(tx, row, worker.store, terms.ttl, secret)
 
 
 def _fitting(tx: Connection, waiting: ColumnElement[bool], worker: p.WorkerInfo) -> list[int]:
@@ -71,7 +80,7 @@ def _fitting(tx: Connection, waiting: ColumnElement[bool], worker: p.WorkerInfo)
     return list(islice(fitting, CONSIDERED))
 
 
-def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
+def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:
     saved = [checkpoints.reference(one) for one in checkpoints.newest_in(tx, row["id"], store)]
     start = checkpoint_of(row["config"]["model"]["source"])
     source = checkpoints.live_at(tx, *start) if start else None
@@ -79,6 +88,7 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float) -> p.Claim:
         run_id=row["id"],
         name=row["name"],
         attempt=row["attempt"],
+        secret=secret,
         config=row["config"],
         lease_seconds=ttl,
         resume=saved[0] if saved else None,

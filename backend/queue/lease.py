@@ -1,12 +1,14 @@
 """Leases: a worker holds a run while its attempt is the current one; every write renews it, and a stale one is refused."""
 
+import hashlib
+import hmac
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
 from backend.errors import LeaseLost
 from backend.runs.store import PRESENT
-from backend.storage.tables import run
+from backend.storage.tables import attempt, run
 
 
 @dataclass(frozen=True)
@@ -28,31 +30,47 @@ def expired(now: float) -> ColumnElement[bool]:
     return (run.c.status == "running") & (run.c.lease_until < now)
 
 
-def hold(tx: Connection, run_id: int, attempt: int, terms: Terms) -> RowMapping:
+def hold(tx: Connection, run_id: int, number: int, terms: Terms) -> RowMapping:
     """Renew the lease of the current attempt; the run's row. Raises LeaseLost for any other attempt.
 
     A lease that ran out is renewed, too, as long as nobody else has claimed the run: nothing was lost.
     """
     renewed = (
         update(run)
-        .where(run.c.id == run_id, run.c.attempt == attempt, run.c.status == "running")
+        .where(run.c.id == run_id, run.c.attempt == number, run.c.status == "running")
         .values(lease_until=terms.until)
         .returning(run)
     )
     row = tx.execute(renewed).mappings().one_or_none()
     if row is None:
-        raise lost(tx, run_id, attempt)
+        raise lost(tx, run_id, number)
     return row
 
 
-def lost(tx: Connection, run_id: int, attempt: int) -> LeaseLost:
+def digest(secret: str) -> str:
+    """What is kept of a claim's secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def prove(tx: Connection, run_id: int, number: int, secret: str) -> None:
+    """Raises LeaseLost unless the secret is the one that the claim of this attempt gave out."""
+    query = select(attempt.c.secret_sha256).where(attempt.c.run_id == run_id, attempt.c.attempt == number)
+    kept = tx.execute(query).scalar_one_or_none()
+    if kept is not None and not hmac.compare_digest(kept, digest(secret)):
+        raise LeaseLost(
+            f"This is not the worker that claimed run {run_id} for attempt {number}: every message after a claim shows the "
+            "claim's secret in the header Groupscope-Claim."
+        )
+
+
+def lost(tx: Connection, run_id: int, number: int) -> LeaseLost:
     """Why an attempt holds nothing."""
     row = tx.execute(select(run.c.status, run.c.attempt).where(run.c.id == run_id, PRESENT)).one_or_none()
     if row is None:
         return LeaseLost(f"Run {run_id} no longer exists: somebody deleted it.")
-    if row.attempt != attempt:
-        return LeaseLost(f"Attempt {attempt} lost run {run_id}: its current attempt is {row.attempt}.")
-    return LeaseLost(f"Attempt {attempt} no longer holds run {run_id}: the run is {row.status}.")
+    if row.attempt != number:
+        return LeaseLost(f"Attempt {number} lost run {run_id}: its current attempt is {row.attempt}.")
+    return LeaseLost(f"Attempt {number} no longer holds run {run_id}: the run is {row.status}.")
 
 
 def extend_all(tx: Connection, terms: Terms) -> None:

@@ -1,14 +1,18 @@
 """The worker's routes: claim, start, heartbeat, report, checkpoint, finish, fail."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import Connection
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.document import raw_body
-from backend.errors import Refusal
+from backend.errors import Conflict, Refusal
 from backend.parameters import RowId
 from backend.queue import attempts, lease
 from backend.queue import claim as claims
@@ -21,9 +25,25 @@ from backend.workers import store as workers
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
 
 
+Secret = Annotated[str, Header(alias=p.SECRET_HEADER, max_length=200)]
+
+
+@contextmanager
+def _proven(services: Services, run_id: int, attempt: int, secret: str) -> Iterator[Connection]:
+    """A writing transaction of the worker that claimed the run. Raises LeaseLost for any other."""
+    with services.changing(run_id) as tx:
+        lease.prove(tx, run_id, attempt, secret)
+        yield tx
+
+
 @router.post("/claim")
 def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
     """The next run for this worker, if one waits."""
+    if body.protocol != p.PROTOCOL:
+        raise Conflict(
+            f"This worker speaks version {body.protocol} of the worker protocol and the backend version {p.PROTOCOL}: install "
+            "the same release of Groupscope on both."
+        )
     with services.database.write() as tx:
         terms = services.terms()
         workers.seen(tx, body.worker, terms.now)
@@ -34,16 +54,17 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
 
 
 @router.post("/runs/{run_id}/start")
-def start(services: ServicesDep, run_id: RowId, body: p.Start) -> p.Accepted:
+def start(services: ServicesDep, run_id: RowId, body: p.Start, secret: Secret = "") -> p.Accepted:
     """Where the attempt begins."""
-    with services.changing(run_id) as tx:
+    with _proven(services, run_id, body.attempt, secret) as tx:
         return p.Accepted(duplicate=attempts.start(tx, run_id, body, services.terms()))
 
 
 @router.post("/runs/{run_id}/heartbeat")
-def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat) -> p.HeartbeatReply:
+def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat, secret: Secret = "") -> p.HeartbeatReply:
     """Renew the lease; learn what was asked for."""
     with services.database.write() as tx:
+        lease.prove(tx, run_id, body.attempt, secret)
         terms = services.terms()
         reply = attempts.heartbeat(tx, run_id, body, terms, services.clock.stamp())
         workers.heard(tx, body.worker, terms.now)
@@ -51,19 +72,19 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat) -> p.Hear
 
 
 @router.post("/runs/{run_id}/report", openapi_extra=raw_body("application/json", p.Report))
-async def report(services: ServicesDep, run_id: RowId, request: Request) -> p.Accepted:
+async def report(services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "") -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
     body = await request.body()
-    return await run_in_threadpool(_report, services, run_id, body)
+    return await run_in_threadpool(_report, services, run_id, body, secret)
 
 
-def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
+def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Accepted:
     sent = parse(p.Report, body)
     reports.require_sound(sent)
     trace = traces.keep(services.settings.home, run_id, sent)
     digest = hashlib.sha256(body).hexdigest()
     try:
-        with services.changing(run_id) as tx:
+        with _proven(services, run_id, sent.attempt, secret) as tx:
             duplicate = reports.store(tx, run_id, sent, digest, trace, services.terms(), services.clock.stamp())
     except Refusal:
         with services.database.read() as tx:
@@ -73,24 +94,24 @@ def _report(services: Services, run_id: int, body: bytes) -> p.Accepted:
 
 
 @router.post("/runs/{run_id}/checkpoint")
-def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport) -> p.Accepted:
+def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport, secret: Secret = "") -> p.Accepted:
     """Register a checkpoint."""
-    with services.changing(run_id) as tx:
+    with _proven(services, run_id, body.attempt, secret) as tx:
         runs.require_step(lease.hold(tx, run_id, body.attempt, services.terms()), body.step, done=True)
         return p.Accepted(duplicate=checkpoints.register(tx, run_id, body, services.clock.stamp()))
 
 
 @router.post("/runs/{run_id}/finish")
-def finish(services: ServicesDep, run_id: RowId, body: p.Finish) -> p.Accepted:
+def finish(services: ServicesDep, run_id: RowId, body: p.Finish, secret: Secret = "") -> p.Accepted:
     """End the attempt."""
-    with services.changing(run_id) as tx:
+    with _proven(services, run_id, body.attempt, secret) as tx:
         terms = services.terms()
         return p.Accepted(duplicate=attempts.finish(tx, run_id, body, terms, services.clock.stamp()))
 
 
 @router.post("/runs/{run_id}/fail")
-def fail(services: ServicesDep, run_id: RowId, body: p.Fail) -> p.Accepted:
+def fail(services: ServicesDep, run_id: RowId, body: p.Fail, secret: Secret = "") -> p.Accepted:
     """End the attempt as failed."""
-    with services.changing(run_id) as tx:
+    with _proven(services, run_id, body.attempt, secret) as tx:
         terms = services.terms()
         return p.Accepted(duplicate=attempts.fail(tx, run_id, body, terms, services.clock.stamp()))

@@ -86,6 +86,7 @@ attempt = Table(
     Column("device", String(200)),
     Column("versions", JSON(none_as_null=True)),
     Column("outcome", String(20)),  # as the worker ended it; null: it has not, or it lost its lease
+    Column("secret_sha256", String(64)),  # of the claim's secret; null: claimed before there were any
     Column("live_below", Id),  # the smallest from_step of the later attempts; null: all of it is live
 )
 

@@ -76,7 +76,7 @@ def test_a_file_torn_at_any_byte_of_its_last_record_loses_that_record_only(tmp_p
     first = whole.index(b"\n") + 1
     for cut in range(first, len(whole)):
         sending.path.write_bytes(whole[:cut])
-        assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0]
+        assert [message.model_dump()["seq"] for _, message, _ in read(sending.path)] == [0]
 
 
 def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_record_that_the_disk_had_no_room_for_spoils_none_before_or_after_it(t
     with disk_of(sending.path.stat().st_size + 10), pytest.raises(OSError, match="too large"):
         sending.append("report", REPORTS[1])
     sending.append("report", REPORTS[2])
-    assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0, 2]
+    assert [message.model_dump()["seq"] for _, message, _ in read(sending.path)] == [0, 2]
     wire.trouble = None
     assert sending.drain(10)
     sending.close()
