@@ -114,6 +114,7 @@ def test_when_the_backend_was_away_no_lease_is_lost(start_backend: Callable[...,
     later.now += 29
     assert Actor(second.client, "other").claim() is None
     actor.client = second.client
+    second.client.secrets |= first.client.secrets
     actor.report(0)
     assert second.client.run(run.id).failures == 0
 
