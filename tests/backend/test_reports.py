@@ -25,7 +25,8 @@ def began(backend: Backend) -> Actor:
 
 
 def send(backend: Backend, actor: Actor, body: str) -> httpx.Response:
-    headers = {"Content-Type": "application/json"}
+    secret = backend.client.secrets[actor.run_id, actor.attempt]
+    headers = {"Content-Type": "application/json", p.SECRET_HEADER: secret}
     return backend.http.post(f"/api/v1/worker/runs/{actor.run_id}/report", content=body.encode(), headers=headers)
 
 
