@@ -93,7 +93,7 @@ def test_a_bit_that_flipped_anywhere_in_a_record_drops_it_and_what_follows(tmp_p
             flipped = bytearray(whole)
             flipped[at] ^= 1 << bit
             sending.path.write_bytes(flipped)
-            assert [message.model_dump()["seq"] for _, message in read(sending.path)] == [0], (at, bit)
+            assert [message.model_dump()["seq"] for _, message, _ in read(sending.path)] == [0], (at, bit)
 
 
 def test_a_record_that_was_damaged_while_it_waited_leaves_no_gap_but_ends_the_attempt(tmp_path: Path) -> None:
