@@ -11,14 +11,13 @@ from backend.checkpoints import named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
-from backend.contract.records import Series
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.forecast import evaluations
 from backend.runs import store as runs
 from backend.storage.tables import run
-from backend.telemetry import metrics
+from backend.telemetry import metrics, stretches
 from backend.uploads import columns
 from backend.uploads import store as uploads
 from backend.workers import store as workers
@@ -129,19 +128,20 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
             continue
-        series = metrics.read(tx, row["id"], metrics.Window(names=tuple(seconds))).series
+        newest = metrics.Window(names=tuple(seconds), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
+        series = metrics.read(tx, row["id"], newest).series
         for name in series.keys() & seconds.keys():
             seconds[name] += reversed([value for value in series[name].value if value is not None])
         if seconds["step_time"]:
             device = row["device"]
         if "step_time" in series and _evaluation(row["config"]) == _evaluation(wanted_config):
-            evaluated += _seconds_each(row, series["step_time"])
+            evaluated += _seconds_each(tx, row)
         if len(seconds["step_time"]) >= STEPS_LOOKED_AT:
             break
     if device is None:
         return None
-    newest = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
-    return StepTimes(device, newest["step_time"], {phase: newest[name] for name, phase in PHASES.items()}, evaluated)
+    kept = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
+    return StepTimes(device, kept["step_time"], {phase: kept[name] for name, phase in PHASES.items()}, evaluated)
 
 
 def _evaluation(config: Any) -> object:
@@ -149,12 +149,18 @@ def _evaluation(config: Any) -> object:
     return {name: config["budget"].get(name) for name in ("eval_items", "eval_samples")}
 
 
-def _seconds_each(row: RowMapping, step_times: Series) -> Iterator[float]:
+def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     """What a run took beside its steps, for each of its evaluations; nothing of a run that did not finish in one go."""
-    made = evaluations(len(step_times.step), row["config"]["budget"]["eval_every"])
-    if made and row["status"] == "finished" and row["attempt"] == 1:
+    wide = metrics.Window(names=("step_time",), width=max(stretches.WIDTHS))  # a run may have a million steps
+    means = metrics.read(tx, row["id"], wide).series["step_time"]
+    counts = means.stretches
+    if row["status"] != "finished" or row["attempt"] != 1 or counts is None:
+        return
+    made = evaluations(sum(counts.finite) + sum(counts.missing), row["config"]["budget"]["eval_every"])
+    if made:
         whole = (row["finished_at"] - row["started_at"]).total_seconds()
-        yield max(0.0, whole - sum(value for value in step_times.value if value is not None)) / made
+        summed = sum(mean * finite for mean, finite in zip(means.value, counts.finite, strict=True) if mean)
+        yield max(0.0, whole - summed) / made
 
 
 def _shape(config: Any) -> tuple[object, ...]:

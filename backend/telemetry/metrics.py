@@ -17,6 +17,7 @@ from backend.telemetry.thinning import Point, Stretch, fitting_width, in_stretch
 
 LAST = 2**63 - 1
 ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not
+VALUES = 500_000  # in one answer, over all its series and runs: some 10 MB; an export has every value
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Window:
 
     `width` answers stretches of just so many steps, the same ones in every run; evaluations are answered one by one then.
     `max_points` chooses the width for each series, and thins evaluations, too. `runs` are read alike, and share the work.
+    What says neither is answered value by value, unless that were more than VALUES.
     """
 
     names: Collection[str] = ()
@@ -57,11 +59,7 @@ def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:
     """The live series of a run, by name; thinned as the window says, and then mostly from roll-ups."""
     low = max(window.from_step or 0, 0 if window.after_step is None else window.after_step + 1)
     high = LAST if window.to_step is None else window.to_step
-    series: Mapping[str, r.Series]
-    if window.max_points is None and window.width in (None, 1):
-        series = {name: plain(points) for name, points in _raw(tx, run_id, window.names, low, high).items()}
-    else:
-        series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window)
+    series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window)
     return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
 
 
@@ -92,38 +90,51 @@ def _thinned(
     newest = max((extent.last_step for extent in extents.values()), default=0)
     by_width: dict[int, list[str]] = defaultdict(list)
     for name in names:
-        by_width[_width(extents.get(name), low, high, window, len(names) * window.runs)].append(name)
+        by_width[_width(extents.get(name), low, high, window, len(names))].append(name)
     series: dict[str, r.Series] = {}
     for width, group in by_width.items():
-        source = max((one for one in stretches.WIDTHS if one <= width), default=1)
+        source = _source(width)
         if source == 1:
             raw = _raw(tx, run_id, group, low, high)
-            series |= {name: _gathered(points, width, low, window) for name, points in raw.items()}
+            most = _most(window, len(names))
+            series |= {name: _gathered(points, width, low, most) for name, points in raw.items()}
         else:
             found = _stretches(tx, run_id, group, source, low, high if high < newest else _end(newest, source))
             series |= {name: in_stretches(parts, width, low) for name, parts in found.items()}
     return series
 
 
-def _width(extent: stretches.Extent | None, low: int, high: int, window: Window, series: int) -> int:
+def _width(extent: stretches.Extent | None, low: int, high: int, window: Window, names: int) -> int:
     """Of the stretches to answer; 1: the values themselves. Where much is read, only widths that are stored."""
     if extent is None:
         return 1
-    if window.max_points is None:
-        return window.width or 1
     first, last = max(low, extent.first_step), min(high, extent.last_step)
-    if min(last - first + 1, extent.values) <= window.max_points:
+    values, most, wanted = min(last - first + 1, extent.values), _most(window, names), window.width or 1
+    if window.max_points is None and values <= most * _source(wanted):
+        return wanted
+    if values <= most:
         return 1
-    if 2 * window.max_points * series <= ROWS:
-        return fitting_width(first, last, window.max_points)
-    limit = max(1, min(window.max_points, ROWS // series))
-    return fitting_width(first, last, limit, smallest=stretches.WIDTHS[0], factor=4)
+    series = names * window.runs
+    if 2 * most * series <= ROWS:
+        return fitting_width(first, last, most)
+    return fitting_width(first, last, max(1, min(most, ROWS // series)), smallest=stretches.WIDTHS[0], factor=4)
 
 
-def _gathered(points: Sequence[Point], width: int, low: int, window: Window) -> r.Series:
+def _most(window: Window, names: int) -> int:
+    """How many points each series may have."""
+    bound = max(4, VALUES // (names * window.runs))
+    return bound if window.max_points is None else min(window.max_points, bound)
+
+
+def _source(width: int) -> int:
+    """Of which stored stretches those of a width are made; 1: of the values."""
+    return max((one for one in stretches.WIDTHS if one <= width), default=1)
+
+
+def _gathered(points: Sequence[Point], width: int, low: int, most: int) -> r.Series:
     """The values themselves, or stretches of them. Evaluations have no roll-ups; where they are too many, their width is found here."""
-    if width == 1 and window.max_points is not None and len(points) > window.max_points:
-        width = fitting_width(points[0][0], points[-1][0], window.max_points)
+    if width == 1 and len(points) > most:
+        width = fitting_width(points[0][0], points[-1][0], most)
     return plain(points) if width == 1 else in_stretches((stretch_of(*point) for point in points), width, low)
 
 

@@ -7,6 +7,7 @@ from acting import GRPO, Actor, group
 from serving import Backend
 
 from backend.contract.client import ApiError
+from backend.telemetry import metrics
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,24 @@ def run_id(shared_backend: Backend) -> int:
 
 
 def test_series_are_cut_to_what_was_asked_for(shared_backend: Backend, run_id: int) -> None:
-    metrics = shared_backend.client.metrics
-    assert set(metrics(run_id).series) == {"reward", "kl"}
-    assert set(metrics(run_id, names=["kl", "other"]).series) == {"kl"}
-    assert metrics(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
-    assert metrics(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
-    assert metrics(run_id, names=["reward"], max_points=4).series["reward"].step == [3, 7, 11]
+    read = shared_backend.client.metrics
+    assert set(read(run_id).series) == {"reward", "kl"}
+    assert set(read(run_id, names=["kl", "other"]).series) == {"kl"}
+    assert read(run_id, names=["kl"], after_step=9).series["kl"].step == [10, 11]
+    assert read(run_id, names=["kl"], from_step=2, to_step=3).series["kl"].value == [0.1, None]
+    assert read(run_id, names=["reward"], max_points=4).series["reward"].step == [3, 7, 11]
+
+
+@pytest.mark.parametrize("query", [{}, {"max_points": 1000}, {"width": 1}, {"width": 2}])
+def test_an_answer_of_too_many_values_is_thinned_and_says_so(
+    shared_backend: Backend, run_id: int, monkeypatch: pytest.MonkeyPatch, query: dict[str, int]
+) -> None:
+    monkeypatch.setattr(metrics, "VALUES", 8)  # of 12 steps × 2 series
+    series = shared_backend.client.metrics(run_id, **query).series
+    assert sum(len(one.step) for one in series.values()) <= 8
+    for one in series.values():
+        assert one.stretches is not None
+        assert sum(one.stretches.finite) + sum(one.stretches.missing) == 12
 
 
 def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
