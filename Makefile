@@ -19,12 +19,12 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser engine
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '%-16s %s\n' "$$name" "$$text"; done
+		printf '%-24s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
 	@exec $(BIN)/groupscope up $(ARGS)
@@ -55,6 +55,9 @@ test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full c
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
 	scripts/vllm_server.sh $(VLLM)
 	GROUPSCOPE_TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -m vllm -s --durations 10
+
+test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
+	$(BIN)/python -m pytest tests/containers -m containers --exitfirst --durations 5
 
 check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
 	$(BIN)/ruff format --check .
@@ -105,3 +108,12 @@ browser: $(VENV)/.test
 		apt-get install -qq -y chromium >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } && exit; \
 	fi; \
 	$(BIN)/playwright install chromium
+
+# An installed podman; else Debian's, with what its networks need, and what makes a base image where none can be pulled.
+ENGINE := podman buildah runc conmon catatonit netavark aardvark-dns iptables debootstrap
+engine:
+	@command -v podman >/dev/null && command -v debootstrap >/dev/null && exit; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -qq -y --no-install-recommends $(ENGINE) >/dev/null && exit; \
+	fi; \
+	echo "These tests need podman and debootstrap; as root on Debian this target installs them." >&2; exit 1

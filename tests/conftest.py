@@ -19,11 +19,11 @@ FAULTS = Path(__file__).with_name("faults")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What `make test-faults` selects by: every test of faults/, and every long one, which is slow, too, as those on a real vLLM are."""
+    """What `make test-faults` selects by: every test of faults/, and every long one. What only a target of its own runs is slow, too."""
     for item in items:
         if FAULTS in item.path.parents:
             item.add_marker("faults")
-        if item.get_closest_marker("long") or item.get_closest_marker("vllm"):
+        if any(item.get_closest_marker(alone) for alone in ("long", "vllm", "containers")):
             item.add_marker("slow")
 
 

@@ -1,14 +1,14 @@
 """One set of real processes for all browser tests, and a Chromium that looks at them."""
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 
+import chromium
 import hostile
 import pytest
 import recorded
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 from processes import Site
 from stack import HOSTILE, IMAGE, LONG, ODD, SCRIPT, SHORT, Stack
 from token_traces import trace_of_tokens
@@ -17,17 +17,7 @@ from backend.contract.client import Client
 from backend.contract.protocol import Claim, Report
 from backend.contract.records import RunError
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")  # else Playwright's own
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-PATIENCE = 30_000  # milliseconds; a page takes well under one second, a loaded machine may not
+browser = pytest.fixture(scope="session")(chromium.browser)
 
 
 @pytest.fixture(scope="session")
@@ -64,21 +54,10 @@ def worker(stack: Stack) -> Callable[[], subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """An installed Chromium, else Playwright's own."""
-    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=installed, args=list(ARGUMENTS))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="session")
 def context(browser: Browser, stack: Stack) -> BrowserContext:
     """Of one person, who has been here before: the browser keeps the dashboard's scripts, and each page is a session of its own."""
     context = browser.new_context(base_url=stack.url, viewport={"width": 1500, "height": 1000}, locale="en-GB")
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(chromium.PATIENCE)
     return context
 
 

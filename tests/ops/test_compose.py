@@ -1,4 +1,4 @@
-"""What docker-compose.yml says agrees with the programs. No container is started: that needs an engine."""
+"""What docker-compose.yml says agrees with the programs. Containers are started by `make test-containers`."""
 
 import os
 import re
@@ -46,14 +46,38 @@ def test_the_command_is_one_that_groupscope_has(name: str) -> None:
         assert str(context.params[option.removeprefix("--")]) == value
 
 
+def stages() -> dict[str, str]:
+    """The Dockerfile's stages by name, each without its first line."""
+    found = re.findall(
+        r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", (ROOT / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL
+    )
+    return dict(found)
+
+
 @EACH
 def test_the_image_is_a_stage_of_the_dockerfile_and_runs_without_rights(name: str) -> None:
-    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
-    by_name = {stage.split()[2]: stage for stage in stages}
-    stage = by_name[SERVICES[name]["build"]["target"]]
-    assert "\nUSER groupscope\n" in stage
-    assert f"'.[{SERVICES[name]['build']['target']}]'" in stage
+    target = SERVICES[name]["build"]["target"]
+    assert "\nUSER groupscope\n" in stages()[target]
+    assert f"'.[{target}]'" in stages()[f"{target}-build"]
     assert SERVICES[name]["cap_drop"] == ["ALL"]
+
+
+@EACH
+def test_the_image_takes_only_what_was_installed_from_the_stage_that_has_a_compiler(name: str) -> None:
+    target = SERVICES[name]["build"]["target"]
+    needs, package, install, user, command = stages()[target].strip().splitlines()
+    assert needs == f"COPY --from={target}-build /opt/groupscope /opt/groupscope"
+    assert package == "COPY --from=package /package /package"
+    assert install == "RUN pip install --no-deps --force-reinstall /package/*.whl"
+    assert (user, command.split()[0]) == ("USER groupscope", "CMD")
+    assert "apt-get" not in stages()[target] + stages()["base"]
+
+
+@EACH
+def test_what_a_build_needs_of_its_machine_comes_from_variables(name: str) -> None:
+    arguments = SERVICES[name]["build"]["args"]
+    assert set(arguments) == set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    assert all(value.startswith("${") for value in arguments.values())
 
 
 @EACH
@@ -113,5 +137,5 @@ def test_the_workers_health_check_asks_whether_the_backend_hears_from_it(backend
 
 def test_the_context_of_the_images_has_what_they_copy_and_no_data() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = set(re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
     assert {name for names in copied for name in names.split()} == allowed
