@@ -29,7 +29,14 @@ def make_test(folder: Path, fails: str) -> tuple[list[str], subprocess.Completed
     python, calls = folder / "bin" / "python", folder / "calls"
     python.write_text(STAND_IN.format(python=sys.executable, fails=fails, calls=str(calls)))
     python.chmod(0o755)
-    command = ["make", "test", f"VENV={folder}", f"PYTHON={sys.executable}", f"FAILED={folder}/list/failed"]
+    command = [
+        "make",
+        "--no-print-directory",
+        "test",
+        f"VENV={folder}",
+        f"PYTHON={sys.executable}",
+        f"FAILED={folder}/list/failed",
+    ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     return calls.read_text().split(), ended
 

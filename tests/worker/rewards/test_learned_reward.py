@@ -28,8 +28,9 @@ def model() -> RewardModel:
 
 @pytest.fixture
 def checkpoint(model: RewardModel, tmp_path: Path) -> Path:
-    model.save(tmp_path / "checkpoint" / "model")
-    return tmp_path / "checkpoint"
+    folder = Settings(home=tmp_path).checkpoints / "run-7" / "step-20-attempt-1"
+    model.save(folder / "model")
+    return folder
 
 
 def scored(rewards: Rewards, home: Path, checkpoints: dict[str, Path], *texts: str) -> Scores:
@@ -62,7 +63,9 @@ def test_true_correctness_is_measured_beside_it_at_weight_0(checkpoint: Path, tm
 
 
 def test_a_model_below_the_root_serves_too(checkpoint: Path, tmp_path: Path) -> None:
-    rewards = Rewards(functions=[LearnedReward(name="learned", source="local:checkpoint/model")])
+    rewards = Rewards(
+        functions=[LearnedReward(name="learned", source="local:checkpoints/run-7/step-20-attempt-1/model")]
+    )
     assert scored(rewards, tmp_path, {}, "4").components[0][0].raw is not None
 
 
@@ -74,11 +77,10 @@ def test_a_text_beyond_its_context_stays_unscored(checkpoint: Path, tmp_path: Pa
     assert "reads at most 512" in (scores.components[1][0].error or "")
 
 
-def test_a_score_that_is_no_number_stays_unscored(model: RewardModel, tmp_path: Path) -> None:
-    model.save(tmp_path / "checkpoint" / "model")
+def test_a_score_that_is_no_number_stays_unscored(checkpoint: Path, tmp_path: Path) -> None:
     broken = Rewards(functions=[LearnedReward(name="learned", source=SOURCE)], max_unscored=1.0)
     settings = Settings(home=tmp_path)
-    with reward_resources(broken, settings, CPU, "float32", {SOURCE: tmp_path / "checkpoint"}) as resources:
+    with reward_resources(broken, settings, CPU, "float32", {SOURCE: checkpoint}) as resources:
         head = resources.models["learned"].model.get_parameter("score.weight")
         torch.nn.init.constant_(head, torch.nan)
         with RewardScorer(broken, resources) as scorer:
