@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from conftest import ARGUMENTS, CHROMIUM, PATIENCE
+from chromium import ARGUMENTS, CHROMIUM, PATIENCE
 from on_page import drawn
 from playwright.sync_api import Browser, Page, expect
 from processes import TOKEN

@@ -55,7 +55,7 @@ def save_checkpoint(backend: Backend, run_id: int, store: str) -> None:
 def test_a_model_is_passed_on_as_it_arrives(served: TestClient, backend: Backend, run_id: int) -> None:
     store = (backend.home / "checkpoints").resolve()
     save_checkpoint(backend, run_id, str(store))
-    model = store / str(run_id) / "2" / "model"
+    model = store / f"run-{run_id}" / "2" / "model"
     model.mkdir(parents=True)
     (model / "weights").write_bytes(b"w" * 3_000_000)
     with served.stream("GET", model_address(run_id, 2)) as answer:

@@ -67,7 +67,9 @@ def run_with(engine: str, home: Path, **settings: object) -> Wire:
         "optimizer": {"learning_rate": 2e-3},
         "budget": {"steps": 3, "eval_every": 3, "eval_items": 2, "checkpoint_every": 0},
     }
-    claim = Claim.model_validate({"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": 30})
+    claim = Claim.model_validate(
+        {"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": 30, "secret": "shown"}
+    )
     run_claim(Worker(chosen, info, wire, torch.device("cpu"), lambda: False), claim)
     return wire
 

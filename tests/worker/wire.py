@@ -59,7 +59,14 @@ class Wire(Client):
 
 
 def claimed(config: dict[str, object], *, lease_seconds: float = 30) -> Claim:
-    claim = {"run_id": 7, "name": "a run", "attempt": 1, "config": config, "lease_seconds": lease_seconds}
+    claim = {
+        "run_id": 7,
+        "name": "a run",
+        "attempt": 1,
+        "config": config,
+        "lease_seconds": lease_seconds,
+        "secret": "shown",
+    }
     return Claim.model_validate(claim)
 
 
