@@ -43,7 +43,7 @@ def recorded(backend: Backend, kind: str) -> int:
         sent = p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics)
         backend.client.report(run_id, sent)
     saved = p.CheckpointReport(
-        attempt=claim.attempt, step=2, store=WORKER.store, path=f"{run_id}/2", sha256="0" * 64, size_bytes=1
+        attempt=claim.attempt, step=2, store=WORKER.store, path=f"run-{run_id}/2", sha256="0" * 64, size_bytes=1
     )
     backend.client.checkpoint(run_id, saved)
     backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="finished"))
