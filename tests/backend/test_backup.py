@@ -15,6 +15,7 @@ from processes import site as a_site
 from recorded import finish, queue, train
 from serving import Backend, Backends
 
+from backend.contract.client import ApiError, Unreachable
 from backend.operations import backup
 from backend.operations.backup import CannotBackUp, back_up, restore
 
@@ -61,7 +62,10 @@ def report_until(stop: threading.Event, backend: Backend, name: str, acknowledge
     actor = Actor(backend.client, name, store=f"/{name}").begin()
     step = 0
     while not stop.is_set():
-        actor.report(step, metrics={"reward": float(step)})
+        try:
+            actor.report(step, metrics={"reward": float(step)})
+        except (Unreachable, ApiError):  # not acknowledged: sent again, as a spool does
+            continue
         acknowledged.append((actor.run_id, step))
         step += 1
 

@@ -29,7 +29,7 @@ def saved(backend: Backend, trained: int) -> int:
 def test_a_checkpoint_can_be_downloaded_and_says_where_it_lies(open_page: Open, saved: int) -> None:
     at = open_page("run", id=saved, tab="checkpoints")
     assert at.dataframe[0].value["step"].tolist() == [3]
-    assert at.code[0].value == f"recorded/{saved}/3"
+    assert at.code[0].value == f"recorded/run-{saved}/3"
     link = at.get("link_button")[0].proto  # type: ignore[attr-defined]
     assert (link.label, link.url) == ("Download model", model_address(saved, 3))
 
