@@ -11,7 +11,7 @@ from backend.contract.protocol import TraceFile
 
 
 def trace_of(table: pa.Table, rows: int, *, row_group_size: int | None = None) -> TraceFile:
-    """The table as a trace that says it has so many rows."""
+    """The table as a trace that claims the given number of rows."""
     file = BytesIO()
     pq.write_table(table, file, compression="zstd", row_group_size=row_group_size or max(1, table.num_rows))
     data = file.getvalue()

@@ -30,7 +30,7 @@ SCORES = [(0.0, -1.0), (0.0, -0.5), (0.1, -0.4), (1.0, 0.5), (1.1, 1.0), (1.1, 2
 
 
 def grow(home: Path, run_id: int, completions: int, *, words: int = 30) -> None:
-    """Give a run that is not running an attempt with so many completions, their metrics, reports, events and log."""
+    """Give a run that is not running an attempt with a number of completions, their metrics, reports, events and log."""
     draw = random.Random(run_id)
     steps = completions // (GROUPS * SIZE)
     with sqlite3.connect(home / "groupscope.db") as database:

@@ -83,7 +83,7 @@ class Site:
         return process
 
     def start_backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
-        """Start it and do not wait until it answers; with `files`, it may have so many open and raise that no further."""
+        """Start it and do not wait until it answers; `files` limits how many files it may open, for good."""
         return self._start("backend.app", files=files)
 
     def backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:

@@ -39,7 +39,7 @@ class Process:
         _kill_children()
         if not again:
             os._exit(0)
-        # The same process id: whoever supervises it sees no end, and a worker that was started by hand goes on.
+        # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 
 

@@ -24,7 +24,7 @@ VALUES = 500_000  # in one answer, over all its series and runs: some 10 MB; an 
 class Window:
     """Which part of a series is wanted, and how thin.
 
-    `width` answers stretches of just so many steps, the same ones in every run; evaluations are answered one by one then.
+    With `width`, each stretch has that number of steps, the same in every run, and evaluations are answered one by one.
     `max_points` chooses the width for each series, and thins evaluations, too. `runs` are read alike, and share the work.
     What says neither is answered value by value, unless that were more than VALUES.
     """

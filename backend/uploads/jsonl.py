@@ -45,7 +45,7 @@ def rows_of(path: Path) -> Iterator[Row]:
 def contents(path: Path) -> Contents:
     """Count rows and collect columns, in the order in which they appear. Raises Invalid for a file that is no JSONL.
 
-    Also for one with a line, or columns, beyond the bounds: whoever looks at the upload would wait for all of it.
+    Also for one with a line, or columns, beyond the bounds: everybody who looks at the upload would wait for all of it.
     """
     _require_short_lines(path)
     columns: dict[str, None] = {}

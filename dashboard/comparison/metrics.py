@@ -42,7 +42,7 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool)
 
 
 def _width(steps: int, points: int) -> int:
-    """Of stretches that so many steps have at most so many of: a power of two."""
+    """The smallest power of two that divides the steps into at most the given number of stretches."""
     return 1 << (max(0, -(-steps // points) - 1)).bit_length()
 
 

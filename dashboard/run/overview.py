@@ -22,7 +22,7 @@ from dashboard.session import client, guard
 COLUMNS = 3
 # Charts at first, as many as a laptop's screen shows: drawing one takes a browser a tenth of a second.
 AT_ONCE = 2 * COLUMNS
-POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps divide into so many stretches
+POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps divide evenly into it
 
 
 def draw_overview(run: Run) -> None:

@@ -29,7 +29,7 @@ VALUES = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a configuration where something else could stand."""
+    """Every place in a configuration whose value can be replaced."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, child in entries for place in places(child, (*path, key)))]
 

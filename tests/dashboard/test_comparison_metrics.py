@@ -46,7 +46,7 @@ def run(status: Status, steps: int) -> Run:
 
 
 def thinned(steps: int, *names: str, every: int = 1) -> metrics.Found:
-    """Each step, or every so many, in stretches of 64."""
+    """Each step, or each n-th one, in stretches of 64."""
     series = in_stretches((stretch_of(step, float(step)) for step in range(0, steps, every)), 64)
     return {1: Metrics(run_id=1, series=dict.fromkeys(names, series))}
 

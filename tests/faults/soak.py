@@ -208,7 +208,7 @@ class Soak:
 
 
 def soak(home: Path, kills: int, seed: int, say: Callable[[str], None]) -> Counter[str]:
-    """One piece: a fresh home, so many kills, and everything compared at the end. Raises AssertionError."""
+    """One piece: a fresh home, the given number of kills, and everything compared at the end. Raises AssertionError."""
     one = Soak(home, seed)
     try:
         for number in range(kills):

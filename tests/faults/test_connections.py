@@ -28,7 +28,7 @@ BODY = (
 
 
 class Crowd:
-    """Keeps so many connections open: each sends its first bytes and then nothing; of those closed, 100 a second come back."""
+    """Keeps a number of connections open: each sends its first bytes and then nothing; of those closed, 100 a second come back."""
 
     def __init__(self, port: int, number: int, first: bytes) -> None:
         self._port, self._number, self._first = port, number, first

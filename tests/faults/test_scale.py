@@ -20,7 +20,7 @@ NAMES = ("reward", *(f"custom/{number:02}" for number in range(49)))
 AT_ONCE = 500  # reports in a transaction
 PATIENCE = 3.0  # seconds, at p95: another program may have the machine; docs/reliability.md says what was measured
 
-# What so many reports would have stored, in one statement each.
+# What that number of reports would have stored, in one statement each.
 VALUES = """
     INSERT INTO metric (run_id, name, step, attempt, value)
     WITH RECURSIVE counted (step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM counted WHERE step + 1 < :steps)

@@ -113,7 +113,7 @@ def configuration(way: Way, steps: int) -> dict[str, object]:
 
 
 def shown(what: str, differences: list[float]) -> None:
-    """For whoever keeps docs/engines.md."""
+    """Printed for docs/engines.md."""
     sys.stdout.write(f"\n{what}: sampling_logprob_diff {', '.join(f'{value:.1e}' for value in differences)}\n")
 
 
