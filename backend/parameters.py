@@ -13,7 +13,7 @@ StepNumber = Annotated[int, Path(ge=0, le=LAST_STEP)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Cursor = Annotated[str | None, Query(max_length=100)]
 Step = Annotated[int | None, Query(ge=-1, le=LAST_STEP)]
-RunIds = Annotated[str, Query(alias="runs", max_length=1000, description="Run numbers, separated by commas.")]
+RunIds = Annotated[str, Query(alias="runs", max_length=400, description="Run numbers, separated by commas.")]
 
 MAX_RUNS = 20
 

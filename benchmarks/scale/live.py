@@ -3,9 +3,10 @@
 import random
 import time
 
-from backend.contract.client import Client
+from backend.contract.protocol import Claim
 from scale.chromium import Content, chromium, open_view, settled, wait_for_step
 from scale.contents import Contents
+from scale.making import LIVE
 from scale.plan import Plan
 from scale.records import Live
 from scale.reported import Reporter
@@ -18,13 +19,14 @@ CHARTS = Content(CHART, 6)
 class UnderWay:
     """Goes on with the run that the database left under way."""
 
-    def __init__(self, client: Client, run_id: int, plan: Plan) -> None:
-        run = client.run(run_id)
+    def __init__(self, site: Site, plan: Plan) -> None:
+        claim = Claim.model_validate_json((site.database.parent / LIVE).read_bytes())
         reported = next(one for one in plan.run_plans() if one.role == "live")
-        self._client, self._run_id = client, run_id
-        self.step = run.progress.step  # done so far
+        self._client, self._run_id = site.client, claim.run_id
+        self._client.secrets[claim.run_id, claim.attempt] = claim.secret
+        self.step = site.client.run(claim.run_id).progress.step  # done so far
         # no report was numbered above this: at most two for each step
-        self._reporter = Reporter(reported, run.attempt, seq=2 * self.step)
+        self._reporter = Reporter(reported, claim.attempt, seq=2 * self.step)
 
     def take_step(self) -> None:
         """Report one step more; on return the backend has stored it."""
@@ -36,7 +38,7 @@ class UnderWay:
 def measure_live(site: Site, known: Contents, plan: Plan, steps: int) -> Live:
     """A person looks at the charts of the run while it takes so many steps, at no beat with the page."""
     pause = random.Random(0)
-    under_way = UnderWay(site.client, known.live, plan)
+    under_way = UnderWay(site, plan)
     live = Live(shown=[], drawn=[])
     with chromium(site.dashboard_url) as page:
         open_view(page, f"/run?id={known.live}", CHARTS)

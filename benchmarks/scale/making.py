@@ -22,6 +22,7 @@ from scale.reported import Reporter, config
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
 AT_ONCE = 50  # steps in one transaction, and prepared beside the one before
+LIVE = "live-claim.json"  # in the home: who goes on with the run under way shows the claim's secret
 _DONE = "made"
 
 
@@ -61,7 +62,9 @@ def _make_run(services: Services, run: RunPlan, beside: ProcessPoolExecutor) -> 
             for sent in batch:
                 trace = traces.keep(services.settings.home, created, sent)
                 reports.store(tx, created, sent, f"{sent.seq:064}", trace, services.terms(), services.clock.stamp())
-    if run.role != "live":
+    if run.role == "live":
+        (services.settings.home / LIVE).write_text(claimed.model_dump_json())
+    else:
         with database.write() as tx:
             done = p.Finish(attempt=claimed.attempt, outcome="finished")
             attempts.finish(tx, created, done, services.terms(), services.clock.stamp())

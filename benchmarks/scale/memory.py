@@ -19,7 +19,7 @@ WARM_UP = 1 / 6  # of the time: minutes 0 to 5 of 30
 
 def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> Memory:
     """Watch for so many minutes; the first sixth does not count."""
-    under_way = UnderWay(site.client, known.live, plan)
+    under_way = UnderWay(site, plan)
     first = under_way.step
     memory = Memory(since=60 * minutes * WARM_UP, samples=[])
     with chromium(site.dashboard_url) as page:

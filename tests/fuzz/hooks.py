@@ -1,7 +1,8 @@
 """What Schemathesis is taught about this API; it loads this file itself (SCHEMATHESIS_HOOKS).
 
-Three of four numbers in a path, and of the attempts in a body, become ones that there are: drawn at random they would name
-nothing, and no fuzzer would get beyond the door. What was answered is counted in the file that GROUPSCOPE_FUZZ_COUNTS names.
+Three of four numbers in a path, and of the attempts in a body, become ones that there are, and three of four messages of a
+worker show the secret of their run's claim: drawn at random they would name nothing, and no fuzzer would get beyond the door.
+GROUPSCOPE_FUZZ_SECRETS names the file of these secrets, GROUPSCOPE_FUZZ_COUNTS the one in which answers are counted.
 """
 
 import atexit
@@ -20,9 +21,12 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(
 
 import records  # noqa: E402  # found by the line before
 
+from backend.contract.protocol import PROTOCOL, SECRET_HEADER  # noqa: E402
+
 _LARGEST = {"upload_id": 2, "sweep_id": 1, "choice_id": 9}  # groups and completions: more than 30 of each
 _RUNS = {"DELETE": records.FREE, "finish": records.ENDING, "fail": records.ENDING}  # by method, or by the end of a path
 _SECTIONS = ("task", "sampling", "rewards", "algorithm", "optimizer", "budget", "telemetry", "model")
+_SECRETS: dict[str, str] = json.loads(Path(os.environ["GROUPSCOPE_FUZZ_SECRETS"]).read_text())
 _answered: dict[str, Counter[str]] = defaultdict(Counter)
 
 
@@ -55,6 +59,8 @@ def map_body(context: Any, body: Any) -> Any:
     for name, known in {"attempt": range(1, 2), "better": range(1, 5), "worse": range(1, 5)}.items():
         if name in body:
             body[name] = _known(body[name], known)
+    if isinstance(body.get("protocol"), int):  # a claim
+        body["protocol"] = _known(body["protocol"], range(PROTOCOL, PROTOCOL + 1))
     if "seq" in body:  # a report that no other was, of a step of its own
         drawn = crc32(str(body).encode())
         body["seq"], body["step"] = drawn, drawn % 98 + 2 if drawn % 4 else body.get("step")
@@ -80,6 +86,16 @@ def map_query(context: Any, query: dict[str, Any] | None) -> dict[str, Any] | No
     if query and isinstance(query.get("runs"), str) and len(query["runs"]) % 4 != 3:
         query["runs"] = ",".join(str(1 + ord(letter) % 24) for letter in query["runs"][:25] or "1")
     return query
+
+
+@schemathesis.hook
+def map_case(context: Any, case: Any) -> Any:
+    run_id = str((case.path_parameters or {}).get("run_id"))
+    if run_id in _SECRETS and "/worker/" in case.operation.label and crc32(str(case.body).encode()) % 4 != 3:
+        case.headers[SECRET_HEADER] = _SECRETS[run_id]
+        if case.operation.label.endswith("/checkpoint") and isinstance(case.body, dict):
+            case.body["path"] = f"run-{run_id}/step-{case.body.get('step')}"  # in the folder that is the run's
+    return case
 
 
 @schemathesis.hook

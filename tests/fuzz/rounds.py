@@ -37,13 +37,19 @@ def run(site: Site, folder: Path, *, examples: int, number: int, coverage: bool 
     """Draw `examples` of each operation, from the seed `number`; with coverage the edges of every field before that."""
     document, counts = folder / "openapi.json", folder / "counts.json"
     headers = {"Authorization": f"Bearer {TOKEN}"}
+    secrets = folder / "secrets.json"
+    secrets.write_text(json.dumps({run_id: secret for (run_id, _), secret in site.client.secrets.items()}))
     document.write_bytes(httpx.get(f"{site.url}/api/v1/openapi.json", headers=headers).content)
     command = [sys.executable, "-m", "schemathesis.cli", "run", str(document), f"--url={site.url}"]
     command += [f"--header=Authorization: Bearer {TOKEN}", f"--exclude-path={EVENTS}", f"--seed={number}"]
     command += [f"--max-examples={examples}", f"--checks={','.join(CHECKS)}", "--continue-on-failure"]
     command += [f"--phases={'coverage,' if coverage else ''}fuzzing", "--request-timeout=60", "--no-color"]
     command += ["--warnings=off", "--generation-database=none", "--suppress-health-check=all"]
-    environment = os.environ | {"SCHEMATHESIS_HOOKS": str(HERE / "hooks.py"), "GROUPSCOPE_FUZZ_COUNTS": str(counts)}
+    environment = os.environ | {
+        "SCHEMATHESIS_HOOKS": str(HERE / "hooks.py"),
+        "GROUPSCOPE_FUZZ_SECRETS": str(secrets),
+        "GROUPSCOPE_FUZZ_COUNTS": str(counts),
+    }
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     answered = json.loads(counts.read_text()) if counts.exists() else {}
     answered[f"GET {EVENTS}"] = dict(_listen(site, examples, number))
