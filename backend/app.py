@@ -22,6 +22,8 @@ from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
 from backend.export.routes import router as export
 from backend.health.routes import router as health
+from backend.monitoring import exposition
+from backend.monitoring.requests import Requests
 from backend.people.routes import router as people
 from backend.preflight.routes import router as preflight
 from backend.queue import lease
@@ -90,14 +92,21 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     # no generated pages; the document is a route of ours, so that it needs the token as every path does
     app = FastAPI(title="Groupscope", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
+    app.state.registry = exposition.registry_of(services)
     app.router.redirect_slashes = False
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route(document.PATH, lambda: document.document(app), methods=["GET"], name="openapi")
+    app.add_api_route(
+        exposition.PATH, exposition.exposition, methods=["GET"], name="metrics", response_class=exposition.Exposition
+    )
     app.add_middleware(BodyLimit, upload_bytes=settings.max_upload_bytes)
-    app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)  # outermost
+    app.add_middleware(
+        Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts
+    )  # before all others
+    app.add_middleware(Requests, registry=app.state.registry)  # but for what counts its refusals, too
     return app
 
 

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
 import backend.connection
 import backend.settings
 import dashboard.settings
 import worker.settings
-from backend.app import ROUTERS
+from backend.app import ROUTERS, create_app
+from backend.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,7 +42,19 @@ def test_every_route_has_a_line() -> None:
         for method in route.methods
     }
     lines = re.findall(r"^\| `((?:GET|POST|PATCH|PUT|DELETE) [^`]+)` \|", (DOCS / "api.md").read_text(), re.MULTILINE)
-    assert sorted(lines) == sorted(routes | {"GET /healthz", "GET /api/v1/openapi.json"})
+    assert sorted(lines) == sorted(routes | {"GET /healthz", "GET /metrics", "GET /api/v1/openapi.json"})
+
+
+def test_every_metric_for_prometheus_has_a_line_and_alerts_name_no_other(tmp_path: Path) -> None:
+    app = create_app(Settings(home=tmp_path, token=SecretStr("t" * 40)))
+    app.build_middleware_stack()  # which counts requests
+    families = [family for family in app.state.registry.collect() if family.name.startswith("groupscope_")]
+    suffix = {"counter": "_total", "info": "_info"}
+    known = {family.name + suffix.get(family.type, "") for family in families}
+    page = (DOCS / "operations.md").read_text()
+    table = "\n".join(line for line in page.splitlines() if line.startswith("| `groupscope_"))
+    assert set(re.findall(r"`(groupscope_\w+)", table)) == known
+    assert set(re.findall(r"groupscope_[a-z_]+", page)) <= known
 
 
 def test_decisions_are_numbered_and_say_what_was_rejected() -> None:

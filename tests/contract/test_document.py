@@ -81,6 +81,7 @@ def test_a_route_that_reads_its_body_itself_says_what_it_expects(
         ("/api/v1/runs/{run_id}/export/metrics.parquet", "application/vnd.apache.parquet"),
         ("/api/v1/runs/{run_id}/events", "text/event-stream"),
         ("/api/v1/runs/{run_id}", "application/json"),
+        ("/metrics", "text/plain; version=1.0.0; charset=utf-8"),
     ],
 )
 def test_the_type_of_an_answer_is_the_one_that_is_sent(described: dict[str, Any], path: str, media_type: str) -> None:
