@@ -62,7 +62,7 @@ class State(Collector):
         yield InfoMetricFamily("groupscope_build", "This program.", build)
 
     def _runs(self, tx: Connection) -> Iterator[Metric]:
-        counted = dict(tx.execute(select(run.c.status, func.count()).group_by(run.c.status)).all())
+        counted: dict[str, int] = dict(tx.execute(select(run.c.status, func.count()).group_by(run.c.status)).all())
         runs = GaugeMetricFamily(
             "groupscope_runs", "Runs by state; `queued` is the length of the queue.", None, ["state"]
         )
