@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
 from backend.errors import LeaseLost
 from backend.runs.store import PRESENT
+from backend.server.log import about_attempt
 from backend.storage.tables import attempt, run
 
 
@@ -54,6 +55,7 @@ def digest(secret: str) -> str:
 
 def prove(tx: Connection, run_id: int, number: int, secret: str) -> None:
     """Raises LeaseLost unless the secret is the one that the claim of this attempt gave out."""
+    about_attempt(number)
     query = select(attempt.c.secret_sha256).where(attempt.c.run_id == run_id, attempt.c.attempt == number)
     kept = tx.execute(query).scalar_one_or_none()
     if kept is not None and not hmac.compare_digest(kept, digest(secret)):

@@ -12,6 +12,7 @@ from backend.contract.model import checkpoint_of
 from backend.errors import Conflict
 from backend.runs import store
 from backend.runs.rewards import reward_model_sources
+from backend.server.log import about_run
 from backend.services import Services
 from backend.storage.columns import metadata
 from backend.storage.tables import attempt, checkpoint, prompt_group, run, trace_file
@@ -73,6 +74,7 @@ class Remover:
         with self._services.database.read() as tx:
             next_one = select(run.c.id).where(run.c.status == store.DELETED).order_by(run.c.id).limit(1)
             run_id = tx.execute(next_one).scalar_one_or_none()
+        about_run(run_id)
         if run_id is None:
             return None
         if run_id != self._run_id:
@@ -84,7 +86,7 @@ class Remover:
                 tx.execute(delete(run).where(run.c.id == run_id))
         took = time.monotonic() - began
         if part is None:
-            log.info("run %s is deleted with all that it had", run_id)
+            log.info("deleted with all that it had")
         else:
             self._rows[part] *= min(2.0, SLICE_SECONDS / took)
         return took

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from backend.contract.home import CannotStart
+from backend.server.log import OfRequest
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 def serve(app: ASGIApp, sockets: list[socket.socket], *, message_bytes: int | None = None) -> None:
     """Serve until interrupted; WebSockets, too, if it is said how large a message may be."""
     config = uvicorn.Config(
-        app,
+        OfRequest(app),
         http=Connection,
         ws="none" if message_bytes is None else "websockets-sansio",
         ws_max_size=message_bytes or 0,

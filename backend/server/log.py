@@ -1,14 +1,49 @@
-"""A server's log: lines that repeat themselves are written once and counted, so that nobody can fill the disk with them."""
+"""A server's log: lines say which run they are about, and those that repeat themselves are counted, so that nobody fills the disk with them."""
 
 import logging
 import sys
 import time
+from contextvars import ContextVar
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backend.contract.log import LineFormatter, subject
 
 _EACH = 60.0  # seconds
 _PASSED = 3  # of the same line in that time
 _KNOWN = 256  # lines that are remembered
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_about: ContextVar[Scope | None] = ContextVar("about", default=None)  # the request, or what stands for one
+
+
+class OfRequest:
+    """ASGI middleware: what is written while a request is answered is about the run in its path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on. Which run it names is known once its route is found, which the scope then says."""
+        _about.set(scope)
+        await self.app(scope, receive, send)
+
+
+def about_run(run_id: int | str | None) -> None:
+    """From here on this thread writes about a run, or about none."""
+    _about.set(None if run_id is None else {"path_params": {"run_id": run_id}})
+
+
+def about_attempt(number: int) -> None:
+    """The attempt of that run."""
+    if (scope := _about.get()) is not None:
+        scope["attempt"] = number
+
+
+def _subject() -> str:
+    scope = _about.get() or {}
+    run_id = str((scope.get("path_params") or {}).get("run_id", ""))
+    known = run_id.isascii() and run_id.isdigit() and len(run_id) < 20
+    return subject(run_id, scope.get("attempt")) if known else ""
 
 
 class Repeats(logging.Filter):
@@ -36,9 +71,13 @@ def set_up_log() -> None:
     """Write to stderr, which `groupscope up` keeps in a file."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Repeats())
-    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     server = logging.getLogger("uvicorn.error")
     server.setLevel(
         logging.WARNING
     )  # what it says of each connection has the client's port in it: no two lines are the same
     server.addFilter(Repeats())  # in the dashboard Streamlit gives it a handler of its own
+    known = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    for each in [logging.root, *known]:
+        for one in each.handlers:  # Streamlit's loggers have one each
+            one.setFormatter(LineFormatter(_subject))
