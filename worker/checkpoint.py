@@ -14,9 +14,10 @@ Checkpoint k means that k steps are done.
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ from worker.errors import RunFailure
 from worker.policy.policy import Policy
 
 _MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-(\d+)-attempt-(\d+)")
+_REMOVED = ".step-*.removed"
 _ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes minutes
 _VALUE_HEAD = "value_head."
 
@@ -208,8 +211,27 @@ def weights_hash(trained: Trained) -> str:
     return digest.hexdigest()
 
 
+def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, int]) -> None:
+    """Remove a run's checkpoints up to an attempt and a step, except those `kept` (paths relative to the store).
+
+    Each gets another name first, so that one whose removal a kill cuts short is not taken for a checkpoint.
+    """
+    for path in folder.glob("step-*"):
+        named = _NAME.fullmatch(path.name)
+        if named and (int(named[2]), int(named[1])) <= upto and f"{folder.name}/{path.name}" not in kept:
+            with suppress(OSError):  # what cannot go now is looked for again beside the next one
+                os.replace(path, path.with_name(f".{path.name}.removed"))
+    for removed in folder.glob(_REMOVED):
+        shutil.rmtree(removed, ignore_errors=True)
+
+
 def remove_partial(store: Path) -> None:
-    """Remove what a crash in the middle of saving left. What changed lately may be a checkpoint that another worker writes."""
+    """Remove what a crash in the middle of saving, or of removing, left.
+
+    Of those partly written, what changed lately may be a checkpoint that another worker writes.
+    """
+    for removed in store.glob(f"run-*/{_REMOVED}"):
+        shutil.rmtree(removed, ignore_errors=True)
     for partial in store.glob("run-*/.*.partial"):
         changes = (path.stat().st_mtime for path in [partial, *partial.rglob("*")])
         with suppress(FileNotFoundError):  # another worker completes it, or removes it, in this moment

@@ -6,19 +6,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.protocol import CheckpointRef, Claim, ClaimRequest, Fail, Finish, Start, WorkerInfo
+from backend.contract.protocol import (
+    Accepted,
+    CheckpointRef,
+    CheckpointReport,
+    Claim,
+    ClaimRequest,
+    Fail,
+    Finish,
+    Start,
+    WorkerInfo,
+)
 from backend.contract.records import Progress, RunError
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
-from worker.checkpoint import damage
+from worker.checkpoint import damage, remove_checkpoints
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
@@ -83,6 +94,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_lost=lease.mark_lost,
         cap_bytes=worker.settings.spool_cap_bytes,
         secret=claim.secret,
+        on_taken=partial(_remove_forgotten, worker.settings.checkpoints, claim.run_id),
     )
     watch = _watch(worker, claim, lease, spool)
     exhausted = False
@@ -251,6 +263,8 @@ def _sample(
 
 
 def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
+    if claim.kept is not None:  # what a kill kept from being removed, or from being registered
+        remove_checkpoints(worker.settings.checkpoints / f"run-{claim.run_id}", claim.kept, upto=(claim.attempt, 0))
     resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
     place = Place(
         run_id=claim.run_id,
@@ -352,6 +366,12 @@ def _checkpoint_to_resume(store: Path, claim: Claim) -> tuple[Path | None, list[
             return folder, [f"{'; '.join(damaged)}; {went_on}"] if damaged else []
         damaged.append(f"checkpoint step {checkpoint.step} is damaged ({wrong})")
     return None, [f"{'; '.join(damaged)}; no checkpoint is whole, so the run begins at step 0"] if damaged else []
+
+
+def _remove_forgotten(store: Path, run_id: int, message: BaseModel, answer: Accepted) -> None:
+    """Once a checkpoint is registered, the backend has forgotten those that do not stay beside it."""
+    if isinstance(message, CheckpointReport) and answer.kept is not None:
+        remove_checkpoints(store / f"run-{run_id}", answer.kept, upto=(message.attempt, message.step))
 
 
 def _serve_samples(worker: Worker, lease: Lease) -> None:

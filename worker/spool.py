@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.protocol import CheckpointReport, Fail, Finish, Report, Start
+from backend.contract.protocol import Accepted, CheckpointReport, Fail, Finish, Report, Start
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,8 @@ class Spool:
     """Messages of one attempt, in order.
 
     `on_lost` is called (from the sending thread) when the backend answers `lease_lost`; nothing is sent after that.
-    `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent.
+    `cap_bytes` bounds what waits: the file is emptied whenever everything in it was sent. `on_taken` is given each
+    message that the backend took, and its answer.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class Spool:
         on_lost: Callable[[], None],
         cap_bytes: int,
         secret: str = "",
+        on_taken: Callable[[BaseModel, Accepted], None] = lambda message, answer: None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"run-{run_id}-attempt-{attempt}.jsonl"
         self._run_id, self._client, self._on_lost, self._cap = run_id, client, on_lost, cap_bytes
+        self._on_taken = on_taken
         self._secret = secret  # in each record, for the process that may have to send it instead of this one
         self._file = open(self.path, "w+b", buffering=0, opener=_private)  # noqa: SIM115 — close() closes it
         self._changed = threading.Condition()
@@ -175,7 +178,7 @@ class Spool:
         wait, mistakes = 0.1, 0
         while True:
             try:
-                send(self._client, self._run_id, *message)
+                answer = send(self._client, self._run_id, *message)
             except Unreachable as error:
                 log.warning("the backend does not answer, trying again: %s", error)
             except ApiError as error:
@@ -189,6 +192,7 @@ class Spool:
                     return False
                 log.warning("the backend is in trouble, trying again: %s", error.message)
             else:
+                self._on_taken(message[1], answer)
                 return True
             with self._changed:
                 if self._changed.wait_for(lambda: self._closing, wait * random.uniform(0.5, 1.5)):
@@ -201,9 +205,10 @@ def may_pass(error: ApiError) -> bool:
     return error.status >= 500 or error.status in (401, 403, 408, 429)
 
 
-def send(client: Client, run_id: int, kind: str, message: BaseModel) -> None:
+def send(client: Client, run_id: int, kind: str, message: BaseModel) -> Accepted:
     """Send one message by its kind."""
-    getattr(client, kind)(run_id, message)
+    answer: Accepted = getattr(client, kind)(run_id, message)
+    return answer
 
 
 def recover(folder: Path, client: Client) -> None:

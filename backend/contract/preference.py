@@ -8,7 +8,7 @@ from backend.contract.base import Frozen, Json, Misfit
 from backend.contract.model import Model
 from backend.contract.reward import Rewards
 from backend.contract.task import Arithmetic, Column, DataSource, HubWord, Prompted, Task
-from backend.contract.training import Decoding, Optimizer, Seed
+from backend.contract.training import Decoding, Keep, Optimizer, Seed
 
 Recipe = Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")]
 Prompts = Annotated[int, Field(ge=1, le=100_000)]
@@ -77,6 +77,7 @@ class PairBudget(Frozen):
         50,
         description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
     )
+    keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed, same pairs, and the same next step from the same checkpoint on CPU.")
 
 

@@ -66,6 +66,9 @@ class Claim(Record):
     earlier: list[CheckpointRef] = []  # those before it, the newest first, should that one be damaged
     source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
     reward_checkpoints: dict[str, CheckpointRef] = {}  # by source, what the rewards of kind reward_model name
+    kept: list[str] | None = (
+        None  # the paths of this run's checkpoints; the worker removes others. None: it removes none
+    )
 
 
 class ClaimReply(Record):
@@ -177,3 +180,4 @@ class Accepted(Record):
     """The answer to start, report, checkpoint, finish and fail; `duplicate` when it had been stored before."""
 
     duplicate: bool = False
+    kept: list[str] | None = None  # to a checkpoint: as in Claim, for those up to this one

@@ -79,6 +79,31 @@ class Optimizer(Frozen):
     )
 
 
+class Keep(Frozen):
+    """Which checkpoints of the run stay on the worker's disk. The newest always does, and each that another run names."""
+
+    last: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="The newest ones, so many of them; 0 keeps all. With 2, a run whose newest is damaged has another.",
+    )
+    every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Beside the newest, those whose step is a multiple of this; 0 adds none."
+    )
+    at_most_gib: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
+        0.0,
+        description="Where all that stay take more, the oldest go, the best one last; 0 sets no bound. A checkpoint is "
+        "written before others go, so the disk holds one more.",
+    )
+    best: bool = Field(
+        True, description="Beside the newest, the one with the best held-out result, if it was evaluated at its step."
+    )
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is ever removed."""
+        return not self.last and not self.at_most_gib
+
+
 class Budget(Frozen):
     """How long, and when to look and to save."""
 
@@ -99,6 +124,7 @@ class Budget(Frozen):
         20,
         description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
     )
+    keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed and same checkpoint give the same next step on CPU.")
 
 

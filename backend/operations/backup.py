@@ -22,7 +22,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -148,7 +148,10 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[PurePosix
 
 def _files_of(home: Path, folder: PurePosixPath, *, deep: bool) -> Iterator[PurePosixPath]:
     place = home / folder
-    for path in sorted(place.rglob("*") if deep else place.glob("*")):
+    found: list[Path] = []
+    with suppress(FileNotFoundError):  # removed in this moment: its files are named as missing, or none of it is taken
+        found += place.rglob("*") if deep else place.glob("*")
+    for path in sorted(found):
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
             yield folder / path.relative_to(place).as_posix()
 

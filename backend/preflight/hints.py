@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from math import lcm
 
 from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
 from backend.contract.advantage import GROUP_RELATIVE
@@ -164,6 +165,22 @@ def checkpoints(config: TrainingConfig, _facts: Facts) -> Hints:
         yield _warning("budget.checkpoint_every", text, 20)
 
 
+def best_checkpoint(config: TrainingConfig, _facts: Facts) -> Hints:
+    """The best is to be kept, and can seldom be known."""
+    budget = config.budget
+    saved, evaluated = budget.checkpoint_every, budget.eval_every
+    if not (budget.keep.last and budget.keep.best and saved) or (evaluated and saved % evaluated == 0):
+        return
+    if not evaluated:
+        yield Message(
+            level="info", field="budget.keep.best", text="without evaluations no checkpoint is known to be the best"
+        )
+        return
+    both = lcm(saved, evaluated)
+    text = f"checkpoints every {saved} steps and evaluations every {evaluated} meet every {both} steps: only those can be the best"
+    yield Message(level="info", field="budget.keep.best", text=text, fix={"budget.checkpoint_every": evaluated})
+
+
 def workers(_config: TrainingConfig, facts: Facts) -> Hints:
     """Nobody would take the run."""
     if not facts.workers:
@@ -200,6 +217,7 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     truncated_sampling,
     group_size,
     checkpoints,
+    best_checkpoint,
     no_penalty,
     learned_scores,
     loss_on_policy,
@@ -212,6 +230,7 @@ FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
     model_source,
     learning_rate,
     checkpoints,
+    best_checkpoint,
     workers,
     offers,
 )

@@ -7,7 +7,7 @@ from itertools import islice
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, update
 
-from backend.checkpoints import named
+from backend.checkpoints import named, retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
@@ -95,4 +95,5 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         earlier=saved[1:],
         source_checkpoint=checkpoints.reference(source) if source else None,
         reward_checkpoints=named.reward_references(tx, row["config"]),
+        kept=retention.kept(tx, row["id"], row["config"], store),
     )

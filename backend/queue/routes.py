@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection
 
+from backend.checkpoints import retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.document import raw_body
@@ -95,10 +96,13 @@ def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Acce
 
 @router.post("/runs/{run_id}/checkpoint")
 def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport, secret: Secret = "") -> p.Accepted:
-    """Register a checkpoint."""
+    """Register a checkpoint, and forget those that do not stay beside it."""
     with _proven(services, run_id, body.attempt, secret) as tx:
-        runs.require_step(lease.hold(tx, run_id, body.attempt, services.terms()), body.step, done=True)
-        return p.Accepted(duplicate=checkpoints.register(tx, run_id, body, services.clock.stamp()))
+        row, at = lease.hold(tx, run_id, body.attempt, services.terms()), services.clock.stamp()
+        runs.require_step(row, body.step, done=True)
+        duplicate = checkpoints.register(tx, run_id, body, at)
+        retention.forget(tx, run_id, body.attempt, row["config"], at)
+        return p.Accepted(duplicate=duplicate, kept=retention.kept(tx, run_id, row["config"], body.store))
 
 
 @router.post("/runs/{run_id}/finish")

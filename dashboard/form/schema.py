@@ -221,7 +221,7 @@ def _whole(value: Json, default: int) -> int:
 
 
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
-_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient"}
+_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}
 
 
 def title(name: str) -> str:

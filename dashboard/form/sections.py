@@ -146,6 +146,7 @@ def _summary(name: str, value: Json) -> str:
             parts = [
                 _every("evaluation", get(value, "eval_every")),
                 _every("checkpoint", get(value, "checkpoint_every")),
+                f"the newest {show_number(get(value, 'keep.last'))} kept" if get(value, "keep.last") else None,
             ]
         case _:
             parts = [_worded(value, "token_traces", "token traces: ")]

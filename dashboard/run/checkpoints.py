@@ -6,6 +6,8 @@ import streamlit as st
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
 from dashboard.downloads import model_address
+from dashboard.form.paths import get
+from dashboard.form.written import show_number
 from dashboard.format import absolute, ago, size
 from dashboard.run.try_checkpoint import draw_try
 from dashboard.session import client, guard, link
@@ -16,7 +18,7 @@ def draw_checkpoints(run: Run) -> None:
     with guard():
         checkpoints = client().checkpoints(run.id)
     if run.status not in TERMINAL:
-        st.fragment(_wait_for_more, run_every=3)(run.id, len(checkpoints))
+        st.fragment(_wait_for_others, run_every=3)(run.id, [one.step for one in checkpoints])
     if not checkpoints:
         st.info(
             "No checkpoint yet. One is saved at the interval that the configuration names, and at the end.",
@@ -26,6 +28,8 @@ def draw_checkpoints(run: Run) -> None:
     table, actions = st.columns([3, 2], gap="large")
     with table:
         checkpoint = _choose(run, checkpoints)
+        if rule := _rule(run):
+            st.caption(rule)
     with actions:
         _draw_actions(run, checkpoint)
     if run.kind != "reward_model":  # it writes no completions
@@ -33,11 +37,27 @@ def draw_checkpoints(run: Run) -> None:
         draw_try(run, checkpoint)
 
 
-def _wait_for_more(run_id: int, shown: int) -> None:
-    """Draw the page again when a checkpoint is added; nobody's typing is disturbed before."""
+def _wait_for_others(run_id: int, shown: list[int]) -> None:
+    """Draw the page again when a checkpoint is added or removed; nobody's typing is disturbed before."""
     with guard():
-        if len(client().checkpoints(run_id)) != shown:
+        if [one.step for one in client().checkpoints(run_id)] != shown:
             st.rerun()
+
+
+def _rule(run: Run) -> str | None:
+    """Which checkpoints stay, where not all do: those that were removed stand in no list."""
+    last, bound = (get(run.config, f"budget.keep.{name}") for name in ("last", "at_most_gib"))
+    every, best = (last and get(run.config, f"budget.keep.{name}") for name in ("every", "best"))
+    parts = [
+        f"the newest {show_number(last)}" if last else None,
+        f"each step that {show_number(every)} divides" if every else None,
+        "the best by its held-out result" if best else None,
+        f"as many as {show_number(bound)} GiB hold" if bound else None,
+        "those that other runs name",
+    ]
+    if not (last or bound):
+        return None
+    return f"This run keeps {', '.join(filter(None, parts))}. Others are removed when a newer one is saved; its log says which."
 
 
 def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:

@@ -69,3 +69,20 @@ def test_a_sample_without_an_answer_is_not_scored(open_page: Open, backend: Back
     config = backend.client.run(int(at.query_params["sample"])).config
     assert config["rewards"] is None
     assert config["answer"] is None
+
+
+def test_a_run_that_removes_checkpoints_says_which_it_keeps_and_offers_no_other(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client, budget={"keep": {"last": 2, "every": 30, "best": False}})
+    claimed = recorded.claim(backend.client, run_id)
+    backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
+    for step in (10, 20, 30, 40, 50):
+        backend.client.checkpoint(run_id, recorded.checkpoint_of(1, step, run_id))
+    at = open_page("run", id=run_id, tab="checkpoints")
+    assert at.dataframe[0].value["step"].tolist() == [30, 40, 50]
+    assert "This run keeps the newest 2, each step that 30 divides, those that other runs name" in shown(at)
+
+
+def test_a_run_that_keeps_all_says_nothing_of_it(open_page: Open, saved: int) -> None:
+    assert "This run keeps" not in shown(open_page("run", id=saved, tab="checkpoints"))
