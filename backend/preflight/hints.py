@@ -13,7 +13,7 @@ from backend.contract.preflight import Message
 from backend.contract.training import Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
-from backend.queue.needs import needs_of
+from backend.runs.needs import needs_of
 
 # The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
 TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4

@@ -1,47 +1,50 @@
-"""The claim: one statement takes a run, raises its attempt and sets the lease, so that two workers never get the same."""
+"""The claim: candidates are looked for in a snapshot; then one guarded statement takes one, raises its attempt and sets the lease."""
 
 import secrets
 from collections.abc import Collection
 from datetime import datetime
+from functools import cache
 from itertools import islice
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, union_all, update
 
 from backend.checkpoints import named, retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.queue import lease
-from backend.queue.needs import needs_of
-from backend.runs.store import CLAIM_ORDER
+from backend.runs.needs import Needs
+from backend.runs.store import claim_order
 from backend.storage.tables import attempt, run
 from backend.telemetry import events
 
 CONSIDERED = 20
 """Runs offered to one claim: more than workers that claim at the same moment."""
+QUEUED = run.c.status == "queued"
 
 
-def claim(
-    tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], terms: lease.Terms, at: datetime
+def candidates(tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], terms: lease.Terms) -> list[int]:
+    """The first waiting runs that this worker can go on with. For a snapshot: a long queue is read without the write lock."""
+    suits = and_(run.c.kind.in_(kinds), or_(run.c.store.is_(None), run.c.store == worker.store))
+    columns = (run.c.id, run.c.kind, run.c.priority, run.c.needs)
+    waiting = union_all(*(select(*columns).where(one, suits) for one in (QUEUED, _lost(terms)))).subquery()
+    rows = tx.execute(select(waiting.c.id, waiting.c.needs).order_by(*claim_order(waiting)))
+    met = cache(lambda needs: Needs.read(needs).met_by(worker))
+    return list(islice((row.id for row in rows if met(row.needs)), CONSIDERED))
+
+
+def _lost(terms: lease.Terms) -> ColumnElement[bool]:
+    """Lost by another worker, within the run's budget of failures."""
+    return and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
+
+
+def take(
+    tx: Connection, among: Collection[int], worker: p.WorkerInfo, terms: lease.Terms, at: datetime
 ) -> p.Claim | None:
-    """The next run that this worker can go on with: queued, or lost by another within its budget of failures."""
-    lost = and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
-    waiting = and_(
-        or_(run.c.status == "queued", lost),
-        run.c.kind.in_(kinds),
-        or_(run.c.store.is_(None), run.c.store == worker.store),
-    )
-    candidate = (
-        select(run.c.id)
-        .where(waiting, run.c.id.in_(_fitting(tx, waiting, worker)))
-        .order_by(*CLAIM_ORDER)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-        .scalar_subquery()
-    )
+    """The first of the candidates that still waits; None if others took all of them."""
     taken = (
         update(run)
-        .where(run.c.id == candidate)
+        .where(or_(QUEUED, _lost(terms)))
         .values(
             status="running",
             attempt=run.c.attempt + 1,
@@ -55,7 +58,8 @@ def claim(
         )
         .returning(run)
     )
-    row = tx.execute(taken).mappings().one_or_none()
+    tries = (tx.execute(taken.where(run.c.id == run_id)).mappings().one_or_none() for run_id in among)
+    row = next((row for row in tries if row is not None), None)
     if row is None:
         return None
     secret = secrets.token_urlsafe(32)
@@ -71,13 +75,6 @@ def claim(
     )
     events.record(tx, row["id"], "status", {"status": "running", "requested": row["requested"]}, at)
     return _offer(tx, row, worker.store, terms.ttl, secret)
-
-
-def _fitting(tx: Connection, waiting: ColumnElement[bool], worker: p.WorkerInfo) -> list[int]:
-    """The first waiting runs whose needs the worker meets; compared here, since lists in JSON are no portable SQL."""
-    rows = tx.execute(select(run.c.id, run.c.config).where(waiting).order_by(*CLAIM_ORDER))
-    fitting = (row.id for row in rows if needs_of(row.config).met_by(worker))
-    return list(islice(fitting, CONSIDERED))
 
 
 def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str) -> p.Claim:

@@ -45,13 +45,17 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
             f"This worker speaks version {body.protocol} of the worker protocol and the backend version {p.PROTOCOL}: install "
             "the same release of Groupscope on both."
         )
-    with services.database.write() as tx:
-        terms = services.terms()
-        workers.seen(tx, body.worker, terms.now)
-        claimed = claims.claim(tx, body.worker, body.kinds, terms, services.clock.stamp())
-    if claimed is not None:
-        services.broadcast.ring(claimed.run_id)
-    return p.ClaimReply(claim=claimed)
+    while True:
+        with services.database.read() as tx:
+            among = claims.candidates(tx, body.worker, body.kinds, services.terms())
+        with services.database.write() as tx:
+            terms = services.terms()
+            workers.seen(tx, body.worker, terms.now)
+            claimed = claims.take(tx, among, body.worker, terms, services.clock.stamp())
+        if claimed is not None:
+            services.broadcast.ring(claimed.run_id)
+        if claimed is not None or not among:  # else others took all that were found
+            return p.ClaimReply(claim=claimed)
 
 
 @router.post("/runs/{run_id}/start")

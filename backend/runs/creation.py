@@ -14,6 +14,7 @@ from backend.contract.sample import SampleConfig
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
 from backend.runs import store
+from backend.runs.needs import needs_of
 from backend.storage.database import to_json
 from backend.uploads import store as uploads
 from backend.uploads.columns import upload_of
@@ -38,6 +39,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         name=body.name or default_name(config),
         kind=config.kind,
         config=stored,
+        needs=needs_of(stored).written(),
         total_steps=1 if isinstance(config, SampleConfig) else config.budget.steps,
         tags=list(dict.fromkeys(body.tags)),
         notes=body.notes,

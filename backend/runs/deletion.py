@@ -4,14 +4,12 @@ import logging
 import time
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, Table, cast, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Select, Table, delete, func, select, tuple_, update
 
 from backend.checkpoints import files
 from backend.contract import records as r
-from backend.contract.model import checkpoint_of
 from backend.errors import Conflict
 from backend.runs import store
-from backend.runs.rewards import reward_model_sources
 from backend.server.log import about_run
 from backend.services import Services
 from backend.storage.columns import metadata
@@ -36,21 +34,21 @@ def mark(tx: Connection, run_id: int) -> None:
     status = store.row_of(tx, run_id)["status"]
     if status == "running":
         raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
-    for other in tx.execute(_naming(run_id)):
-        rewarding = {checkpoint_of(source) for _, source in reward_model_sources(other.config)}
-        if other.source_run_id == run_id or any(named and named[0] == run_id for named in rewarding):
-            what = "starts from" if other.source_run_id == run_id else "is rewarded by"
-            raise Conflict(f"Run {other.id} {what} a checkpoint of run {run_id}; stop or finish that one first.")
+    other = tx.execute(_needing(run_id)).scalar_one_or_none()
+    if other is not None:
+        what = "starts from" if store.row_of(tx, other)["source_run_id"] == run_id else "is rewarded by"
+        raise Conflict(f"Run {other} {what} a checkpoint of run {run_id}; stop or finish that one first.")
     tx.execute(update(run).where(run.c.id == run_id).values(status=store.DELETED, idempotency_key=None))
     for table in (checkpoint, trace_file):  # few rows; none may name a file that is not there any more
         tx.execute(delete(table).where(table.c.run_id == run_id))
 
 
-def _naming(run_id: int) -> Select[Any]:
-    """The waiting runs in whose configuration the run may be named; only those are read."""
-    named = cast(run.c.config, String).contains(f'"run:{run_id}@')
+def _needing(run_id: int) -> Select[Any]:
+    """The first waiting run that loads a checkpoint of the run; an index has all that this looks at."""
+    named = func.json_each(run.c.needs, "$.runs").table_valued("value", name="named")
     waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
-    return select(run.c.id, run.c.source_run_id, run.c.config).where(waiting, named).order_by(run.c.id)
+    needs = select(1).select_from(named).where(named.c.value == run_id).exists()
+    return select(func.min(run.c.id)).where(waiting, needs)
 
 
 def under_way(tx: Connection) -> list[r.Deletion]:

@@ -26,12 +26,15 @@ from backend.runs.record import run_from_row
 from backend.storage.tables import run
 from backend.telemetry import events, sparkline
 
-# Samples are short and somebody waits for them.
-CLAIM_ORDER = (case((run.c.kind == "sample", 0), else_=1), run.c.priority.desc(), run.c.id)
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
 """The status of a run whose rows are still being removed. Nobody sees such a run; no record of the contract has it."""
 PRESENT = run.c.status != DELETED
+
+
+def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
+    """The order in which waiting runs are claimed. Samples are short, and somebody waits for them."""
+    return case((of.c.kind == "sample", 0), else_=1), of.c.priority.desc(), of.c.id
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class NewRun:
     name: str
     kind: str
     config: Mapping[str, Any]
+    needs: str
     total_steps: int
     tags: Sequence[str] = ()
     notes: str = ""
@@ -117,7 +121,7 @@ def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
 
 def queue_positions(tx: Connection) -> dict[int, int]:
     """1 for the run that is claimed next, by run."""
-    waiting = tx.execute(select(run.c.id).where(run.c.status == "queued").order_by(*CLAIM_ORDER)).scalars()
+    waiting = tx.execute(select(run.c.id).where(run.c.status == "queued").order_by(*claim_order(run))).scalars()
     return {run_id: position for position, run_id in enumerate(waiting, 1)}
 
 

@@ -55,8 +55,10 @@ run = Table(
     Column("created_at", Utc, nullable=False),
     Column("started_at", Utc),
     Column("finished_at", Utc),
+    Column("needs", Text, nullable=False, server_default="{}"),  # runs/needs.py, of the configuration
     CheckConstraint("status <> 'running' OR lease_until IS NOT NULL", name="running_has_a_lease"),
-    Index(None, "status"),
+    # all that a claim looks at in the queue, so that it reads no row of a run that it does not take
+    Index("ix_run_queue", "status", "kind", "priority", "id", "store", "needs"),
     Index(None, "source_run_id"),
     Index(None, "sweep_id"),
     sqlite_autoincrement=True,

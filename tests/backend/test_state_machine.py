@@ -123,9 +123,11 @@ class Life(RuleBasedStateMachine):
             for run_id, run in sorted(self.runs.items())
             if run.status == "queued" or (self.lost(run) and run.requested == "nothing" and run.failures < 2)
         ]
+        worker = p.WorkerInfo(name="w", device="CPU", store="/s")
+        with self.services.database.read() as tx:
+            among = claim.candidates(tx, worker, ["grpo"], self.services.terms())
         with self.services.database.write() as tx:
-            worker = p.WorkerInfo(name="w", device="CPU", store="/s")
-            claimed = claim.claim(tx, worker, ["grpo"], self.services.terms(), self.clock.stamp())
+            claimed = claim.take(tx, among, worker, self.services.terms(), self.clock.stamp())
         if claimed is None:
             assert not ready
             return

@@ -1,11 +1,13 @@
-"""What a stored configuration needs of the worker that takes it, whatever its kind."""
+"""What a configuration needs of the worker that takes it and of other runs, whatever its kind; kept beside the configuration."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
 
 from backend.contract.base import Json
-from backend.runs.rewards import rewards_in
+from backend.contract.model import checkpoint_of
+from backend.runs.rewards import reward_model_sources, rewards_in
 
 
 class Offers(Protocol):
@@ -26,11 +28,21 @@ class Offers(Protocol):
 
 @dataclass(frozen=True)
 class Needs:
-    """Judges and Python functions, with the fields that name them, and the sampling engine."""
+    """Judges and Python functions, with the fields that name them, the sampling engine, and the runs whose checkpoints it loads."""
 
     judges: Mapping[str, str]
     functions: Mapping[str, str]
     engine: str
+    runs: Sequence[int]
+
+    @classmethod
+    def read(cls, kept: str) -> Self:
+        """From the text that `written` made."""
+        return cls(**json.loads(kept))
+
+    def written(self) -> str:
+        """As a run's row keeps it: a queue of large configurations is looked through without reading one."""
+        return json.dumps(asdict(self), separators=(",", ":"))
 
     def met_by(self, worker: Offers) -> bool:
         """Whether the worker has all."""
@@ -45,8 +57,11 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     """What a worker must have for the configuration."""
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
+    model: Any = config["model"]
+    sources = [model["source"], *(source for _, source in reward_model_sources(config))]
     return Needs(
         judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if one["kind"] == "judge"},
         functions={one["function"]: f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
+        runs=sorted({found[0] for source in sources if (found := checkpoint_of(source))}),
     )

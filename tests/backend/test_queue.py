@@ -1,0 +1,86 @@
+"""A long queue of large runs: what happens under the write lock does not grow with it, and a claim reads none of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from acting import GRPO, SAMPLE, Actor
+from serving import Backend
+from sqlalchemy import event
+
+from backend.contract import records as r
+from backend.contract.config import RUN_CONFIG
+from backend.runs import creation
+
+LARGE: dict[str, Any] = {
+    **SAMPLE,
+    "prompts": ["x" * 10_000],
+    "rewards": {"functions": [{"name": "judged", "kind": "judge", "endpoint": "nobody"}]},
+}
+
+
+def queue(backend: Backend, number: int) -> None:
+    """Runs that no worker of these tests can take."""
+    body = r.RunCreate(config=RUN_CONFIG.validate_python(LARGE))
+    with backend.services.database.write() as tx:
+        for _ in range(number):
+            creation.create(tx, body, None, backend.services.clock.stamp())
+
+
+@contextmanager
+def counted_while_writing(backend: Backend) -> Iterator[list[int]]:
+    """What SQLite's machine does on the connection that writes: one entry for every ten of its instructions."""
+    done: list[int] = []
+    _watch(backend, lambda: done.append(1))
+    try:
+        yield done
+    finally:
+        _watch(backend, None)
+
+
+def _watch(backend: Backend, seen: Callable[[], None] | None) -> None:
+    with backend.services.database.writer.connect() as writer:  # the only one: nobody uses it meanwhile
+        connection: Any = writer.connection.driver_connection
+        connection.set_progress_handler(seen, 10)
+
+
+def work(backend: Backend, act: Callable[[], object]) -> int:
+    with counted_while_writing(backend) as done:
+        act()
+    return len(done)
+
+
+def test_under_the_write_lock_nothing_grows_with_the_queue(backend: Backend) -> None:
+    holder, idle = Actor(backend.client, "holder"), Actor(backend.client, "idle")
+    for _ in range(3):
+        backend.client.create_run(GRPO)
+    holder.begin()
+    acts: dict[str, Callable[[], object]] = {
+        "a claim that finds nothing": lambda: idle.claim("sample"),
+        "a claim": lambda: idle.claim("grpo"),
+        "a heartbeat": holder.beat,
+    }
+    queue(backend, 3)
+    few = {name: work(backend, act) for name, act in acts.items()}
+    queue(backend, 300)
+    many = {name: work(backend, act) for name, act in acts.items()}
+    for name, count in many.items():  # a pulse or a sweep may come between, of a few hundred instructions
+        assert count < few[name] + 100, (
+            f"{name} does {10 * count} instructions with a long queue, and {10 * few[name]} with a short one"
+        )
+
+
+def test_neither_a_claim_nor_a_deletion_reads_the_runs_that_wait(backend: Backend) -> None:
+    gone = backend.client.command(backend.client.create_run(GRPO).id, "stop").id
+    queue(backend, 2)
+    asked: list[tuple[str, Any]] = []
+    for engine in (backend.services.database.reader, backend.services.database.writer):
+        event.listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+    assert Actor(backend.client, "idle").claim() is None
+    backend.client.delete_run(gone)
+    looked = [one for one in asked if "run.needs" in one[0] and "run.config" not in one[0]]
+    assert len(looked) == 2
+    with backend.services.database.read() as tx:
+        for statement, parameters in looked:
+            plan = [str(row[-1]) for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert any("USING COVERING INDEX ix_run_queue (status=?" in step for step in plan), plan
