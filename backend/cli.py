@@ -137,7 +137,7 @@ def runs(
 def export(
     run_id: Annotated[int, typer.Argument(help="The run's number.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write here instead of to the terminal.")
+        Path | None, typer.Option("--output", "-o", help="Write here instead of to the next program.")
     ] = None,
     what: Annotated[
         What,
@@ -150,6 +150,8 @@ def export(
     home: Home = None,
 ) -> None:
     """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
+    if output is None and sys.stdout.isatty():  # what models wrote would steer the terminal
+        _fail(f"run {run_id} is not shown in a terminal: write it to a file with -o, or send it to a program (| less)")
     with _client(backend, token_file, home) as client:
         if what == "report":
             client.run(run_id)  # refused in plain words

@@ -45,7 +45,10 @@ def draw_log(run: Run) -> None:
 
 def _line(line: LogRecord) -> str:
     moment = aware(line.created_at)
-    return f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  {unturned(line.message)}"
+    head = f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  "
+    return head + unturned(line.message).replace(
+        "\n", "\n" + " " * len(head)
+    )  # no message can pass for a line of its own
 
 
 def _lines(run_id: int) -> list[LogRecord]:

@@ -5,15 +5,16 @@ import re
 import stat
 import subprocess
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
 import pytest
 from acting import GRPO
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from serving import TOKEN, Backend
+from starlette.routing import BaseRoute, Mount
 
 from backend.app import create_app
 from backend.auth import token_of
@@ -23,38 +24,91 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
 
 
 def paths(app: FastAPI) -> list[str]:
-    """Every path the application knows, with numbers filled in."""
-    found: list[str] = []
-    for route in app.routes:
-        inner = getattr(route, "original_router", None)
-        assert inner is not None or isinstance(route, APIRoute), f"{route} needs a walk of its own"
-        for one in inner.routes if inner is not None else [route]:
-            assert isinstance(one, APIRoute)
-            found.append(re.sub(r"{\w+}", "1", one.path))
-    return found
+    """Every path the application knows, with numbers filled in; of what is mounted, its beginning and a path below it."""
+    return sorted({re.sub(r"{[\w:]+}", "1", path) for route in app.routes for path in _paths_of(route)})
+
+
+def _paths_of(route: BaseRoute) -> list[str]:
+    if isinstance(route, Mount):
+        inner = [f"{route.path}{path}" for one in route.routes or () for path in _paths_of(one)]
+        return [route.path, f"{route.path}/anything", *inner]
+    router = getattr(route, "original_router", None)
+    if router is not None:
+        return [path for one in router.routes for path in _paths_of(one)]
+    path = getattr(route, "path", None)
+    assert isinstance(path, str), f"{route} needs a walk of its own"
+    return [path]
+
+
+def spellings(path: str) -> list[str]:
+    """Other ways to write a path, which a server or a proxy might take for it."""
+    return [
+        f"/{path}",
+        f"{path}/",
+        f"{path}//",
+        path.upper(),
+        f"{path}%2f",
+        f"{path}%2e",
+        f"{path}.",
+        f"{path};x=1",
+        f"{path}?token={TOKEN}",
+        f"{path}%00",
+        f"{path}%20",
+        f"/.{path}",
+        f"/%2e{path}",
+        f"/x/..{path}",
+        f"/x/%2e%2e{path}",
+        f"/healthz/..{path}",
+        f"/healthz/%2e%2e{path}",
+        f"/healthz;{path}",
+        f"/healthz%2f..{path}",
+        path.replace("/", "/%2f", 1),
+        path.replace("/", "\\\\", 1),
+        path.replace("e", "%65", 1),
+    ]
+
+
+def status_of(url: str, method: str, target: str) -> int:
+    """What is answered to a request whose target is written as it stands here: a client would tidy it up."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = HTTPConnection(host, int(port), timeout=30)
+    try:
+        connection.putrequest(method, target, skip_host=False)
+        connection.endheaders()
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 @pytest.mark.slow
 def test_every_route_needs_the_token(shared_backend: Backend, tmp_path: Path) -> None:
     known = paths(create_app(Settings(home=tmp_path, token=SecretStr(TOKEN))))
-    assert len(known) > 30
-    unknown = [
-        "/",
-        "/docs",
-        "/redoc",
-        "/openapi.json",
-        "/api/v1/nothing",
-        "//healthz",
-        "/healthz/",
-        "/HEALTHZ",
-        "/healthz%2e",
-    ]
+    assert len(known) > 50
+    assert {"/metrics", "/api/v1/openapi.json", "/api/v1/runs/1/events"} <= set(known)
+    unknown = ["/", "/docs", "/redoc", "/openapi.json", "/api/v1/nothing"]
     with httpx.Client(base_url=shared_backend.url) as stranger:
         for path in [*known, *unknown]:
             for method in METHODS:
                 status = stranger.request(method, path).status_code
                 is_open = path == "/healthz" and method in ("GET", "HEAD", "OPTIONS")
                 assert is_open or status == 401, (method, path, status)
+
+
+@pytest.mark.slow
+def test_no_spelling_of_a_path_goes_around_the_token(shared_backend: Backend) -> None:
+    for path in ("/metrics", "/api/v1/runs", "/healthz"):
+        for target in {*spellings(path), "*", "//healthz", f"http://127.0.0.1{path}/", "http://evil.example/healthz/"}:
+            if target in (f"/healthz?token={TOKEN}", "/h%65althz"):
+                continue  # that is its path
+            for method in METHODS:
+                status = status_of(shared_backend.url, method, target)
+                assert status in (400, 401), (method, target, status)
+
+
+def test_a_route_that_is_mounted_is_walked(tmp_path: Path) -> None:
+    app = create_app(Settings(home=tmp_path, token=SecretStr(TOKEN)))
+    app.mount("/beside", FastAPI())
+    assert {"/beside", "/beside/anything", "/beside/docs"} <= set(paths(app))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +122,12 @@ def test_every_route_needs_the_token(shared_backend: Backend, tmp_path: Path) ->
         f"Bearer {TOKEN[:-1]}",
         f"Bearer {TOKEN.upper()}",
         "Bearer \xff",
+        f"Bearer\t{TOKEN}",
+        f"Bearer {TOKEN},",
+        f"Bearer Bearer {TOKEN}",
+        f"Token {TOKEN}",
+        f'Bearer "{TOKEN}"',
+        f"Bearer {TOKEN} x",
     ],
 )
 def test_a_near_miss_is_a_miss(shared_backend: Backend, header: str) -> None:

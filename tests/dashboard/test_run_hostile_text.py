@@ -1,5 +1,6 @@
 """Text that other people or models wrote is shown as it is: it lands in code, text and table cells, never in markup."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -61,6 +62,18 @@ def test_no_tab_of_a_run_renders_what_others_wrote(open_page: Callable[..., AppT
     assert "text" in places  # the name is there, as it is
     assert "code" in places  # and so is the error
     assert places <= PLAIN
+
+
+def test_no_message_of_a_log_passes_for_a_line_of_its_own(
+    open_page: Callable[..., AppTest], backend: Backend, run_id: int
+) -> None:
+    head = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d  ")
+    codes = [code.value for code in open_page("run", id=run_id, tab="log").code]
+    [shown] = [code.splitlines() for code in codes if head.match(code)]
+    others = [line for line in shown if not head.match(line)]
+    assert len(shown) - len(others) == len(backend.client.logs(run_id).items)
+    assert others != []
+    assert all(line.startswith(" " * 20) for line in others)
 
 
 def test_a_group_page_renders_nothing_that_others_wrote(

@@ -1,6 +1,8 @@
 """The command line: what people type, and the one clear line when it cannot be done."""
 
 import json
+import os
+import pty
 import socket
 import subprocess
 import sys
@@ -88,6 +90,22 @@ def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend)
     assert "\x1b" not in said.output
     assert "queued" in said.output
     assert "0/100" in said.output
+
+
+def test_an_export_is_no_text_for_a_terminal(backend: Backend) -> None:
+    ours, theirs = pty.openpty()
+    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url}
+    run = backend.client.create_run({"kind": "grpo"}, name="red \x9b31m")
+    command = [sys.executable, "-m", "backend.cli", "export", str(run.id)]
+    ended = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, env=told, text=True, check=False)
+    os.close(theirs)
+    with pytest.raises(OSError, match="Input/output"):  # nothing was written there
+        os.read(ours, 1)
+    os.close(ours)
+    assert ended.returncode == 1
+    assert "with -o" in ended.stderr
+    piped = subprocess.run(command, capture_output=True, env=told, text=True, check=True)
+    assert json.loads(piped.stdout.splitlines()[0])["run"]["name"] == "red \x9b31m"
 
 
 @pytest.mark.slow

@@ -1,0 +1,22 @@
+"""No part of the product writes CSV: a spreadsheet takes a cell that begins with = + - or @ for a formula, and Parquet and JSON have no such thing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    path
+    for part in ("backend", "worker", "dashboard")
+    for path in (ROOT / part).rglob("*")
+    if path.suffix in (".py", ".js", ".html")
+]
+WRITES = re.compile(r"\bimport csv\b|\bfrom csv\b|\.to_csv\b|text/csv|\.csv\b|write_csv")
+
+
+@pytest.mark.parametrize("part", ["backend", "worker", "dashboard"])
+def test_no_part_writes_csv(part: str) -> None:
+    sources = [path for path in SOURCES if path.is_relative_to(ROOT / part)]
+    assert len(sources) > 30
+    assert [str(path) for path in sources if WRITES.search(path.read_text())] == []
