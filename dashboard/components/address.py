@@ -7,7 +7,6 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
-_OPEN = "open-groups"
 _WRITTEN = "address-written"  # by callbacks: name -> value and time
 _PAGE = "address-page"  # on which page
 _HEARD = 2.0  # seconds after which a browser has long heard of it
@@ -80,7 +79,6 @@ def choose(step: int | None, *, then_open: bool = False) -> None:
     write(step=None if step is None else str(step))
     if then_open:
         open_tab(GROUPS)
-        st.session_state[_OPEN] = True
 
 
 def zoom() -> tuple[int, int] | None:
@@ -110,12 +108,6 @@ def numbers(name: str, at_most: int) -> list[int]:
 def number_in_address(name: str) -> int | None:
     """The whole number at `name`, where there is one."""
     return _number(read(name))
-
-
-def leave_for_groups() -> None:
-    """Draw the whole page again if a click inside a part of it asked for the groups."""
-    if st.session_state.pop(_OPEN, False):
-        st.rerun()
 
 
 def _put(name: str, value: str | None) -> None:

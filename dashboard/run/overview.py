@@ -8,7 +8,7 @@ from backend.contract.records import Metrics, Run, Series
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
-from dashboard.components.address import choose, chosen, leave_for_groups, zoom, zoom_out, zoom_to
+from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, show
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
@@ -27,7 +27,6 @@ POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps di
 
 def draw_overview(run: Run) -> None:
     """The charts of the run, over its steps; a click on a step opens its groups, dragging over steps shows these finer."""
-    leave_for_groups()
     draw_health_line(run)
     shown = [panel for panel in _panels(run) if _has_place(panel, run)]
     drawn = {name for panel in shown for name in panel.labels}

@@ -68,7 +68,7 @@ def main() -> None:
     tell("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
     tabs = st.tabs(labels, key="tab", on_change=heard("tab", lambda label: open_tab(names[labels.index(label)])))
     with tabs[names.index(name)]:
-        _draw_tab(name, run, tick)
+        _draw_tab(name, names, run, tick)
 
 
 def _find(run_id: int) -> Run:
@@ -82,15 +82,23 @@ def _find(run_id: int) -> Run:
     return run
 
 
-def _draw_tab(name: str, run: Run, tick: float | None) -> None:
+def _draw_tab(name: str, names: tuple[str, ...], run: Run, tick: float | None) -> None:
     """The tab's content; what a person does in a moving one draws that alone."""
     if name in MOVING:
-        st.fragment(MOVING[name])(run)
+        st.fragment(_draw_moving)(name, names, run)
     elif name in STANDING:
         STANDING[name](run)
     else:
         draw_level_filter()
         st.fragment(draw_log, run_every=tick)(run)
+
+
+def _draw_moving(name: str, names: tuple[str, ...], run: Run) -> None:
+    """Leaves for the tab that the address names by now: one of its own clicks opens another, or the browser sent a click on the
+    tabs in one message with what happened in here, for which Streamlit draws this part alone."""
+    if tab_in_address(names) != name:
+        st.rerun()
+    MOVING[name](run)
 
 
 main()

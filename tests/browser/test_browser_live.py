@@ -26,6 +26,11 @@ TICK_FIRST = """() => {
     this.send(held)
   }
 }"""
+# As in a browser at work: what happens within a quarter of a second, it sends in one message.
+ONE_MESSAGE = """() => {
+  const wait = window.setTimeout
+  window.setTimeout = (act, milliseconds, ...rest) => wait(act, milliseconds || 250, ...rest)
+}"""
 IN_SIGHT = 10  # rows that are whole; at the edge the table comes and goes with a pixel
 
 
@@ -64,6 +69,23 @@ def test_new_steps_leave_a_reader_where_he_is(open_page: Callable[[str], Page], 
     assert rows(page, "best ends with")[:IN_SIGHT] == read
     assert f"step={reported - 2}" in page.url
     expect(page.get_by_text(re.compile(rf"^Step {reported - 2} ·"))).to_be_visible()
+
+
+def test_a_click_on_a_tab_as_charts_come_in_sight_opens_the_tab(open_page: Callable[[str], Page], stack: Stack) -> None:
+    page = open_page("about:blank")
+    page.set_viewport_size({"width": 1500, "height": 400})
+    page.goto(f"/run?id={stack.first}")
+    expect(page.get_by_text(re.compile("^Below: "))).to_be_attached()
+    settled(page)
+    page.evaluate(ONE_MESSAGE)
+    page.get_by_text(re.compile("^Below: ")).evaluate("""async (below) => {
+      below.scrollIntoView()
+      const frame = () => new Promise(requestAnimationFrame)
+      for (let frames = 0; frames < 3; frames++) await frame()
+      document.querySelectorAll("[role=tab]")[1].click()
+    }""")
+    expect(page.get_by_text(re.compile(r"^Step \d+ · "))).to_be_visible()
+    assert "tab=groups" in page.url
 
 
 def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable[[str], Page], stack: Stack) -> None:
