@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Count, Json, Record, ShortText
+from backend.contract.base import CleanText, Count, Json, Record, ShortText, cut
 from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
 from backend.contract.records import Progress, Requested, RunError
@@ -107,7 +107,7 @@ class LogLine(Record):
     """One line for the run's log."""
 
     level: Literal["info", "warning", "error"] = "info"
-    message: Annotated[CleanText, Field(max_length=20_000)]
+    message: Annotated[CleanText, cut(20_000)]
 
 
 class TraceFile(Record):

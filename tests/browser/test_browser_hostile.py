@@ -2,16 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from urllib.parse import quote, urlsplit
 
 import hostile
 import pyarrow.parquet as pq
 import pytest
+import recorded
+from chromium import ARGUMENTS, CHROMIUM, PATIENCE
 from on_page import drawn
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
+from processes import wait_until
 from stack import Stack
 
 from backend.contract.groups import Group
@@ -65,9 +72,60 @@ class Watch:
         return found
 
 
+class Outside:
+    """Every machine but this one, as the browser sees it: notes what it is asked, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        asked = self.asked
+
+        class Note(BaseRequestHandler):
+            def handle(self) -> None:
+                asked.append(self.request.recv(4096))
+
+        self.server = ThreadingTCPServer(("127.0.0.1", 0), Note)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def of_texts(self) -> list[bytes]:
+        """What the texts name. A browser has questions of its own for its makers, which are not ours to count."""
+        return [asked for asked in self.asked if b"evil.example" in asked]
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[Outside]:
+    one = Outside()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def reader(browser: Browser, outside: Outside) -> Iterator[BrowserContext]:
+    """A person whose browser finds every name on the machine outside."""
+    rules = f"--host-resolver-rules=MAP * 127.0.0.1:{outside.server.server_address[1]}, EXCLUDE 127.0.0.1"
+    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    chromium = browser.browser_type.launch(executable_path=installed, args=[*ARGUMENTS, rules])
+    context = chromium.new_context(viewport={"width": 1500, "height": 1000}, locale="en-GB")
+    context.set_default_timeout(PATIENCE)
+    yield context
+    chromium.close()
+
+
 @pytest.fixture
-def watch(open_page: Callable[[str], Page], stack: Stack) -> Watch:
-    return Watch(open_page("about:blank"), stack.url)
+def watch(reader: BrowserContext, stack: Stack) -> Iterator[Watch]:
+    page = reader.new_page()
+    yield Watch(page, stack.url)
+    page.close()
+
+
+def test_a_request_to_another_machine_would_be_seen(reader: BrowserContext, outside: Outside) -> None:
+    page = reader.new_page()
+    with suppress(Error):  # nothing is answered
+        page.goto("http://evil.example/beacon.png", timeout=5_000)
+    wait_until(outside.of_texts, "it was asked")
+    assert outside.of_texts()[0].startswith(b"GET /beacon.png")
+    outside.asked.clear()
+    page.close()
 
 
 def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
@@ -94,7 +152,9 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
     yield "/workers", "recorder"
 
 
-def test_every_view_shows_hostile_texts_as_text(watch: Watch, stack: Stack) -> None:
+def test_every_view_shows_hostile_texts_as_text_and_fetches_nothing(
+    watch: Watch, outside: Outside, stack: Stack
+) -> None:
     group = stack.client.group(stack.client.groups(stack.everything, step=2).items[0].id)
     page = watch.page
     problems = {}
@@ -104,15 +164,37 @@ def test_every_view_shows_hostile_texts_as_text(watch: Watch, stack: Stack) -> N
         drawn(page)
         problems[address] = watch.problems()
     assert {address: found for address, found in problems.items() if found} == {}
+    assert outside.of_texts() == []
 
 
-def test_a_report_of_hostile_texts_is_a_page_of_text(browser: Browser, stack: Stack, tmp_path: Path) -> None:
+def test_a_completion_of_megabytes_on_one_line_leaves_its_page_readable(
+    watch: Watch, outside: Outside, stack: Stack
+) -> None:
+    run_id = recorded.queue(stack.client, "a long line")
+    claim = recorded.claim(stack.client, run_id)
+    texts = [hostile.IMAGE + "x" * (2**22 - len(hostile.IMAGE)), "a short one"]
+    group = recorded.group_of(0, [1.0, 0.0], texts=texts)
+    report = recorded.p.Report(attempt=claim.attempt, seq=0, step=0, groups=[group], metrics={"reward": 0.5})
+    stack.client.report(run_id, report)
+    recorded.finish(stack.client, run_id, claim)
+    group_id = stack.client.groups(run_id).items[0].id
+    for address in (f"/run?id={run_id}&tab=groups", f"/group?id={group_id}", f"/group?id={group_id}&diff=1,2"):
+        watch.page.goto(stack.url + address)
+        expect(watch.page.get_by_text("a short one").or_(watch.page.get_by_text("<img src=")).first).to_be_attached()
+        drawn(watch.page)
+        assert watch.problems() == [], address
+    assert outside.of_texts() == []
+
+
+def test_a_report_of_hostile_texts_is_a_page_of_text(
+    reader: BrowserContext, outside: Outside, stack: Stack, tmp_path: Path
+) -> None:
     from dashboard.report.gather import gather
     from dashboard.report.page import report
 
     file = tmp_path / "report.html"
     file.write_text(report(gather(stack.client, stack.everything)), encoding="utf-8")
-    page = browser.new_page()
+    page = reader.new_page()
     watch = Watch(page, "")
     page.goto(file.as_uri())
     expect(page.locator("article.group")).not_to_have_count(0)
@@ -127,6 +209,7 @@ def test_a_report_of_hostile_texts_is_a_page_of_text(browser: Browser, stack: St
         assert words in page.locator("body").evaluate("body => body.textContent")
     assert watch.problems() == []
     expect(page.locator("script, img, iframe, object, embed, link")).to_have_count(0)
+    assert outside.of_texts() == []
     page.close()
 
 
