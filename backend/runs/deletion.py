@@ -24,7 +24,7 @@ PARTS = [
 """The tables of a run's rows, those that others refer to last; what hangs on a row goes with it."""
 PARTS.remove(attempt)  # few rows, which go with the run's own
 
-SLICE_SECONDS = 0.1
+SLICE_SECONDS = 0.04
 """How long a slice aims to hold the write lock. The backend rests as long after each, which is the others' turn."""
 FIRST_ROWS = 8
 
