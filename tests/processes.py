@@ -92,9 +92,9 @@ class Site:
         return process
 
     def worker(
-        self, home: Path | None = None, *, module: str = "worker.main", **environment: str
+        self, home: Path | None = None, *, module: str = "worker.main", backend: str | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        return self._start(module, "--backend", self.url, home=home, **environment)
+        return self._start(module, "--backend", backend or self.url, home=home, **environment)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""

@@ -1,0 +1,116 @@
+"""An answer that got lost on the wire: the same request again changes nothing, and another one in its place is refused."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from acting import GRPO, Actor, group
+from serving import TOKEN, Backend
+from sqlalchemy import select
+from wire import Wire
+
+from backend.contract import protocol as p
+from backend.contract.client import ApiError, Client, Unreachable
+from backend.storage.columns import metadata
+
+Send = Callable[[Actor], object]
+
+
+@dataclass(frozen=True)
+class Message:
+    """Something that is sent, the same with another body, and with which code that one is refused."""
+
+    send: Send
+    otherwise: Send
+    refused: str
+
+
+def report(value: float, *, step: int = 0, **fields: object) -> Send:
+    def send(actor: Actor) -> object:
+        values = {"attempt": actor.attempt, "seq": 0, "step": step, "metrics": {"reward": value}, "groups": [group()]}
+        return actor.client.report(actor.run_id, p.Report.model_validate(values | fields))
+
+    return send
+
+
+def evaluation(value: float) -> Send:
+    return report(value, metrics={"eval/accuracy": value}, groups=[], logs=[{"message": "evaluated"}])
+
+
+def submit(name: str) -> Send:
+    return lambda actor: actor.client.create_run(GRPO, name=name, idempotency_key="key")
+
+
+def sweep(name: str) -> Send:
+    return lambda actor: actor.client.create_sweep(name, [{"config": GRPO}] * 3, idempotency_key="key")
+
+
+MESSAGES = {
+    "start": Message(lambda actor: actor.start(0), lambda actor: actor.start(2), "conflict"),
+    "report": Message(report(1.0), report(2.0), "report_conflict"),
+    "evaluation": Message(evaluation(1.0), evaluation(2.0), "report_conflict"),
+    "checkpoint": Message(lambda actor: actor.save(1), lambda actor: actor.save(1, "other"), "conflict"),
+    "finish": Message(lambda actor: actor.finish(), lambda actor: actor.finish("stopped"), "lease_lost"),
+    "fail": Message(lambda actor: actor.fail(), lambda actor: actor.finish(), "lease_lost"),
+    "run": Message(submit("one"), submit("two"), "conflict"),
+    "sweep": Message(sweep("one"), sweep("two"), "conflict"),
+}
+
+
+def rows(backend: Backend) -> dict[str, list[object]]:
+    """Every row of every table, without what only says when the worker was last heard of."""
+    with backend.services.database.read() as tx:
+        return {
+            table.name: sorted(
+                map(str, tx.execute(select(*[c for c in table.c if c.name not in ("heard_at", "seen_at")])))
+            )
+            for table in metadata.sorted_tables
+        }
+
+
+@pytest.fixture
+def wire(backend: Backend) -> Iterator[tuple[Wire, Actor]]:
+    """A worker that holds a run, at the end of a wire."""
+    with Wire(backend.url) as between, Client(between.url, TOKEN) as client:
+        client.create_run(GRPO)
+        yield between, Actor(client).begin()
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_what_was_committed_and_not_answered_can_be_sent_again(
+    backend: Backend, wire: tuple[Wire, Actor], name: str
+) -> None:
+    (between, actor), message = wire, MESSAGES[name]
+    before = rows(backend)
+    between.loses = lambda _path: True
+    with pytest.raises(Unreachable):
+        message.send(actor)
+    between.loses = lambda _path: False
+    committed = rows(backend)
+    assert (committed != before) is (name != "start")  # which the fixture had sent
+    answers = [message.send(actor) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert getattr(answers[0], "duplicate", True) is True
+    with pytest.raises(ApiError) as caught:
+        message.otherwise(actor)
+    assert (caught.value.status, caught.value.code) == (409, message.refused)
+    assert rows(backend) == committed
+
+
+def test_a_claim_that_was_not_answered_gives_its_run_to_nobody_until_its_lease_is_over(
+    backend: Backend, wire: tuple[Wire, Actor]
+) -> None:
+    between, actor = wire
+    runs = [backend.client.create_run(GRPO).id for _ in range(2)]
+    between.loses = lambda _path: True
+    with pytest.raises(Unreachable):
+        actor.claim()
+    between.loses = lambda _path: False
+    assert backend.client.run(runs[0]).status == "running"
+    second = actor.claim()
+    assert second is not None
+    assert second.run_id == runs[1], "asked again, it gets another"
+    assert actor.claim() is None
+    backend.clock.now += 31
+    again = {claim.run_id: claim.attempt for claim in iter(Actor(backend.client, "other").claim, None)}
+    assert again[runs[0]] == 2
