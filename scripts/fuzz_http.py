@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz")]
 
 import records  # noqa: E402  # found by the line before
 import rounds  # noqa: E402
+from faults.soak import commit  # noqa: E402
 from processes import Site  # noqa: E402
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.folder.mkdir(exist_ok=True)
     file = asked.folder / "http.json"
-    done = json.loads(file.read_text()) if file.exists() else {"asked": 0, "failed": [], "answered": {}}
+    done = json.loads(file.read_text()) if file.exists() else {"asked": 0, "commits": {}, "failed": [], "answered": {}}
     while done["asked"] < asked.examples:
         examples = min(asked.round, asked.examples - done["asked"])
         number = random.SystemRandom().randrange(2**32)
@@ -57,6 +58,7 @@ def one_round(examples: int, number: int, *, coverage: bool) -> rounds.Round:
 def add(done: dict[str, Any], found: rounds.Round, examples: int, number: int) -> None:
     """Count the round."""
     done["asked"] += examples
+    done["commits"][commit()] = done["commits"].get(commit(), 0) + examples
     done["failed"] += [] if found.passed else [number]
     for operation, answered in found.answered.items():
         done["answered"][operation] = dict(Counter(done["answered"].get(operation, {})) + Counter(answered))

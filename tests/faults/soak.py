@@ -220,6 +220,12 @@ def soak(home: Path, kills: int, seed: int, say: Callable[[str], None]) -> Count
     return one.counts
 
 
+def commit() -> str:
+    """Which code this is."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
 def main() -> int:
     """Kill until there were as many as were asked for, in pieces; the counts of whole pieces are kept."""
     parser = argparse.ArgumentParser(description="Random kills of backend and worker.")
@@ -234,10 +240,12 @@ def main() -> int:
         seed, started = time.time_ns(), time.monotonic()
         home = given.home / f"piece-{seed}"
         try:
-            counts += soak(home, min(left, given.piece), seed, print)
+            piece = soak(home, min(left, given.piece), seed, print)
         except AssertionError as error:
             print(f"FAILED after {kills_in(counts)} kills: {error}\nall of it is kept in {home}", file=sys.stderr)
             return 1
+        counts += piece
+        counts[f"kills at commit {commit()}"] += kills_in(piece)
         counts["seconds"] += round(time.monotonic() - started)
         state.write_text(json.dumps(counts, indent=1))
         shutil.rmtree(home)
