@@ -19,7 +19,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser engine
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -49,7 +49,7 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (10 minutes)
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
-test-faults: $(VENV)/.test ## Every fault of docs/reliability.md with its full count (under 20 minutes)
+test-faults: $(VENV)/.test wallclock ## Every fault of docs/reliability.md with its full count (under 20 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10
 
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
@@ -108,6 +108,15 @@ browser: $(VENV)/.test
 		apt-get install -qq -y chromium >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } && exit; \
 	fi; \
 	$(BIN)/playwright install chromium
+
+# What gives a process a wall clock of its own: installed, or Debian's.
+wallclock:
+	@test -n "$$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 2>/dev/null)" && exit; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get install -qq -y faketime >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y faketime >/dev/null; } && exit; \
+	fi; \
+	echo "A test of wall clocks needs libfaketime (Debian: apt install faketime); as root on Debian this target installs it." >&2; exit 1
 
 # An installed podman; else Debian's, with what its networks need, and what makes a base image where none can be pulled.
 ENGINE := podman buildah runc conmon catatonit netavark aardvark-dns iptables debootstrap

@@ -45,6 +45,7 @@ from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
 from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
+from backend.workers import store as workers_store
 from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))
     with database.write() as tx:
         lease.extend_all(tx, services.terms())
+        workers_store.not_from_the_future(tx, services.clock.seconds())
     return services
 
 

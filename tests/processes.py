@@ -82,12 +82,12 @@ class Site:
         self._started.append(process)
         return process
 
-    def start_backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
+    def start_backend(self, *, files: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
         """Start it and do not wait until it answers; `files` limits how many files it may open, for good."""
-        return self._start("backend.app", files=files)
+        return self._start("backend.app", files=files, **environment)
 
-    def backend(self, *, files: int | None = None) -> subprocess.Popen[bytes]:
-        process = self.start_backend(files=files)
+    def backend(self, *, files: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
+        process = self.start_backend(files=files, **environment)
         wait_until(self.client.healthy, "the backend answers")
         return process
 

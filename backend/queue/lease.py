@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, case, select, update
 
 from backend.errors import LeaseLost
 from backend.runs.store import PRESENT
@@ -77,7 +77,10 @@ def lost(tx: Connection, run_id: int, number: int) -> LeaseLost:
 
 def extend_all(tx: Connection, terms: Terms) -> None:
     """Give every running run a fresh lease: the backend was away, and its workers could not renew."""
-    tx.execute(update(run).where(run.c.status == "running").values(lease_until=terms.until))
+    since = case(
+        (run.c.phase_since > terms.now, terms.now), else_=run.c.phase_since
+    )  # by a clock that was set back since
+    tx.execute(update(run).where(run.c.status == "running").values(lease_until=terms.until, phase_since=since))
 
 
 def rewrite(tx: Connection) -> None:

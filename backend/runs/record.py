@@ -13,6 +13,8 @@ def run_from_row(row: RowMapping, queue_position: int | None) -> r.Run:
     values: dict[str, Any] = dict(row)
     progress = progress_from_row(row)
     points = sparkline.points(values.pop("sparkline"))
+    if row["started_at"] and row["finished_at"]:  # the wall clock may have been set back between the two
+        values["finished_at"] = max(row["started_at"], row["finished_at"])
     return r.Run.model_validate(
         values | {"progress": progress, "queue_position": queue_position, "reward_sparkline": points}
     )

@@ -61,4 +61,10 @@ def use(tx: Connection, at: datetime) -> list[r.Held]:
         .order_by(attempt.c.claimed_at.desc(), attempt.c.run_id.desc())
         .limit(HELD)
     )
-    return [r.Held.model_validate(dict(row)) for row in tx.execute(query).mappings()]
+    rows = tx.execute(query).mappings()  # the wall clock may have been set back between the two stamps
+    return [r.Held.model_validate({**row, "until": max(row["since"], row["until"])}) for row in rows]
+
+
+def not_from_the_future(tx: Connection, now: float) -> None:
+    """For a start: no worker was heard of later than now. One that was, by a clock that has been set back, would stay alive as long."""
+    tx.execute(update(worker).where(worker.c.seen_at > now).values(seen_at=now))

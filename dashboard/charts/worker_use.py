@@ -54,7 +54,8 @@ def worker_use_figure(held: Sequence[Held], now: datetime) -> Figure:
 
 
 def _until(one: Held, now: datetime) -> datetime:
-    return now if one.end is None else aware(one.until)
+    """Never before it began, nor later than now: the backend's wall clock may have been set back, and need not be this machine's."""
+    return max(aware(one.since), now if one.end is None else min(now, aware(one.until)))
 
 
 def _row(worker: str, start: datetime, end: datetime, run: str, state: str) -> dict[str, object]:

@@ -1,11 +1,15 @@
 """Leases hang on a clock that nobody can set."""
 
 import time
-from datetime import UTC
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from acting import GRPO, Actor
+from serving import Backend, SteppedClock
 
 from backend.clock import Clock
+from backend.contract.records import Progress
 
 
 def test_setting_the_wall_clock_moves_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +32,63 @@ def test_a_lease_counts_no_time_in_which_no_heartbeat_could_be_stored(monkeypatc
     clock.pulse()  # the stall is over: the clock goes on from there
     monkeypatch.setattr(time, "monotonic", lambda: real() + 601)
     assert clock.seconds() == pytest.approx(before + 3, abs=0.5)
+
+
+class Yesterday(SteppedClock):
+    """As after a start on a machine whose wall clock was set back by a day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now -= 86_400
+
+    def stamp(self) -> datetime:
+        return super().stamp() - timedelta(days=1)
+
+
+def test_no_time_that_is_shown_ends_before_it_began_though_the_wall_clock_was_set_back(
+    start_backend: Callable[..., Backend],
+) -> None:
+    first = start_backend()
+    run = first.client.create_run(GRPO)
+    actor = Actor(first.client).begin()
+    second = start_backend(clock=Yesterday())
+    second.client.secrets |= first.client.secrets
+    actor.client = second.client
+    for act in (actor.beat, actor.finish):
+        act()
+        [held] = second.client.worker_use()
+        assert held.until >= held.since
+    ended = second.client.run(run.id)
+    assert ended.started_at is not None
+    assert ended.finished_at is not None
+    assert ended.finished_at >= ended.started_at
+
+
+def test_a_dead_worker_is_not_alive_until_a_clock_that_was_set_back_has_caught_up(
+    start_backend: Callable[..., Backend],
+) -> None:
+    Actor(start_backend().client).claim()
+    clock = Yesterday()
+    second = start_backend(clock=clock)
+    clock.now += 31
+    [worker] = second.client.workers()
+    assert not worker.alive
+
+
+def test_a_phase_that_hangs_is_noticed_though_the_wall_clock_was_set_back(
+    start_backend: Callable[..., Backend],
+) -> None:
+    first = start_backend()
+    run = first.client.create_run(GRPO)
+    actor = Actor(first.client).begin()
+    for step in range(3):
+        actor.report(step, metrics={"step_time": 1.0, "time/rollout": 1.0})
+    sampling = Progress(step=3, phase="rollout", done=0, total=1)
+    actor.beat(sampling)
+    clock = Yesterday()
+    second = start_backend(clock=clock)
+    second.client.secrets |= first.client.secrets
+    actor.client = second.client
+    clock.now += 3600
+    actor.beat(sampling)
+    assert "phase_open" in [hint.code for hint in second.client.health(run.id).items]

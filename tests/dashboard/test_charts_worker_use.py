@@ -48,3 +48,10 @@ def test_each_worker_has_a_lane_and_each_run_a_bar_on_it() -> None:
     assert list(bars["state"]) == ["finished", "running", "lost"]
     assert list(bars["run"]) == ["mine (run 1)", "mine (run 2)", "mine (run 3)"]
     assert list(bars["to"]) == [NOW - timedelta(minutes=30), NOW, NOW - timedelta(minutes=1)]
+
+
+def test_a_clock_that_was_set_back_makes_no_time_negative_and_no_share_more_than_all() -> None:
+    of_tomorrow = [held(-1440, -1400), held(-1440, -1440, end=None), held(30, -1440)]
+    assert busy(of_tomorrow, NOW - timedelta(minutes=60), NOW) == pytest.approx(0.5)
+    rows = worker_use_figure(of_tomorrow, NOW).data
+    assert (rows["to"] >= rows["from"]).all()
