@@ -29,6 +29,7 @@ from backend.preflight.routes import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
+from backend.reserve import LOOK_SECONDS, Reserve, is_disk_full, no_room
 from backend.runs.deletion import Remover
 from backend.runs.routes import router as runs
 from backend.server.connections import listen, places, raise_file_limit, serve
@@ -81,6 +82,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
             asyncio.create_task(_forever("sweep", partial(sweep_once, services), settings.sweep_seconds)),
             asyncio.create_task(_forever("pulse", partial(pulse, services), services.clock.slack / 2)),
             asyncio.create_task(_forever("removal", Remover(services).advance, LOOK_FOR_DELETED)),
+            asyncio.create_task(_forever("reserve", services.reserve.take, LOOK_SECONDS)),
         ]
         try:
             yield
@@ -122,10 +124,15 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     uploads_store.clear(settings.home)
     traces.clear(settings.home)
     database = open_database(settings.resolved_database_url, busy_seconds=settings.busy_seconds)
-    services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)))
-    with database.write() as tx:
-        lease.extend_all(tx, services.terms())
-        workers_store.not_from_the_future(tx, services.clock.seconds())
+    services = Services(settings, database, clock, Broadcast(most=min(_STREAMS, places() // 2)), Reserve(settings.home))
+    try:
+        with database.write() as tx:
+            lease.extend_all(tx, services.terms())
+            workers_store.not_from_the_future(tx, services.clock.seconds())
+    except OperationalError as error:
+        if is_disk_full(error):
+            raise no_room(settings.home) from None
+        raise
     return services
 
 
@@ -170,6 +177,7 @@ def main() -> None:
         settings = load(Settings)
         _require_guarded(settings)
         make_private(settings.home)
+        Reserve(settings.home).give_up_if_full()
         held.enter_context(
             alone(
                 settings.home / "backend.lock",

@@ -1,6 +1,5 @@
 """What the backend refuses, as domain nouns, and the one shape in which every error is answered."""
 
-import errno
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -14,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from backend.contract.base import Json
 from backend.field_errors import FieldError, field_errors, summary
+from backend.reserve import is_disk_full
 from backend.storage.database import to_json
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
         return error_response(
             503, "busy", "The database is busy; nothing was changed. Try again.", None, {"Retry-After": "1"}
         )
-    if "disk is full" in text:
+    if is_disk_full(error):
         return disk_full()
     if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in DAMAGED:
         log.error("the database file is damaged: %s", text)
@@ -138,7 +138,7 @@ def _twice(_request: Request, error: IntegrityError) -> Response:
 
 
 def _file(request: Request, error: OSError) -> Response:
-    return disk_full() if error.errno in (errno.ENOSPC, errno.EDQUOT) else _internal(request, error)
+    return disk_full() if is_disk_full(error) else _internal(request, error)
 
 
 def disk_full() -> Response:

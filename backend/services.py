@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from backend.clock import Clock
 from backend.queue.lease import Terms
+from backend.reserve import Reserve
 from backend.settings import Settings
 from backend.storage.database import Database
 from backend.telemetry.broadcast import Broadcast
@@ -23,6 +24,7 @@ class Services:
     database: Database
     clock: Clock
     broadcast: Broadcast
+    reserve: Reserve
 
     def terms(self) -> Terms:
         """Lease terms as of now; ask inside the transaction, since getting into one may take a while."""

@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -75,8 +75,8 @@ def alone(lock: Path, who: str, refusal: Callable[[str], str]) -> Iterator[None]
             file.seek(0)
             raise CannotStart(refusal(file.read().strip())) from None
         file.truncate(0)
-        file.write(f"{who}\n")
-        file.flush()
+        with suppress(OSError):  # on a full disk the lock is held all the same
+            os.write(file.fileno(), f"{who}\n".encode())
         yield
 
 

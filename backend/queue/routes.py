@@ -17,6 +17,7 @@ from backend.errors import Conflict, Refusal
 from backend.parameters import RowId
 from backend.queue import attempts, lease
 from backend.queue import claim as claims
+from backend.reserve import with_reserve
 from backend.runs import store as runs
 from backend.services import Services, ServicesDep
 from backend.telemetry import reports, traces
@@ -110,6 +111,7 @@ def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport, s
 
 
 @router.post("/runs/{run_id}/finish")
+@with_reserve
 def finish(services: ServicesDep, run_id: RowId, body: p.Finish, secret: Secret = "") -> p.Accepted:
     """End the attempt."""
     with _proven(services, run_id, body.attempt, secret) as tx:
@@ -118,6 +120,7 @@ def finish(services: ServicesDep, run_id: RowId, body: p.Finish, secret: Secret 
 
 
 @router.post("/runs/{run_id}/fail")
+@with_reserve
 def fail(services: ServicesDep, run_id: RowId, body: p.Fail, secret: Secret = "") -> p.Accepted:
     """End the attempt as failed."""
     with _proven(services, run_id, body.attempt, secret) as tx:

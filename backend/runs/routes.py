@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Query, Response
 from backend.contract import records as r
 from backend.contract.config import Kind
 from backend.parameters import Cursor, Limit, RowId, position
+from backend.reserve import with_reserve
 from backend.runs import commands, creation, deletion, store
 from backend.runs.overrides import overridden
 from backend.services import Services, ServicesDep
@@ -72,6 +73,7 @@ def update_run(services: ServicesDep, run_id: RowId, body: r.RunUpdate) -> r.Run
 
 
 @router.delete("/{run_id}", status_code=204)
+@with_reserve
 def delete_run(services: ServicesDep, run_id: RowId) -> Response:
     """Delete a run that is not running, with all its records; it is gone at once, and they are in a while."""
     with services.changing(run_id) as tx:
@@ -101,6 +103,7 @@ def _command(verb: str, services: Services, run_id: int) -> r.Run:
 
 
 @router.post("/{run_id}/pause")
+@with_reserve
 def pause_run(services: ServicesDep, run_id: RowId) -> r.Run:
     """Pause at the next step; a queued run at once."""
     return _command("pause", services, run_id)
@@ -113,6 +116,7 @@ def resume_run(services: ServicesDep, run_id: RowId) -> r.Run:
 
 
 @router.post("/{run_id}/stop")
+@with_reserve
 def stop_run(services: ServicesDep, run_id: RowId) -> r.Run:
     """Stop at the next step; a run that nobody holds at once."""
     return _command("stop", services, run_id)

@@ -1,9 +1,11 @@
 """Opening the database at a start: what cannot be served is said in words, before anything is written."""
 
 import logging
+import shutil
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from alembic.script import ScriptDirectory
@@ -12,6 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
 from backend.contract.home import CannotStart
+from backend.reserve import FULL, no_room
 from backend.storage.database import Database
 from backend.storage.migrate import alembic_config, upgrade
 
@@ -27,7 +30,8 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
     address = make_url(url)
     file = Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
     if file is not None and file.exists() and file.stat().st_size:
-        _look_at(file, busy_seconds)
+        with _room_for(file):
+            _look_at(file, busy_seconds)
     database = Database(url, busy_seconds=busy_seconds)
     where = file or address.render_as_string()
     try:
@@ -44,6 +48,17 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
         database.close()
         raise CannotStart(f"the database {where} cannot be opened: {error.orig}. {_ADVICE}") from None
     return database
+
+
+@contextmanager
+def _room_for(file: Path) -> Iterator[None]:
+    """SQLite makes two files beside the database when it opens it, and says "disk I/O error" where they do not fit."""
+    try:
+        yield
+    except CannotStart:
+        if shutil.disk_usage(file.parent).free < FULL:
+            raise no_room(file.parent) from None
+        raise
 
 
 def _look_at(file: Path, busy_seconds: float) -> None:

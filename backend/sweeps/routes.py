@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header
 
 from backend.contract import records as r
 from backend.parameters import Cursor, Limit, RowId, position
+from backend.reserve import with_reserve
 from backend.runs import commands
 from backend.services import ServicesDep
 from backend.sweeps import creation, store
@@ -41,6 +42,7 @@ def get_sweep(services: ServicesDep, sweep_id: RowId) -> r.Sweep:
 
 
 @router.post("/{sweep_id}/stop")
+@with_reserve
 def stop_sweep(services: ServicesDep, sweep_id: RowId) -> r.Sweep:
     """Stop every run of it that has not ended; the others stay as they are."""
     with services.database.write() as tx:

@@ -16,6 +16,7 @@ from backend.contract.base import CleanText
 from backend.document import raw_body
 from backend.errors import NotFound
 from backend.parameters import Cursor, Limit, RowId, position
+from backend.reserve import with_reserve
 from backend.services import Services, ServicesDep
 from backend.uploads import jsonl, store
 
@@ -93,6 +94,7 @@ def _found(services: Services, upload_id: int) -> tuple[r.Upload, Path]:
 
 
 @router.delete("/{upload_id}", status_code=204)
+@with_reserve
 def delete_upload(services: ServicesDep, upload_id: RowId) -> Response:
     """Delete an upload that no waiting run needs."""
     with services.database.write() as tx:

@@ -1,0 +1,101 @@
+"""Room on the disk that is kept for what must be stored also when there is no other: deleting, stopping, how a run ended.
+
+Without it a full disk stays full: a delete, too, writes to the database before it frees anything.
+"""
+
+import errno
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from sqlalchemy.exc import DatabaseError
+
+from backend.contract.home import CannotStart
+
+if TYPE_CHECKING:
+    from backend.services import Services
+
+log = logging.getLogger(__name__)
+
+BYTES = 8 * 2**20
+LEAST_FREE = 4 * BYTES
+"""The reserve is taken only where this much is free, so that it is never what fills a disk."""
+FULL = 2**20
+"""A start with less than this free uses the reserve: the database needs some files to be opened."""
+LOOK_SECONDS = 10.0  # between two looks whether it can be taken again
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Reserve:
+    """A file of the home whose bytes are given back to the disk when they are needed."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._path = home, home / "reserve"
+
+    def take(self) -> None:
+        """Have the reserve, if there is room for it."""
+        if self._path.exists() or shutil.disk_usage(self._home).free < LEAST_FREE:
+            return
+        partial = self._path.with_suffix(".partial")
+        try:
+            with partial.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, BYTES)
+            os.replace(partial, self._path)
+        except OSError as error:  # a disk that fills up in this moment, or one that cannot set room aside
+            partial.unlink(missing_ok=True)
+            log.warning("no room is kept for a full disk: %s", error)
+
+    def give_up_if_full(self) -> None:
+        """Before the database is opened, which writes."""
+        if shutil.disk_usage(self._home).free < FULL:
+            self.give_up()
+
+    def give_up(self) -> bool:
+        """Give the room back to the disk; whether there was any to give."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        log.warning("the disk of %s is full: the reserve of %d MiB is used", self._home, BYTES >> 20)
+        return True
+
+
+def no_room(home: Path) -> CannotStart:
+    """Why a start cannot go on."""
+    free = shutil.disk_usage(home).free
+    return CannotStart(
+        f"the disk of {home} is full ({free:,} bytes free), and the database cannot be written: remove something from it; "
+        "a megabyte is enough to start and to delete runs"
+    )
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write found no room."""
+    found = getattr(error, "orig", None) or error
+    if isinstance(found, sqlite3.Error):
+        # the index of the write-ahead log is a file, too, which may find no room for its first pages
+        return found.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+    return isinstance(found, OSError) and found.errno in _NO_SPACE
+
+
+def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
+    """A route that is tried again with the reserve where the disk is full. What it had written is taken back before."""
+
+    @wraps(route)
+    def stored(*args: P.args, **kwargs: P.kwargs) -> T:
+        services: Services = kwargs["services"]  # type: ignore[assignment]  # every such route has them
+        try:
+            return route(*args, **kwargs)
+        except (DatabaseError, OSError) as error:
+            if not is_disk_full(error) or not services.reserve.give_up():
+                raise
+            return route(*args, **kwargs)
+
+    return stored

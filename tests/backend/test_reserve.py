@@ -1,0 +1,152 @@
+"""A full disk: what frees space, stops, or says how a run ended is stored all the same, and nothing else uses that room."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acting import GRPO, Actor, group
+from serving import Backend
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from backend import reserve
+from backend.contract.client import ApiError
+from backend.reserve import Reserve
+
+
+def sqlite_says_full() -> sqlite3.OperationalError:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("PRAGMA max_page_count=1")
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            database.execute("CREATE TABLE a (b)")
+    return caught.value
+
+
+class Disk:
+    """Of the database: while it is full nothing is written, until the reserve is given up."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        give_up, error = Reserve.give_up, sqlite_says_full()
+
+        def give_room(kept: Reserve) -> bool:
+            given = give_up(kept)
+            self.full = self.full and not given
+            return given
+
+        def refuse(_connection: object, _cursor: object, statement: str, *_: Any) -> None:
+            if self.full and statement.startswith(("INSERT", "UPDATE", "DELETE")):
+                raise OperationalError(statement, None, error)
+
+        monkeypatch.setattr(Reserve, "give_up", give_room)
+        event.listen(backend.services.database.writer, "before_cursor_execute", refuse)
+
+
+@pytest.fixture
+def disk(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    backend.services.reserve.take()
+    return Disk(backend, monkeypatch)
+
+
+def finished(backend: Backend) -> int:
+    run_id = backend.client.create_run(GRPO).id
+    actor = Actor(backend.client).begin()
+    actor.report(0)
+    actor.finish()
+    return run_id
+
+
+def delete(backend: Backend) -> Callable[[], object]:
+    run_id = finished(backend)
+    return lambda: backend.client.delete_run(run_id)
+
+
+def delete_upload(backend: Backend) -> Callable[[], object]:
+    upload_id = backend.client.upload("a", b'{"a": 1}\n').id
+    return lambda: backend.client.delete_upload(upload_id)
+
+
+def stop(backend: Backend) -> Callable[[], object]:
+    run_id = backend.client.create_run(GRPO).id
+    return lambda: backend.client.command(run_id, "stop")
+
+
+def pause(backend: Backend) -> Callable[[], object]:
+    run_id = backend.client.create_run(GRPO).id
+    return lambda: backend.client.command(run_id, "pause")
+
+
+def stop_sweep(backend: Backend) -> Callable[[], object]:
+    sweep_id = backend.client.create_sweep("a", [{"config": GRPO}]).id
+    return lambda: backend.client.stop_sweep(sweep_id)
+
+
+def fail(backend: Backend) -> Callable[[], object]:
+    backend.client.create_run(GRPO)
+    return Actor(backend.client).begin().fail
+
+
+def finish(backend: Backend) -> Callable[[], object]:
+    backend.client.create_run(GRPO)
+    return Actor(backend.client).begin().finish
+
+
+NEEDED = pytest.mark.parametrize("prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish])
+
+
+@NEEDED
+def test_what_frees_space_or_ends_a_run_is_stored_on_a_full_disk(
+    backend: Backend, disk: Disk, prepared: Callable[[Backend], Callable[[], object]]
+) -> None:
+    act = prepared(backend)
+    disk.full = True
+    act()
+    assert not (backend.home / "reserve").exists()
+
+
+@NEEDED
+def test_without_a_reserve_a_full_disk_is_said_and_nothing_changes(
+    backend: Backend, disk: Disk, prepared: Callable[[Backend], Callable[[], object]]
+) -> None:
+    act = prepared(backend)
+    (backend.home / "reserve").unlink()
+    disk.full = True
+    with pytest.raises(ApiError) as caught:
+        act()
+    assert (caught.value.status, caught.value.code) == (507, "disk_full")
+    disk.full = False
+    act()
+
+
+def test_reports_and_new_runs_take_nothing_of_the_reserve(backend: Backend, disk: Disk) -> None:
+    backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    disk.full = True
+    for act in (lambda: actor.report(0, groups=[group()]), lambda: backend.client.create_run(GRPO), actor.beat):
+        with pytest.raises(ApiError, match="The disk is full"):
+            act()
+    assert (backend.home / "reserve").exists()
+
+
+def test_the_reserve_is_real_room_and_is_taken_again_once_there_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Reserve(tmp_path)
+    kept.take()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= reserve.BYTES
+    kept.give_up_if_full()
+    assert (tmp_path / "reserve").exists(), "there is room"
+    assert kept.give_up()
+    assert not kept.give_up(), "it can be used once"
+    with monkeypatch.context() as patch:
+        patch.setattr(reserve, "LEAST_FREE", 2**60)
+        kept.take()
+        assert list(tmp_path.iterdir()) == []
+    kept.take()
+    with monkeypatch.context() as patch:
+        patch.setattr(reserve, "FULL", 2**60)
+        kept.give_up_if_full()
+    assert list(tmp_path.iterdir()) == []
