@@ -225,6 +225,14 @@ def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, 
         shutil.rmtree(removed, ignore_errors=True)
 
 
+def remove_unfinished(folder: Path, *, before: int) -> None:
+    """Remove what a run's attempts before this one were writing when they ended: nobody completes it any more."""
+    for partial in folder.glob(".step-*.partial"):
+        named = _NAME.fullmatch(partial.name.removeprefix(".").removesuffix(".partial"))
+        if named and int(named[2]) < before:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
 def remove_partial(store: Path) -> None:
     """Remove what a crash in the middle of saving, or of removing, left.
 

@@ -29,7 +29,7 @@ from backend.contract.protocol import (
 from backend.contract.records import Progress, RunError
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
-from worker.checkpoint import damage, remove_checkpoints
+from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
 from worker.failure import failure, out_of_memory
 from worker.lease import Lease, LeaseLost
@@ -263,8 +263,10 @@ def _sample(
 
 
 def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
+    folder = worker.settings.checkpoints / f"run-{claim.run_id}"
+    remove_unfinished(folder, before=claim.attempt)
     if claim.kept is not None:  # what a kill kept from being removed, or from being registered
-        remove_checkpoints(worker.settings.checkpoints / f"run-{claim.run_id}", claim.kept, upto=(claim.attempt, 0))
+        remove_checkpoints(folder, claim.kept, upto=(claim.attempt, 0))
     resume, remarks = _checkpoint_to_resume(worker.settings.checkpoints, claim)
     place = Place(
         run_id=claim.run_id,

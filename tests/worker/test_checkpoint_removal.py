@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from worker import checkpoint
-from worker.checkpoint import remove_checkpoints, remove_partial
+from worker.checkpoint import remove_checkpoints, remove_partial, remove_unfinished
 
 
 def saved(folder: Path, *names: str) -> None:
@@ -40,6 +40,14 @@ def test_a_removal_that_was_cut_short_leaves_no_checkpoint_and_is_finished_later
     assert names(run) == [".step-20-attempt-1.removed", "step-40-attempt-1"]
     remove_partial(tmp_path)
     assert names(run) == ["step-40-attempt-1"]
+
+
+def test_an_attempt_begins_without_what_earlier_ones_were_writing(tmp_path: Path) -> None:
+    run = tmp_path / "run-7"
+    written = [".step-40-attempt-2.partial", ".step-20-attempt-3.partial", ".other.partial", "step-20-attempt-1"]
+    saved(run, ".step-20-attempt-1.partial", *written)
+    remove_unfinished(run, before=2)
+    assert names(run) == sorted(written), "what a later attempt writes is not ours to remove"
 
 
 def test_a_checkpoint_that_cannot_be_removed_now_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
