@@ -1,5 +1,6 @@
 """When an attempt saves: every so many steps, and wherever it ends; never twice for the same step."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,8 @@ from types import TracebackType
 
 import torch
 
+from backend.contract.preference import PairBudget
+from backend.contract.training import Budget
 from worker.checkpoint import (
     Saved,
     Trained,
@@ -16,6 +19,10 @@ from worker.checkpoint import (
     write_checkpoint,
 )
 from worker.reporter import Place, Reporter
+
+FLOAT32 = 4
+ADAMW_STATES = 2
+GIB = 2**30
 
 
 class Saver:
@@ -32,12 +39,11 @@ class Saver:
         trained: Trained,
         optimizer: torch.optim.Optimizer,
         *,
-        every: int,
-        steps: int,
+        budget: Budget | PairBudget,
         saved_step: int,
     ) -> None:
         self._place, self._reporter, self._trained, self._optimizer = place, reporter, trained, optimizer
-        self._every, self._steps, self._saved_step = every, steps, saved_step
+        self._budget, self._saved_step = budget, saved_step
         self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
 
     def __enter__(self) -> "Saver":
@@ -47,9 +53,24 @@ class Saver:
         if self._unfinished is not None:
             discard_checkpoint(self._unfinished)
 
+    def warn_if_short(self) -> None:
+        """Say in the run's log where what is free holds fewer checkpoints than are still to be kept at once."""
+        trained = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
+        each = trained * FLOAT32 * (1 + ADAMW_STATES)
+        left = max(1, self._budget.steps - self._saved_step)
+        count = self._budget.keep.most(left, self._budget.checkpoint_every)
+        free = shutil.disk_usage(self._place.store.parent).free
+        if count * each > free:
+            self._reporter.log(
+                "warning",
+                f"{free / GIB:.2f} GiB are free at {self._place.store}, and up to {count:,} checkpoints of {each / GIB:.2f} GiB "
+                "are to be saved there: free some space, or keep fewer (budget.keep) in the next run",
+            )
+
     def save_if_due(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
         """After every so many steps; the last step's is saved where the run ends."""
-        if self._every and state.step % self._every == 0 and state.step < self._steps:
+        every = self._budget.checkpoint_every
+        if every and state.step % every == 0 and state.step < self._budget.steps:
             self.save_if_new(state, reference)
 
     def save_if_new(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:

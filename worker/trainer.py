@@ -62,8 +62,7 @@ class Trainer:
             self._reporter,
             policy,
             self._learner.optimizer,
-            every=budget.checkpoint_every,
-            steps=budget.steps,
+            budget=budget,
             saved_step=self._state.step,
         )
         self._clock = PhaseClock()
@@ -80,6 +79,7 @@ class Trainer:
 
     def _run(self) -> Ending:
         self._announce()
+        self._saver.warn_if_short()
         for step in range(self._state.step, self._config.budget.steps):
             ending = self._reporter.asked_to_end()
             if ending is not None:

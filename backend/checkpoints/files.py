@@ -23,6 +23,11 @@ def directory(home: Path, row: RowMapping) -> Path | None:
     return place if place.is_relative_to(root) and place != root else None
 
 
+def holds(home: Path, store: str) -> bool:
+    """Whether a worker's store is the one in our home."""
+    return Path(store.partition("#")[0]).resolve() == (home / FOLDER).resolve()
+
+
 def model_directory(home: Path, row: RowMapping) -> Path:
     """Where a checkpoint's model lies. Raises Conflict where another machine has it, NotFound where it is gone."""
     place = directory(home, row)

@@ -1,5 +1,6 @@
 """What every kind of training shares: how completions are drawn, how weights are stepped, how long, what is kept."""
 
+from math import lcm
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -102,6 +103,14 @@ class Keep(Frozen):
     def all(self) -> bool:
         """Whether nothing is ever removed."""
         return not self.last and not self.at_most_gib
+
+    def most(self, steps: int, save_every: int) -> int:
+        """How many checkpoints of a run lie on the disk at once, at most: one is written before another goes."""
+        saved = 1 + (steps - 1) // save_every if save_every else 1
+        if not self.last:
+            return saved
+        multiples = steps // lcm(self.every, save_every) if self.every and save_every else 0
+        return min(saved, self.last + multiples + self.best + 1)
 
 
 class Budget(Frozen):

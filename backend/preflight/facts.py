@@ -50,6 +50,7 @@ class Facts:
     training_items: int | None = None
     step_times: StepTimes | None = None
     success: Success | None = None
+    disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 
     @property
     def roomiest(self) -> WorkerFacts | None:

@@ -1,5 +1,6 @@
 """The facts that preflight rests on, read from the database and the uploads."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -7,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
-from backend.checkpoints import named
+from backend.checkpoints import files, named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
@@ -16,7 +17,7 @@ from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.forecast import evaluations
 from backend.runs import store as runs
-from backend.storage.tables import run
+from backend.storage.tables import run, worker
 from backend.telemetry import metrics, stretches
 from backend.uploads import columns
 from backend.uploads import store as uploads
@@ -31,18 +32,19 @@ LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
-    alive = [worker for worker in workers.recent(tx, now, silence) if worker.alive]
+    alive = [one for one in workers.recent(tx, now, silence) if one.alive]
+    stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
         workers=[
-            WorkerFacts(worker.device, worker.memory_bytes, worker.judges, worker.reward_functions, worker.engines)
-            for worker in alive
+            WorkerFacts(one.device, one.memory_bytes, one.judges, one.reward_functions, one.engines) for one in alive
         ],
         origin=_origin(tx, config.model.source),
         refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
         training_items=_training_items(tx, config),
         step_times=_step_times(tx, config, similar) if similar else None,
         success=_success(tx, similar),
+        disk_free=shutil.disk_usage(home).free if any(files.holds(home, store) for store in stores) else None,
     )
 
 

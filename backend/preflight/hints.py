@@ -11,6 +11,7 @@ from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message
 from backend.contract.training import Optimizer
+from backend.preflight.disk import disk
 from backend.preflight.facts import Facts
 from backend.preflight.forecast import dead_share
 from backend.runs.needs import needs_of
@@ -218,6 +219,7 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     group_size,
     checkpoints,
     best_checkpoint,
+    disk,
     no_penalty,
     learned_scores,
     loss_on_policy,
@@ -231,6 +233,7 @@ FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
     learning_rate,
     checkpoints,
     best_checkpoint,
+    disk,
     workers,
     offers,
 )

@@ -31,7 +31,7 @@ def prompt_tokens(task: Prompted | None) -> int:
 
 def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
     """Bytes by part. `bfloat16`: whether matrix products are computed in half precision beside float32 weights."""
-    trained = _trained(config.model, shape)
+    trained = trained_parameters(config.model, shape)
     initial = config.algorithm.kl.reference == "initial"  # with adapters that is the same weights without them
     keeps_copy = config.algorithm.needs_reference and not (initial and config.model.lora)
     sampling = config.sampling
@@ -52,7 +52,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
 
 def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
     """Bytes by part, where both completions of a pair pass through the model together."""
-    trained = _trained(config.model, shape)
+    trained = trained_parameters(config.model, shape)
     dpo, pairs = isinstance(config, DpoConfig), config.pairs
     tokens = config.optimizer.micro_batch_tokens
     if isinstance(pairs, SampledPairs):
@@ -80,7 +80,8 @@ def sampling_parts(config: SampleConfig, shape: ModelShape, *, bfloat16: bool) -
     }
 
 
-def _trained(model: Model, shape: ModelShape) -> int:
+def trained_parameters(model: Model, shape: ModelShape) -> int:
+    """Of the whole model, or of its adapters."""
     return shape.parameters if model.lora is None else _adapter_parameters(model.lora, shape)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -340,3 +341,19 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
     with pytest.raises(Killed):
         train(configured(budget={"steps": 40, "eval_every": 0, "checkpoint_every": 1}), tmp_path, Late(), shown=shown)
     assert not list((tmp_path / "run-1").iterdir())
+
+
+def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
+    witness = Witness()
+    train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness)
+    [line] = [line for line in witness.said if "GiB are free" in line.message]
+    assert line.level == "warning"
+    assert "up to 2 checkpoints" in line.message
+    monkeypatch.undo()
+    witness = Witness()
+    train(configured(budget={"steps": 2, "eval_every": 0, "checkpoint_every": 1}), tmp_path, witness, attempt=2)
+    assert not any("GiB are free" in line.message for line in witness.said)

@@ -47,8 +47,7 @@ class PairTrainer:
             self._reporter,
             objective.trained,
             self._learner.optimizer,
-            every=budget.checkpoint_every,
-            steps=budget.steps,
+            budget=budget,
             saved_step=self._state.step,
         )
 
@@ -63,6 +62,7 @@ class PairTrainer:
 
     def _run(self) -> Ending:
         self._announce()
+        self._saver.warn_if_short()
         self._check_lengths()
         for step in range(self._state.step, self._config.budget.steps):
             ending = self._reporter.asked_to_end()
