@@ -63,6 +63,7 @@ class Site:
             **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
+        self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
         self, *command: str, home: Path | None = None, files: int | None = None, **environment: str
@@ -82,12 +83,16 @@ class Site:
         self._started.append(process)
         return process
 
-    def start_backend(self, *, files: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
+    def start_backend(
+        self, *, files: int | None = None, module: str = "backend.app", **environment: str
+    ) -> subprocess.Popen[bytes]:
         """Start it and do not wait until it answers; `files` limits how many files it may open, for good."""
-        return self._start("backend.app", files=files, **environment)
+        return self._start(module, files=files, **environment)
 
-    def backend(self, *, files: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
-        process = self.start_backend(files=files, **environment)
+    def backend(
+        self, *, files: int | None = None, module: str = "backend.app", **environment: str
+    ) -> subprocess.Popen[bytes]:
+        process = self.start_backend(files=files, module=module, **environment)
         wait_until(self.client.healthy, "the backend answers")
         return process
 
@@ -99,7 +104,7 @@ class Site:
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""
         port = free_port()
-        self._start(*dashboard_command(port)[2:])
+        self.dashboards.append(self._start(*dashboard_command(port)[2:]))
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: httpx.get(f"{url}/_stcore/health").is_success, "the dashboard answers")
         return url
