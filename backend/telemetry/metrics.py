@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, select
 
@@ -13,7 +14,7 @@ from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
-from backend.telemetry.thinning import Point, Stretch, fitting_width, in_stretches, plain, stretch_of
+from backend.telemetry.thinning import Point, fitting_width, in_stretches, plain, stretch_of
 
 LAST = 2**63 - 1
 ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not
@@ -145,7 +146,7 @@ def _end(step: int, width: int) -> int:
 
 def _stretches(
     tx: Connection, run_id: int, names: Collection[str], width: int, low: int, high: int
-) -> dict[str, list[Stretch]]:
+) -> dict[str, list[tuple[Any, ...]]]:
     """What covers a window: whole stretches, and where it begins or ends within one, each value there by itself."""
     start, stop = -(-low // width) * width, (high + 1) // width * width
     inner = stretches.read(tx, run_id, names, width, start, stop)

@@ -55,11 +55,11 @@ def extents(tx: Connection, run_id: int, names: Collection[str], low: int, high:
 
 def read(
     tx: Connection, run_id: int, names: Collection[str], width: int, start: int, stop: int
-) -> dict[str, list[Stretch]]:
-    """The stretches of one width, of those within the steps from `start` up to `stop`, by series."""
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The stretches of one width, of those within the steps from `start` up to `stop`, by series; each with the fields of a Stretch."""
     values = {"run_id": run_id, "names": list(names), "width": width, "first": start, "last": stop - width}
     rows = groupby(tx.execute(_STRETCHES, values).all(), key=itemgetter(0))
-    return {name: [Stretch._make(row[1:]) for row in of_name] for name, of_name in rows}
+    return {name: [row[1:] for row in of_name] for name, of_name in rows}
 
 
 def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | None]) -> None:

@@ -1,8 +1,7 @@
 """A series in few points: of each stretch of steps the mean, the extremes, and how many values there were."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backend.contract import records as r
 
@@ -30,28 +29,6 @@ def stretch_of(step: int, value: float | None) -> Stretch:
     return Stretch(step, step, 1, 0, value, step, value, step, value)
 
 
-def joined(parts: Sequence[Stretch]) -> Stretch:
-    """One stretch of several that follow each other, at least one."""
-    if len(parts) == 1:
-        return parts[0]
-    known = [part for part in parts if part.finite]
-    finite = sum(part.finite for part in known)
-    low = min(known, key=lambda part: part.low or 0.0, default=parts[0])
-    high = max(known, key=lambda part: part.high or 0.0, default=parts[0])
-    return Stretch(
-        parts[0].first_step,
-        parts[-1].last_step,
-        finite,
-        sum(part.missing for part in parts),
-        # each part divided by itself: the sum of values near the largest number would be infinite
-        sum((part.mean or 0.0) * (part.finite / finite) for part in known) if known else None,
-        low.low_step,
-        low.low,
-        high.high_step,
-        high.high,
-    )
-
-
 def fitting_width(first: int, last: int, limit: int, *, smallest: int = 2, factor: int = 2) -> int:
     """How wide stretches are, aligned at step 0, of which at most `limit` cover these steps."""
     width = smallest
@@ -65,27 +42,48 @@ def plain(points: Sequence[Point]) -> r.Series:
     return r.Series(step=[step for step, _ in points], value=[value for _, value in points])
 
 
-def in_stretches(parts: Iterable[Stretch], width: int, low: int = 0) -> r.Series:
-    """A point for each `width` steps, of parts that lie in one of them each; steps below `low` are not covered."""
-    cells = [joined(list(of_cell)) for _, of_cell in groupby(parts, key=lambda part: part.first_step // width)]
-    return r.Series(
-        step=[cell.last_step for cell in cells],
-        value=[_mean(cell) for cell in cells],
-        stretches=r.Stretches(
-            width=width,
-            start=[max(low, cell.first_step - cell.first_step % width) for cell in cells],
-            finite=[cell.finite for cell in cells],
-            missing=[cell.missing for cell in cells],
-            low_step=[cell.low_step for cell in cells],
-            low=[cell.low for cell in cells],
-            high_step=[cell.high_step for cell in cells],
-            high=[cell.high for cell in cells],
-        ),
+def in_stretches(parts: Iterable[tuple[Any, ...]], width: int, low: int = 0) -> r.Series:
+    """A point for each `width` steps, of parts (the fields of a Stretch) that lie in one of them each; steps below `low` are not covered."""
+    columns = [list(column) for column in zip(*_joined(parts, width), strict=True)] or [[] for _ in Stretch._fields]
+    first, last, finite, missing, mean, low_step, lows, high_step, highs = columns
+    # not validated: these are tens of thousands of numbers that this program computed
+    of = r.Stretches.model_construct(
+        width=width,
+        start=[max(low, step - step % width) for step in first],
+        finite=finite,
+        missing=missing,
+        low_step=low_step,
+        low=lows,
+        high_step=high_step,
+        high=highs,
     )
+    # the mean of equal values is that value, also where rounding put it beyond them
+    value = [
+        None if one is None else min(max(one, least), most) for one, least, most in zip(mean, lows, highs, strict=True)
+    ]
+    return r.Series.model_construct(step=last, value=value, stretches=of)
 
 
-def _mean(cell: Stretch) -> float | None:
-    """Between its extremes, also where rounding put it beyond them: the mean of equal values is that value."""
-    if cell.mean is None or cell.low is None or cell.high is None:
-        return None
-    return min(max(cell.mean, cell.low), cell.high)
+def _joined(parts: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """The parts that lie in one stretch as one; as plain lists, since a comparison of runs has tens of thousands."""
+    cells: list[list[Any]] = []
+    number = None
+    for part in parts:
+        if part[0] // width != number:
+            number = part[0] // width
+            cell = list(part)
+            cells.append(cell)
+            continue
+        _, cell[1], finite, missing, mean, low_step, low, high_step, high = part
+        cell[3] += missing
+        if finite and cell[2]:
+            total = cell[2] + finite
+            cell[4] = cell[4] * (cell[2] / total) + mean * (finite / total)  # no sum: it could be infinite
+            cell[2] = total
+            if low < cell[6]:
+                cell[5:7] = low_step, low
+            if high > cell[8]:
+                cell[7:9] = high_step, high
+        elif finite:
+            cell[2], cell[4:] = finite, [mean, low_step, low, high_step, high]
+    return cells
