@@ -7,12 +7,14 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import streamlit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnected
 
 from backend.server.origin import known_host, of_another_site
 
@@ -78,7 +80,8 @@ class Door:
 
         refusal = self._refusal(scope)
         if refusal is None:
-            await self.app(scope, receive, guarded)
+            with suppress(WebSocketDisconnected):  # a tab was closed while its page was on the way
+                await self.app(scope, receive, guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before it was accepted: the server answers 403
         else:

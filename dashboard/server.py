@@ -1,6 +1,7 @@
 """The dashboard's process: the pages, beside them the files that are too large for a page's memory, and the door before all of it."""
 
 import argparse
+import gc
 from collections.abc import Collection
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def main() -> None:
     set_up_log()  # after Streamlit has set up its own
     config.set_option("server.address", given.host)
     config.set_option("server.port", given.port)
+    gc.collect()
+    gc.freeze()  # what was imported stays: looking through it again and again would hold up everybody's page
     serve(app, sockets, message_bytes=config.get_option("server.maxMessageSize") * 10**6)
 
 

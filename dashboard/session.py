@@ -12,6 +12,7 @@ from backend.contract.home import load
 from backend.contract.records import Run
 from dashboard.format import plain
 from dashboard.settings import Settings
+from dashboard.shared import Shared
 
 PageName = Literal["runs", "new-run", "sweep", "compare", "playground", "workers", "run", "group", "prompt"]
 Query = str | int | None
@@ -27,6 +28,7 @@ SCRIPTS: dict[PageName, str] = {
     "group": "screens/group.py",
     "prompt": "screens/prompt.py",
 }
+FRESH = 0.5  # seconds for which one look at a run serves all who watch it
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
 
@@ -40,6 +42,16 @@ def settings() -> Settings:
 def client() -> Client:
     """The one client of this process."""
     return Client(settings().backend_url, settings().secret())
+
+
+@st.cache_resource
+def _looks() -> Shared[Run]:
+    return Shared(seconds=FRESH, most=256)
+
+
+def run_now(run_id: int) -> Run:
+    """The run as it was at most half a second ago, and behind what this dashboard asked for meanwhile. Raises as the client does."""
+    return _looks().get(run_id, lambda: client().run(run_id))
 
 
 @contextmanager
@@ -74,13 +86,15 @@ def carried_out(action: Callable[[], object]) -> bool:
         st.toast(away, icon=":material/cloud_off:")
     else:
         return True
+    finally:
+        _looks().forget()
     return False
 
 
 def run_or_none(run_id: int) -> Run | None:
     """The run; None where there is none, so that a page of several runs can still show the others. Raises ApiError and Unreachable."""
     try:
-        return client().run(run_id)
+        return run_now(run_id)
     except ApiError as refusal:
         if refusal.status == 404:
             return None

@@ -5,10 +5,13 @@ functions of what stays (labels, colours, the number of steps), and are remember
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import altair as alt
 import pandas as pd
+import pyarrow as pa
 
 from backend.contract.base import Json
 
@@ -19,22 +22,27 @@ ZOOMED = "zoomed"  # the selection that dragging along the x axis makes
 LETTERS = 60
 
 
-class Figure(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Figure:
     """What `components.chart.show` draws."""
 
     spec: Spec
     data: pd.DataFrame
+
+    @cached_property
+    def sent(self) -> pa.Table:
+        """The data as a browser gets it, made once for all who look at the figure.
+
+        Each distinct text is there once, with numbers in its place: decoding texts is much of what reading a table costs a browser.
+        """
+        texts = {name: "category" for name, kind in self.data.dtypes.items() if kind == "str"}
+        return pa.Table.from_pandas(self.data.astype(texts))
 
 
 def specification(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Spec:
     """The chart as Vega-Lite, without data; its sizes are its own, not the library's defaults."""
     spec: Spec = chart.to_dict()
     return {key: value for key, value in spec.items() if key != "config"}
-
-
-def in_dictionaries(data: pd.DataFrame) -> pd.DataFrame:
-    """The data with each distinct text once, and numbers in its place: decoding texts is much of what reading a table costs a browser."""
-    return data.astype({name: "category" for name, kind in data.dtypes.items() if kind == "str"})
 
 
 def canvas() -> alt.Chart:

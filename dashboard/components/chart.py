@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from dashboard.charts.figure import PICKED, ZOOMED, Figure, in_dictionaries
+from dashboard.charts.figure import PICKED, ZOOMED, Figure
 from dashboard.offered import Offered, offer
 
 Pick = Callable[[int], None]
@@ -33,11 +33,10 @@ def show(
     `on_pick` receives the step of the point that a person clicks (or what else `Look.picked` names), `on_zoom` the ends of the
     range of x that a person drags over; the figure must have these selections.
     """
-    data = in_dictionaries(figure.data)
     modes = [name for name, wanted in ((PICKED, on_pick), (ZOOMED, on_zoom)) if wanted is not None]
     with st.container(key=f"figure-{_slug(key)}", gap=None):
         if not modes:
-            st.vega_lite_chart(data, figure.spec, key=key, alt=about, height="content")
+            st.vega_lite_chart(figure.sent, figure.spec, key=key, alt=about, height="content")
         else:
 
             def selected() -> None:
@@ -50,7 +49,7 @@ def show(
                     on_pick(int(values[0]))
 
             st.vega_lite_chart(
-                data, figure.spec, key=key, alt=about, height="content", on_select=selected, selection_mode=modes
+                figure.sent, figure.spec, key=key, alt=about, height="content", on_select=selected, selection_mode=modes
             )
         offer_pictures(figure, key=key, about=about, file=file)
 

@@ -6,14 +6,14 @@ import streamlit as st
 
 from backend.contract.records import STOPS, TERMINAL, Run
 from dashboard.components.address import browser_knows
-from dashboard.components.live import Moment, moment
+from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.run.take_away import draw_take_away
-from dashboard.session import carried_out, client, guard, link
+from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look
 
 _PHASES = {
@@ -66,8 +66,13 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
 
     The whole page follows once the run is in another state than was `drawn`, and at every step where it `follows`.
     """
+    with in_turn():
+        _draw(run_id, drawn, live, follows=follows)
+
+
+def _draw(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
     with guard():
-        run = client().run(run_id)
+        run = run_now(run_id)
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
         st.text(one_line(run.name), width="stretch")
         st.markdown(look(run).markdown)
@@ -81,7 +86,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run)
     _figures(run)
-    if (run.status != drawn.status or (live and follows and moment(run) != drawn)) and browser_knows():
+    turn = its_turn()  # each tick counts
+    if (run.status != drawn.status or (turn and live and follows and moment(run) != drawn)) and browser_knows():
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
 
 

@@ -1,10 +1,12 @@
 """A run's charts: is it learning, and why."""
 
 import re
+from collections.abc import Hashable
 
 import streamlit as st
 
 from backend.contract.records import Metrics, Run, Series
+from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
@@ -18,11 +20,28 @@ from dashboard.group.arithmetic import estimator
 from dashboard.health.tab import draw_health_line
 from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
+from dashboard.shared import Shared
 
 COLUMNS = 3
 # Charts at first, as many as a laptop's screen shows: drawing one takes a browser a tenth of a second.
 AT_ONCE = 2 * COLUMNS
+KEPT = 5.0  # seconds for which a chart of a run that has not moved is not computed again
 POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps divide evenly into it
+
+
+@st.cache_resource
+def _series() -> Shared[Metrics]:
+    return Shared(seconds=KEPT, most=32)
+
+
+@st.cache_resource
+def _figures() -> Shared[Figure]:
+    return Shared(seconds=KEPT, most=256)
+
+
+def _version(run: Run) -> Hashable:
+    """What is another one as soon as the run has another value of any metric, or fewer steps than before."""
+    return run.id, run.attempt, run.progress.step, tuple(run.summary.items())
 
 
 def draw_overview(run: Run) -> None:
@@ -88,7 +107,10 @@ def _fetch(run: Run, names: list[str]) -> Metrics:
     """The series of the charts, as fine as a chart can show them."""
     first, last = zoom() or (None, None)
     with guard():
-        return client().metrics(run.id, names=names, from_step=first, to_step=last, max_points=POINTS)
+        return _series().get(
+            (_version(run), tuple(names), zoom()),
+            lambda: client().metrics(run.id, names=names, from_step=first, to_step=last, max_points=POINTS),
+        )
 
 
 def _measured(run: Run) -> list[str]:
@@ -109,11 +131,15 @@ def _has_place(panel: Panel, run: Run) -> bool:
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
     with st.container(border=True, height="stretch", key=f"panel-{re.sub('[^A-Za-z0-9_]', '-', panel.key)}"):
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
-        figure = training_figure(panel, metrics.series, steps=steps, weight=weight, mark=chosen(), zoom=zoom())
+        mark, part = chosen(), zoom()
+        figure = _figures().get(
+            (_version(run), panel.key, tuple(panel.labels), weight, mark, part),
+            lambda: training_figure(panel, metrics.series, steps=steps, weight=weight, mark=mark, zoom=part),
+        )
         st.markdown(heading(plain(panel.title), panel.unit), help=panel.help)
         show(
             figure,
-            key=f"chart-{run.id}-{panel.key}-{zoom()}",  # another range is another chart: no frame of the drag stays in it
+            key=f"chart-{run.id}-{panel.key}-{part}",  # another range is another chart: no frame of the drag stays in it
             about=panel.title,
             file=f"run-{run.id}-{panel.key}",
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),

@@ -14,7 +14,7 @@ from dashboard.components.address import (
     open_tab,
     tab_in_address,
 )
-from dashboard.components.live import TICK, moment
+from dashboard.components.live import in_turn, moment, tick_of_whole_page
 from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style
 from dashboard.components.told import heard, tell
@@ -56,13 +56,18 @@ def main() -> None:
         st.info("This address names no run.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
+    with in_turn():
+        _draw_page(run_id)
+
+
+def _draw_page(run_id: int) -> None:
     run = _find(run_id)
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
     names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
     name = tab_in_address(names)
     live = bool(st.session_state.get("live", True))
-    tick = TICK if live and run.status not in TERMINAL else None
+    tick = tick_of_whole_page() if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
     labels = [health_label(run) if each == HEALTH else each for each in names]
     tell("tab", labels[names.index(name)])  # the address leads, also when the browser goes back

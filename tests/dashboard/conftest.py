@@ -12,6 +12,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 import dashboard
+from dashboard import session
 from dashboard.session import SCRIPTS, PageName
 
 APP = Path(dashboard.__file__).with_name("app.py")
@@ -28,6 +29,7 @@ def dashboard_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
     def point(url: str) -> None:
         monkeypatch.setenv("GROUPSCOPE_BACKEND_URL", url)
         monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+        monkeypatch.setattr(session, "FRESH", 0.0)  # a test looks right after it changed something
         st.cache_resource.clear()
         st.cache_data.clear()
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.figure import in_dictionaries
+from dashboard.charts.figure import Figure
 from dashboard.charts.places import XAxis, positions, steps_within
 from dashboard.charts.series import long_table, on_common_steps, smooth, touchable
 
@@ -118,6 +118,6 @@ def test_of_long_lines_a_pointer_finds_some_points_evenly_and_both_ends() -> Non
 
 def test_texts_that_travel_once_are_the_same_texts() -> None:
     table = long_table(_two_lines(5), {"reward": "a", "eval/reward": "b"}, 0.0)
-    sent = in_dictionaries(table)
+    sent = Figure({}, table).sent.to_pandas()
     assert {name for name, kind in sent.dtypes.items() if kind == "category"} == {"metric", "label"}
     assert sent.astype({"metric": "str", "label": "str"}).equals(table)
