@@ -1,5 +1,6 @@
 """The typed HTTP client: one method for each route. The dashboard, the worker and the command line use nothing else."""
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -29,6 +30,7 @@ class Client:
         self._to = Transport(base_url, token, timeout=timeout)
         self.people = PeopleClient(self._to)
         self.secrets: dict[tuple[int, int], str] = {}  # of the claims that it made, by run and attempt: it shows them
+        self._unanswered: dict[str, str] = {}  # keys of claims, by worker, until an answer comes
 
     def __enter__(self) -> "Client":
         return self
@@ -378,8 +380,10 @@ class Client:
 
     def claim(self, request: p.ClaimRequest) -> p.Claim | None:
         """Ask for a run; None when nothing waits."""
-        asked = request.model_copy(update={"protocol": p.PROTOCOL})
+        key = self._unanswered.setdefault(request.worker.name, secrets.token_hex(16))
+        asked = request.model_copy(update={"protocol": p.PROTOCOL, "key": key})
         claim = self._to.post(p.ClaimReply, "/api/v1/worker/claim", asked).claim
+        self._unanswered.pop(request.worker.name, None)
         if claim is not None:
             self.secrets[claim.run_id, claim.attempt] = claim.secret
         return claim

@@ -36,9 +36,13 @@ class WorkerInfo(Record):
 
 
 class ClaimRequest(Record):
-    """POST /worker/claim. `kinds` limits what is wanted: a busy worker asks for `sample` only, between two steps."""
+    """POST /worker/claim. `kinds` limits what is wanted: a busy worker asks for `sample` only, between two steps.
+
+    Asked again with the same `key`, after an answer that got lost, a worker is given the same run once more.
+    """
 
     worker: WorkerInfo
+    key: Annotated[str, Field(min_length=16, max_length=64)] | None = None  # drawn for each claim; Client fills it in
     kinds: list[Kind] = list(get_args(Kind))
     protocol: Annotated[int, Field(ge=1, le=1_000)] = 1  # what the worker speaks; Client fills it in
 

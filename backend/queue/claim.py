@@ -12,6 +12,7 @@ from backend.checkpoints import named, retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
+from backend.errors import Conflict
 from backend.queue import lease
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
@@ -38,8 +39,25 @@ def _lost(terms: lease.Terms) -> ColumnElement[bool]:
     return and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
 
 
+def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: lease.Terms) -> p.Claim | None:
+    """What a claim with this key took before, if the worker still holds it: the answer got lost. It gets a new secret."""
+    same = attempt.c.attempt == run.c.attempt
+    query = select(run.c.id, run.c.attempt, attempt.c.worker).join(attempt, (attempt.c.run_id == run.c.id) & same)
+    found = tx.execute(query.where(run.c.status == "running", attempt.c.claim_key == key)).one_or_none()
+    if found is None:
+        return None
+    if found.worker != worker.name:
+        raise Conflict(
+            f"This key was used for a claim of another worker, {found.worker}; draw a new one for each claim."
+        )
+    secret = secrets.token_urlsafe(32)
+    of_claim = (attempt.c.run_id == found.id) & (attempt.c.attempt == found.attempt)
+    tx.execute(update(attempt).where(of_claim).values(secret_sha256=lease.digest(secret)))
+    return _offer(tx, lease.hold(tx, found.id, found.attempt, terms), worker.store, terms.ttl, secret)
+
+
 def take(
-    tx: Connection, among: Collection[int], worker: p.WorkerInfo, terms: lease.Terms, at: datetime
+    tx: Connection, among: Collection[int], worker: p.WorkerInfo, key: str | None, terms: lease.Terms, at: datetime
 ) -> p.Claim | None:
     """The first of the candidates that still waits; None if others took all of them."""
     taken = (
@@ -69,6 +87,7 @@ def take(
             attempt=row["attempt"],
             worker=worker.name,
             secret_sha256=lease.digest(secret),
+            claim_key=key,
             claimed_at=at,
             heard_at=at,
         )

@@ -52,7 +52,8 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
         with services.database.write() as tx:
             terms = services.terms()
             workers.seen(tx, body.worker, terms.now)
-            claimed = claims.take(tx, among, body.worker, terms, services.clock.stamp())
+            claimed = claims.once_more(tx, body.worker, body.key, terms) if body.key else None
+            claimed = claimed or claims.take(tx, among, body.worker, body.key, terms, services.clock.stamp())
         if claimed is not None:
             services.broadcast.ring(claimed.run_id)
         if claimed is not None or not among:  # else others took all that were found

@@ -89,6 +89,7 @@ attempt = Table(
     Column("versions", JSON(none_as_null=True)),
     Column("outcome", String(20)),  # as the worker ended it; null: it has not, or it lost its lease
     Column("secret_sha256", String(64)),  # of the claim's secret; null: claimed before there were any
+    Column("claim_key", String(64)),  # drawn by the worker for the claim; null: it drew none
     Column("live_below", Id),  # the smallest from_step of the later attempts; null: all of it is live
 )
 

@@ -97,7 +97,7 @@ def test_what_was_committed_and_not_answered_can_be_sent_again(
     assert rows(backend) == committed
 
 
-def test_a_claim_that_was_not_answered_gives_its_run_to_nobody_until_its_lease_is_over(
+def test_a_claim_that_was_not_answered_gives_the_same_run_when_it_is_sent_again(
     backend: Backend, wire: tuple[Wire, Actor]
 ) -> None:
     between, actor = wire
@@ -106,11 +106,42 @@ def test_a_claim_that_was_not_answered_gives_its_run_to_nobody_until_its_lease_i
     with pytest.raises(Unreachable):
         actor.claim()
     between.loses = lambda _path: False
-    assert backend.client.run(runs[0]).status == "running"
-    second = actor.claim()
-    assert second is not None
-    assert second.run_id == runs[1], "asked again, it gets another"
-    assert actor.claim() is None
+    committed = rows(backend)
+    assert Actor(backend.client, "other").claim("sample") is None
+    again = actor.claim()
+    assert again is not None
+    assert (again.run_id, again.attempt) == (runs[0], 1)
+    assert rows(backend).keys() == committed.keys()
+    for name in ("run", "attempt", "run_event"):
+        assert len(rows(backend)[name]) == len(committed[name]), "nothing was claimed a second time"
+    actor.start()
+    actor.beat()
+    following = actor.claim()
+    assert following is not None
+    assert following.run_id == runs[1], "once it was answered, the next claim is another"
+
+
+def test_a_key_of_another_workers_claim_is_refused_and_gives_nothing_away(backend: Backend) -> None:
+    backend.client.create_run(GRPO)
+    key = "k" * 32
+    sent = {"worker": Actor(backend.client, "one").info.model_dump(), "key": key, "protocol": p.PROTOCOL}
+    assert backend.http.post("/api/v1/worker/claim", json=sent).json()["claim"]["attempt"] == 1
+    answer = backend.http.post("/api/v1/worker/claim", json=sent | {"worker": sent["worker"] | {"name": "two"}})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+
+
+def test_a_claim_whose_worker_died_before_the_answer_gives_its_run_to_nobody_until_its_lease_is_over(
+    backend: Backend, wire: tuple[Wire, Actor]
+) -> None:
+    between, actor = wire
+    run = backend.client.create_run(GRPO)
+    between.loses = lambda _path: True
+    with pytest.raises(Unreachable):
+        actor.claim()
+    heir = Actor(backend.client, "heir")
+    assert heir.claim() is None
     backend.clock.now += 31
-    again = {claim.run_id: claim.attempt for claim in iter(Actor(backend.client, "other").claim, None)}
-    assert again[runs[0]] == 2
+    claims = {claim.run_id: claim.attempt for claim in iter(heir.claim, None)}
+    assert claims[run.id] == 2
+    between.loses = lambda _path: False
+    assert actor.claim() is None, "the key of a claim that was lost to another opens nothing"

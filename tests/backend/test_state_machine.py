@@ -127,7 +127,7 @@ class Life(RuleBasedStateMachine):
         with self.services.database.read() as tx:
             among = claim.candidates(tx, worker, ["grpo"], self.services.terms())
         with self.services.database.write() as tx:
-            claimed = claim.take(tx, among, worker, self.services.terms(), self.clock.stamp())
+            claimed = claim.take(tx, among, worker, None, self.services.terms(), self.clock.stamp())
         if claimed is None:
             assert not ready
             return
