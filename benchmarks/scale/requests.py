@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
+from dashboard.comparison.metrics import points_of, width_of
+from dashboard.run.overview import POINTS
 from scale.contents import Contents
 from scale.records import Route
 from scale.site import TOKEN, Site
@@ -74,21 +76,24 @@ def _of_runs(known: Contents) -> dict[str, Draw]:
 def _of_metrics(known: Contents) -> dict[str, Draw]:
     path, runs = f"{_RUN}/{known.large}/metrics", ",".join(map(str, known.compared))
     last = known.steps[-1]
+    # a comparison's stretches are the same in all of its runs, as wide as the longest asks for: one line a run, or one a group
+    width, grouped = width_of(last + 1, points_of(len(known.compared))), width_of(last + 1, points_of(1))
 
     def zoomed(draw: random.Random) -> tuple[str, Values]:
         first = draw.randint(0, last // 2)
-        return path, {"from_step": first, "to_step": draw.randint(first, last), "max_points": 400}
+        return path, {"from_step": first, "to_step": draw.randint(first, last), "max_points": POINTS}
 
     return {
-        "the metrics of its charts": _at(path, names=_CHARTS, max_points=400),
-        "all 50 metrics of its 10,000 steps": _at(path, max_points=400),
+        "the metrics of its charts": _at(path, names=_CHARTS, max_points=POINTS),
+        "all 50 metrics of its 10,000 steps": _at(path, max_points=POINTS),
         "all 50 metrics of a part of it": zoomed,
         "its newest points": _at(path, after_step=max(0, last - 10)),
         "one metric, every step": _at(path, names="reward"),
         "5 metrics of 20 runs": _at(
-            "/api/v1/metrics", runs=runs, names="reward,kl,entropy,num_tokens,step_time", max_points=300
+            "/api/v1/metrics", runs=runs, names="reward,kl,entropy,num_tokens,step_time", width=width
         ),
-        "10 metrics of 20 runs": _at("/api/v1/metrics", runs=runs, names=_CHARTS, max_points=300),
+        "10 metrics of 20 runs": _at("/api/v1/metrics", runs=runs, names=_CHARTS, width=width),
+        "10 metrics of 20 runs, grouped": _at("/api/v1/metrics", runs=runs, names=_CHARTS, width=grouped),
     }
 
 

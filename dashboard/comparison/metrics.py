@@ -15,6 +15,9 @@ from dashboard.session import client
 AT_ONCE = 20  # runs whose series one request answers
 _DRAWN = 1800  # points of one chart, over all its lines: what a browser draws in a moment
 _LEAST, _MOST = 90, 400  # of one line
+_WHOLE = (
+    250  # steps of a line that are always drawn one by one: smoothing means of two would be seen in so short a line
+)
 _EXACT = 60_000  # steps of all runs, up to which each step's total is read: evaluations lie within stretches
 
 Steps = tuple[int, int]
@@ -23,9 +26,9 @@ Found = dict[int, Metrics]
 
 def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool) -> Found:
     """The series as the charts need them: in stretches that all runs share, narrower ones within the zoom."""
-    points = max(_LEAST, min(_MOST, _DRAWN // len(runs))) if alone else _MOST
+    points = points_of(len(runs) if alone else 1)
     steps = max(run.progress.step for run in runs)
-    width = _width(steps, points)
+    width = width_of(steps, points)
     found = _with_totals(_series(runs, names, width), runs, view)
     if view.zoom is None or width == 1:
         return found
@@ -38,12 +41,17 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool)
         return found
     first = min(first for first, _ in parts) // width * width  # whole stretches
     last = max(last for _, last in parts) // width * width + width - 1
-    return _refine(found, runs, names, (first, last), _width(last - first + 1, points), keep=TOTALS[view.axis])
+    return _refine(found, runs, names, (first, last), width_of(last - first + 1, points), keep=TOTALS[view.axis])
 
 
-def _width(steps: int, points: int) -> int:
-    """The smallest power of two that divides the steps into at most the given number of stretches."""
-    return 1 << (max(0, -(-steps // points) - 1)).bit_length()
+def points_of(lines: int) -> int:
+    """How many points each of a chart's lines may have; lines of groups are few."""
+    return max(_LEAST, min(_MOST, _DRAWN // lines))
+
+
+def width_of(steps: int, points: int) -> int:
+    """The smallest power of two that divides the steps into at most the given number of stretches; 1 for a short run."""
+    return 1 if steps <= _WHOLE else 1 << (max(0, -(-steps // points) - 1)).bit_length()
 
 
 def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
@@ -52,7 +60,7 @@ def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
     if not names:
         return found
     steps = [run.progress.step for run in runs]
-    totals = _series(runs, names, 1 if sum(steps) <= _EXACT else _width(max(steps), _MOST))
+    totals = _series(runs, names, 1 if sum(steps) <= _EXACT else width_of(max(steps), _MOST))
     return {
         run_id: Metrics(run_id=run_id, series={**metrics.series, **totals[run_id].series})
         for run_id, metrics in found.items()

@@ -59,6 +59,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return made
 
 
+@pytest.mark.parametrize("lines", [1, 8, 20, 200])
+def test_250_steps_are_drawn_one_by_one_however_many_lines_there_are(lines: int) -> None:
+    assert {metrics.width_of(steps, metrics.points_of(lines)) for steps in range(1, 251)} == {1}
+
+
 @pytest.mark.parametrize("status", ["running", "paused", "finished"])
 @pytest.mark.parametrize("name", ["reward", "step_time"])
 def test_the_final_of_a_long_run_is_the_mean_of_its_last_values_wherever_it_is(
