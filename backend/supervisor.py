@@ -94,16 +94,20 @@ class Child:
 
     def turn_log_over(self) -> None:
         """Begin the log anew if it is large, and keep the one before. The program goes on writing into the same file."""
-        if self.log.stat().st_size > LARGEST_LOG:
-            with suppress(OSError):  # a full disk needs the room more
-                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
-            os.truncate(self.log, 0)
+        with suppress(FileNotFoundError):  # somebody deleted it; the next start of the program makes another
+            if self.log.stat().st_size > LARGEST_LOG:
+                with suppress(OSError):  # a full disk needs the room more
+                    shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                os.truncate(self.log, 0)
 
     def last_words(self) -> str:
-        """The last line of the log, fit for a terminal; empty where there is none."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-            lines = log.read().decode(errors="replace").split("\n")
+        """The last line of the log, fit for a terminal; empty if there is none."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+                lines = log.read().decode(errors="replace").split("\n")
+        except FileNotFoundError:
+            return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return "".join(c if c.isprintable() else "\ufffd" for c in last)[:300]
 

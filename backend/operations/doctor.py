@@ -25,6 +25,7 @@ import httpx
 from packaging.requirements import Requirement
 
 from backend.contract.client import ApiError, Client, Unreachable
+from backend.contract.home import CannotStart, stored_token
 
 LITTLE_BYTES, FEW_BYTES = 5 * 2**30, 2**30  # free on the home's disk: worth a word, and too few to train
 SKEW_SECONDS = 5.0
@@ -112,15 +113,13 @@ def _home(installation: Installation) -> Iterator[Finding]:
     if open_to:
         yield Finding("problem", "home", f"{home} can be read by other users of this machine", f"chmod 700 {home}")
     token = home / "token"
-    if token.exists() and not token.read_text().strip():
-        yield Finding(
-            "problem",
-            "token",
-            f"{token} is empty: it would let everybody in",
-            f"remove {token}; the backend makes a new one",
-        )
-    elif token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
-        yield Finding("problem", "token", f"{token} can be read by other users", f"chmod 600 {token}")
+    if token.exists():
+        try:
+            stored_token(home)
+        except CannotStart as error:
+            yield Finding("problem", "token", str(error))
+        if stat.S_IMODE(token.stat().st_mode) & 0o077:
+            yield Finding("problem", "token", f"{token} can be read by other users", f"chmod 600 {token}")
     if not open_to:
         yield Finding("ok", "home", str(home))
 

@@ -113,6 +113,11 @@ def empty_the_token(backend: Backend) -> None:
     (backend.home / "token").chmod(0o600)
 
 
+def garble_the_token(backend: Backend) -> None:
+    (backend.home / "token").write_bytes(b"\xff\x00")
+    (backend.home / "token").chmod(0o600)
+
+
 def open_the_home(backend: Backend) -> None:
     backend.home.chmod(0o755)
 
@@ -132,7 +137,8 @@ def open_the_token(backend: Backend) -> None:
         (shorten_an_upload, "missing or damaged", "from a backup"),
         (lose_a_trace, "missing or damaged", "from a backup"),
         (damage_a_checkpoint, "step-2-attempt-1", "earlier checkpoint"),
-        (empty_the_token, "token is empty", "the backend makes a new one"),
+        (empty_the_token, "token holds no token", "the backend makes another"),
+        (garble_the_token, "token holds no token", "the backend makes another"),
         (open_the_home, "can be read by other users", "chmod 700"),
         (open_the_token, "can be read by other users", "chmod 600"),
     ],

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -173,3 +174,29 @@ def test_a_line_that_repeats_itself_is_written_three_times_a_minute_and_counted(
     for number in range(10_000):
         logger.warning("another %d", number)
     assert len(repeats._seen) <= 256
+
+
+def test_threads_that_write_at_once_never_fail_in_the_log() -> None:
+    repeats, failed = log.Repeats(), []
+
+    def write() -> None:
+        try:
+            for number in range(3000):
+                repeats.filter(
+                    logging.LogRecord("threads", logging.INFO, __file__, 1, f"line {number % 300}", (), None)
+                )
+        except (RuntimeError, KeyError) as error:
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            threads = [threading.Thread(target=write) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []

@@ -161,3 +161,12 @@ def test_a_log_never_grows_beyond_two_files_of_a_bounded_size(stage: Stage, monk
     assert all(len(one) < 250_000 for one in both)
     assert both[1].startswith("line")  # no hole where the earlier lines were
     assert "line 19 " in "".join(both)
+
+
+@pytest.mark.slow
+def test_a_log_that_somebody_deletes_stops_nothing(stage: Stage) -> None:
+    stage.start("worker", note("starts", "x") + "raise SystemExit(3)")
+    stage.until(lambda: stage.written("starts") == "x")
+    (stage.folder / "worker.log").unlink()
+    stage.until(lambda: stage.written("starts").startswith("xx"))
+    assert any("its last line: (nothing)" in line for line in stage.said)
