@@ -16,7 +16,7 @@ from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
 from worker.logs import write_logs
-from worker.policy.device import describe, find_device, keep_freed_memory, memory_bytes, versions
+from worker.policy.device import describe, find_device, give_back_memory, keep_freed_memory, memory_bytes, versions
 from worker.process import Process
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
@@ -97,6 +97,7 @@ def _serve(worker: Worker) -> None:
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
             run_claim(worker, claim)
+            give_back_memory()
         else:
             _pause(worker, wait)
 

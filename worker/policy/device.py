@@ -1,11 +1,12 @@
 """Where the computation runs, and in which precision."""
 
 import ctypes
+import gc
 import math
 import os
 import resource
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.metadata import version
 
 import torch
@@ -86,8 +87,17 @@ def cache_bytes(device: torch.device) -> int:
     return _CACHE_BYTES
 
 
+def give_back_memory() -> None:
+    """Give the memory of a run that is over back to the machine, where others may wait for it."""
+    gc.collect()  # a model's modules refer to each other
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    with suppress(OSError, AttributeError, TypeError):  # elsewhere than with glibc it goes by itself
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_freed_memory() -> None:
-    """Let this process keep memory that it frees, for the next step's arrays of the same sizes.
+    """Let this process keep memory that it frees during a run, for the next step's arrays of the same sizes.
 
     The C library gives large arrays back to the system at once and gets them again, page by page, filled with zeros: that
     takes longer than what is computed in them. Elsewhere than with glibc nothing is changed.
