@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy import URL
 
 from backend.contract.home import DEFAULT, Token
 
@@ -48,4 +49,5 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         """The database's URL, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.home.resolve() / 'groupscope.db'}"
+        own = URL.create("sqlite", database=str(self.home.resolve() / "groupscope.db"))  # ? and % are signs of a URL
+        return self.database_url or own.render_as_string()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import RowMapping
 
+from backend.contract.home import store_path
 from backend.errors import Conflict, NotFound
 
 FOLDER = "checkpoints"
@@ -18,8 +19,7 @@ CHUNK = 1 << 20
 def directory(home: Path, row: RowMapping) -> Path | None:
     """Where a checkpoint lies, links resolved; None outside of our own store."""
     root = (home / FOLDER).resolve()
-    # A worker names its store <path>#<id>: two machines may use one path for different disks.
-    place = (Path(row["store"].partition("#")[0]) / row["path"]).resolve()
+    place = (store_path(row["store"]) / row["path"]).resolve()
     return place if place.is_relative_to(root) and place != root else None
 
 
@@ -42,12 +42,15 @@ def model_directory(home: Path, row: RowMapping) -> Path:
 
 
 def archive(folder: Path) -> Iterator[bytes]:
-    """A zip of a folder's own files, made while it is read. Not compressed: weights do not shrink."""
-    sink = _Sink()
+    """A zip of a folder's own files, made while it is read. Not compressed: weights do not shrink.
+
+    Breaks off where a file is removed meanwhile, so that a part is never taken for the whole.
+    """
+    sink, own = _Sink(), folder.resolve()
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.resolve().is_relative_to(own)]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as zipped:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
-                yield from _zipped(zipped, path, path.relative_to(folder).as_posix(), sink)
+        for path in paths:
+            yield from _zipped(zipped, path, path.relative_to(folder).as_posix(), sink)
     yield sink.taken()
 
 

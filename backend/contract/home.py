@@ -105,6 +105,11 @@ def make_private(home: Path) -> None:
         raise CannotStart(f"the data directory {home} cannot be written: make it yours, or name another with --home")
 
 
+def store_path(name: str) -> Path:
+    """Where a store of checkpoints lies. A worker names it <path>#<id>, since two machines may use one path for different disks."""
+    return Path(name.rpartition("#")[0] or name)  # a path may have this sign, too
+
+
 def stored_token(home: Path) -> str:
     """The token in `<home>/token`. Raises CannotStart."""
     file = home / "token"

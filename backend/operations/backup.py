@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from backend.contract.home import store_path
+
 DATABASE = "groupscope.db"
 MANIFEST = "manifest.json"
 STORE_ID = PurePosixPath("checkpoints/store-id")
@@ -138,7 +140,7 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[PurePosix
     folders = {
         PurePosixPath(path)
         for store, path in database.execute("SELECT store, path FROM checkpoint")
-        if Path(store.partition("#")[0]).resolve() == root and (root / path).resolve().is_relative_to(root)
+        if store_path(store).resolve() == root and (root / path).resolve().is_relative_to(root)
     }
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home, PurePosixPath(f"checkpoints/run-{run}"), deep=False)

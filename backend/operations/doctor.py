@@ -25,7 +25,7 @@ import httpx
 from packaging.requirements import Requirement
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import CannotStart, stored_token
+from backend.contract.home import CannotStart, store_path, stored_token
 
 LITTLE_BYTES, FEW_BYTES = 5 * 2**30, 2**30  # free on the home's disk: worth a word, and too few to train
 SKEW_SECONDS = 5.0
@@ -192,7 +192,7 @@ def _files(installation: Installation) -> Iterator[Finding]:
     wanted += [(home / "traces" / path, size, sha) for path, size, sha in traces]
     damaged = [str(path) for path, size, sha in wanted if not _as_recorded(path, size, sha, installation.thorough)]
     root = (home / "checkpoints").resolve()
-    ours = [(root / path, sha) for store, path, sha in checkpoints if Path(store.partition("#")[0]).resolve() == root]
+    ours = [(root / path, sha) for store, path, sha in checkpoints if store_path(store).resolve() == root]
     damaged += [str(path) for path, sha in ours if not _whole(path, sha, installation.thorough)]
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from acting import Actor
+from acting import GRPO, Actor
 from processes import Site, tiny_run, wait_until
 from processes import site as a_site
 from recorded import finish, queue, train
@@ -18,6 +18,8 @@ from serving import Backend, Backends
 from backend.contract.client import ApiError, Unreachable
 from backend.operations import backup
 from backend.operations.backup import CannotBackUp, back_up, restore
+from backend.settings import Settings
+from backend.storage.opening import open_database
 
 site = pytest.fixture(a_site)
 
@@ -55,6 +57,32 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up(backend: Backend,
         group = next(iter(backend.client.groups(1).items))
         completion = backend.client.group(group.id).completions[0].id
         assert other.client.tokens(completion) == backend.client.tokens(completion)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a b", "ü"])
+def test_a_home_of_any_name_holds_all_that_it_has_and_so_does_its_backup(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    store = home / "checkpoints"
+    home.mkdir()
+    database = open_database(Settings(home=home).resolved_database_url, busy_seconds=5.0)
+    database.close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with Backends(home) as backends:
+        backend = backends.start()
+        backend.client.create_run(GRPO)
+        actor = Actor(backend.client, store=f"{store}#ab12").begin()
+        actor.report(0)
+        actor.save(1)
+        model = store / f"run-{actor.run_id}" / "step-1" / "model"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+        (store / "store-id").write_text("ab12")
+        assert list(backend.client.download_checkpoint(actor.run_id, 1))
+        back_up(home, tmp_path / "backup.tar", quiet)
+    other = tmp_path / f"{name} restored"
+    restore(tmp_path / "backup.tar", other, quiet)
+    with Backends(other) as backends:
+        assert list(backends.start().client.download_checkpoint(actor.run_id, 1))
 
 
 def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:

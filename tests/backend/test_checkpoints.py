@@ -9,6 +9,7 @@ from acting import GRPO, Actor
 from processes import wait_until
 from serving import Backend
 
+from backend.checkpoints import files
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 
@@ -95,6 +96,15 @@ def test_a_model_is_downloaded_whole(backend: Backend) -> None:
     assert zipped.testzip() is None
     assert sorted(zipped.namelist()) == ["config.json", "sub/model.safetensors"]
     assert zipped.read("sub/model.safetensors") == b"w" * 3_000_000
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_downloaded_is_never_taken_for_whole(backend: Backend) -> None:
+    model = model_at(backend.home / "checkpoints", 1)
+    archive = files.archive(model)
+    next(archive)  # the first file is on its way
+    model.parent.rename(model.parent.with_name(".step-1.removed"))
+    with pytest.raises(FileNotFoundError):
+        list(archive)
 
 
 def test_a_link_inside_the_model_leads_nowhere(backend: Backend) -> None:
