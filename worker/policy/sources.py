@@ -46,6 +46,19 @@ class Places:
         roots = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
         return any(root is not None and folder.resolve().is_relative_to(root.resolve()) for root in roots)
 
+    def now(self, folder: Path) -> Path:
+        """Where a folder lies that was in one of them when a path was written: a home may be restored somewhere else.
+
+        What is still there is taken as it is. Of two ends of the path that are found here, the longer one is meant.
+        """
+        homes = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
+        for home in [] if folder.is_dir() else [home for home in homes if home is not None]:
+            for at, part in enumerate(folder.parts):
+                moved = home.joinpath(*folder.parts[at + 1 :])
+                if part == home.name and at + 1 < len(folder.parts) and moved.is_dir():
+                    return moved
+        return folder
+
 
 def resolve(
     source: str, *, converted: Path, root: Path | None, checkpoint: Path | None, store: Path | None = None
@@ -123,12 +136,14 @@ def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretra
     named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if not isinstance(named, str) or not isinstance(revision, str | None) or depth == _MOST_ADAPTERS:
         raise _unavailable(source, f"the adapter {folder} names no base model that can be used: {named!r:.200}")
+    own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
     if not named.startswith(("/", ".", "~")):
         # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
-        own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
         take = _on_the_hub if own else _in_the_cache
         return Pretrained(str(folder), None, take(source, named, revision))
-    base = (folder / named).resolve()
+    if own and Path(named).name == SMOLLM2.removeprefix("builtin:"):
+        return Pretrained(str(folder), None, Pretrained(smollm2_source(places.converted)))  # made again if need be
+    base = (places.now(folder / named) if own else folder / named).resolve()
     if not places.hold(base) or not base.is_dir():
         raise _unavailable(
             source, f"its base model {named:.200} is no directory below this worker's model root ({places.root})"
