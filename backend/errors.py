@@ -72,12 +72,6 @@ class ReportConflict(Refusal):
     status, code = 409, "report_conflict"
 
 
-class TooLarge(Refusal):
-    """More bytes than are accepted."""
-
-    status, code = 413, "too_large"
-
-
 class Invalid(Refusal):
     """Fields with wrong values; `details` lists them as {field, message}."""
 

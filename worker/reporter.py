@@ -83,8 +83,8 @@ class StepContent:
 class Reporter:
     """Speaks for one attempt, while it is entered; `elapsed` is what earlier attempts trained, in seconds.
 
-    What it is given to tell is put together and sent in the background, in order, and is told when it is left. What goes wrong
-    there is raised by the next call.
+    Reports are put together and sent in order by a background thread; leaving waits for them. What goes wrong there is raised
+    by the next call.
     """
 
     def __init__(self, place: Place, channels: Channels, *, total_steps: int, elapsed: float) -> None:

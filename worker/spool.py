@@ -1,6 +1,6 @@
-"""The spool: what the worker has to tell, on the disk before it is sent, and sent in order by a thread of its own.
+"""The spool: the worker's messages, stored on the disk first and then sent in order by a thread of its own.
 
-Training outlives a backend that is down, and telling never blocks it. One file for each attempt; a record is a line
+Training outlives a backend that is down, and sending never blocks it. One file for each attempt; a record is a line
 `<crc32 in hex> <json>`, so that a torn tail is seen and dropped. The backend takes every message twice without harm,
 so a new process simply sends a file that it finds from its beginning.
 """
@@ -32,9 +32,9 @@ _MESSAGES: dict[str, type[Sent]] = {
     "fail": Fail,
 }
 _LONGEST_WAIT = 5.0
-# A mistake of the backend's in answering one message, so often in a row (more than a minute): it would be made for ever.
+# Times in a row (more than a minute) that the backend fails on one message, until that counts as for ever.
 _MISTAKES = 20
-# So many messages that wait are kept in memory, too: to read one back from the file is most of the work of sending it.
+# Waiting messages that are kept in memory, too: reading one back from the file is most of the work of sending it.
 _KEPT_IN_MEMORY = 4
 
 Message = tuple[str, BaseModel]
@@ -257,5 +257,5 @@ def _parse(line: bytes) -> tuple[str, Sent, str] | None:
         record = json.loads(body)
         message = _MESSAGES[record["kind"]].model_validate_json(record["body"])
         return record["kind"], message, record.get("secret", "")  # an earlier version kept none, and had none
-    except (ValueError, KeyError):  # whole, but another version's: it is worth no crash at every start
+    except (ValueError, KeyError):  # intact, but from another version: skip it instead of crashing at every start
         return None

@@ -85,7 +85,7 @@ class Keep(Frozen):
 
     last: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="The newest ones, so many of them; 0 keeps all. With 2, a run whose newest is damaged has another.",
+        description="How many of the newest stay; 0 keeps all. With 2, a run whose newest is damaged has another.",
     )
     every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Beside the newest, those whose step is a multiple of this; 0 adds none."

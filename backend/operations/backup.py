@@ -49,7 +49,6 @@ class BackedUp:
 
     files: int
     size_bytes: int
-    revision: str
     runs: int
     vanished: tuple[str, ...] = ()
 
@@ -83,7 +82,6 @@ def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
         _copy_database(source, copy, say)
         with closing(sqlite3.connect(copy)) as database:
             names = list(_named_files(database, home))
-            revision = str(_value(database, "select version_num from alembic_version"))
             runs = int(_value(database, "select count(*) from run"))
         total = copy.stat().st_size + sum(_size(home / name) for name in names)
         _require_room(Path(scratch), total)
@@ -92,7 +90,7 @@ def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
         vanished = tuple(sorted({str(name) for name in names} - written.keys()))
         os.replace(partial, output)
     size = sum(size for size, _ in written.values())
-    return BackedUp(len(written), size, revision, runs, vanished)
+    return BackedUp(len(written), size, runs, vanished)
 
 
 def _copy_database(source: Path, copy: Path, say: Callable[[str], None]) -> None:
@@ -206,13 +204,13 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
     with _scratch(home) as scratch:
         _require_room(scratch, archive.stat().st_size)
         written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
-        revision, runs = _settle(scratch, home)
+        runs = _settle(scratch, home)
         for name in FOLDERS:
             (scratch / name).mkdir(exist_ok=True)
         if home.exists():
             home.rmdir()
         os.replace(scratch, home)
-    return BackedUp(len(written), sum(size for size, _ in written.values()), revision, runs)
+    return BackedUp(len(written), sum(size for size, _ in written.values()), runs)
 
 
 @contextmanager
@@ -261,8 +259,8 @@ def _expected(name: str) -> bool:
     return len(path.parts) > 1 and path.parts[0] in FOLDERS and ".." not in path.parts and str(path) == name
 
 
-def _settle(folder: Path, home: Path) -> tuple[str, int]:
-    """Check the database, and tell it where its checkpoints lie now."""
+def _settle(folder: Path, home: Path) -> int:
+    """Check the database, and set where its checkpoints lie now; the number of its runs."""
     with closing(sqlite3.connect(folder / DATABASE)) as database:
         damage = _value(database, "PRAGMA quick_check(1)")
         if damage != "ok":
@@ -277,8 +275,7 @@ def _settle(folder: Path, home: Path) -> tuple[str, int]:
                     (here, f"%{mark}"),
                 )
             database.commit()
-        revision = str(_value(database, "select version_num from alembic_version"))
-        return revision, int(_value(database, "select count(*) from run"))
+        return int(_value(database, "select count(*) from run"))
 
 
 def _value(database: sqlite3.Connection, query: str) -> str | int:

@@ -23,7 +23,6 @@ IDLE: dict[str, Any] = {
     "phase_total": None,
     "phase_since": None,
 }
-LONGEST_LINE = 20_000  # of a log
 OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
 
 
@@ -134,8 +133,7 @@ def _say(
 ) -> None:
     """Why the attempt ended, in the run's log, where the next attempt leaves it."""
     if error is not None:
-        message = f"attempt {number} ended: {error.message}"[:LONGEST_LINE]
-        logs.add(tx, run_id, number, p.LogLine(level=level, message=message), at)
+        logs.add(tx, run_id, number, p.LogLine(level=level, message=f"attempt {number} ended: {error.message}"), at)
 
 
 def _ended(tx: Connection, run_id: int, number: int) -> str | None:

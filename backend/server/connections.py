@@ -157,8 +157,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
                 sockets.append(one)
         except OSError as error:
             raise CannotStart(
-                f"{host}, port {port} cannot be listened on ({error.strerror or error}): stop the program that has it, "
-                "or choose another with --port"
+                f"{host}, port {port} cannot be listened on ({error.strerror or error}): stop the program that has the port, "
+                "or choose another address or port with --host and --port"
             ) from None
         opened.pop_all()
     return sockets

@@ -46,7 +46,12 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
         ) from None
     except DBAPIError as error:
         database.close()
-        raise CannotStart(f"the database {where} cannot be opened: {error.orig}. {_ADVICE}") from None
+        advice = _ADVICE
+        if file is None:
+            advice = "See that its server runs and that GROUPSCOPE_DATABASE_URL names it"
+        elif "locked" in str(error.orig):
+            advice = "Another program has it open for writing: end that one, then start again"
+        raise CannotStart(f"the database {where} cannot be opened: {error.orig}. {advice}") from None
     return database
 
 

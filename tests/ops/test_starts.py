@@ -79,6 +79,16 @@ def test_a_database_that_cannot_be_served_is_refused_in_words_and_left_as_it_was
     assert (file.read_bytes() if file.is_file() else None) == before
 
 
+def test_a_start_beside_a_program_that_holds_the_database_says_to_end_that_one(tmp_path: Path) -> None:
+    file = tmp_path / "groupscope.db"
+    file.write_bytes(empty_database())
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(CannotStart, match=r"locked.*end that one") as refused:
+            open_services(Settings(home=tmp_path, busy_seconds=0.1), Clock())
+    assert "restore" not in str(refused.value)  # the database is whole
+
+
 def test_a_look_at_a_large_database_takes_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "groupscope.db").write_bytes(empty_database())
     monkeypatch.setattr(opening, "LOOK_SECONDS", -1.0)
