@@ -15,7 +15,7 @@ def rewards(site: Site, run_id: int) -> list[float | None]:
     return site.client.metrics(run_id, names=["reward"]).series["reward"].value
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [2, pytest.param(6, marks=pytest.mark.long)])
 def test_a_rolling_restart_of_the_backend_takes_no_worker_its_run(site: Site, times: int) -> None:
     backend = site.backend()
     workers = [site.worker() for _ in range(2)]
@@ -68,7 +68,7 @@ def test_a_stop_of_a_worker_that_was_told_to_end_is_decided_once(site: Site) -> 
     assert site.client.run(run.id) == ended
 
 
-@pytest.mark.parametrize("steps", [12, pytest.param(80, marks=pytest.mark.long)])
+@pytest.mark.parametrize("steps", [12, pytest.param(40, marks=pytest.mark.long)])
 def test_a_run_whose_every_third_answer_is_lost_equals_the_undisturbed_one(tmp_path: Path, steps: int) -> None:
     site = Site(tmp_path / "home", max_failures=100)
     try:
