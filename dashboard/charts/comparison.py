@@ -13,7 +13,7 @@ import pandas as pd
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, STEPS, broken, dragged, has_gaps, said_of_a_point, value_axis
+from dashboard.charts.lines import PADDING, STEPS, broken, dragged, has_gaps, said_of_a_point, value_axis, x_axis
 from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.places import XAxis, positions
@@ -142,7 +142,7 @@ def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
         "x:Q",
         title=None if title == X_TITLES["step"] else title,
         scale=alt.Scale(domain=alt.Undefined if domain is None else list(domain), nice=False, zero=False),
-        axis=alt.Axis(grid=False, tickCount=6, format="~s"),
+        axis=x_axis(),
     )
 
 

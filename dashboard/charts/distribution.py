@@ -9,7 +9,7 @@ import pandas as pd
 
 from backend.contract.inspection import Distribution
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, value_axis
+from dashboard.charts.lines import PADDING, value_axis, x_axis
 from dashboard.charts.palette import DISCOURAGED, INK, NEUTRAL, REINFORCED, UNSCORED
 
 HEIGHT = 190  # pixels
@@ -88,7 +88,7 @@ def _spec(value: str, scale: Scale) -> Spec:
         "step:Q",
         title=None,
         scale=alt.Scale(domain=[0, scale.last_step], nice=False),
-        axis=alt.Axis(grid=False, tickCount=6, format="~s"),
+        axis=x_axis(),
     )
     y = alt.Y("low:Q", title=None, scale=alt.Scale(domain=[low, scale.high], nice=False), axis=value_axis("~g"))
     cells = canvas().encode(

@@ -157,7 +157,7 @@ def _base(look: Look) -> alt.Chart:
         "x:Q",
         title=None if steps else look.x_title,
         scale=alt.Scale(domain=domain, nice=False, zero=False),
-        axis=alt.Axis(grid=False, tickCount=6, tickMinStep=1 if steps else alt.Undefined, format=look.x_axis),
+        axis=x_axis(look.x_axis, whole=steps),
     )
     return canvas().encode(x=x, color=colour(dict(look.colours), legend=look.legend and len(look.colours) > 1))
 
@@ -167,6 +167,12 @@ def _y(field: str, look: Look) -> alt.Y:
     domain = alt.DomainUnionWith(unionWith=[0, 0.02]) if look.axis == SHARE and look.from_zero else alt.Undefined
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=look.from_zero, nice=True, domain=domain)
     return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
+
+
+def x_axis(form: str = "~s", *, whole: bool = False) -> alt.Axis:
+    """The axis of steps, samples or time in the d3 format `form`; each tick has its own unit: 0, 500, 1k, not 0k, 0.5k, 1k."""
+    least = 1 if whole else alt.Undefined
+    return alt.Axis(grid=False, tickCount=6, tickMinStep=least, labelExpr=f"format(datum.value, '{form}')")
 
 
 def value_axis(axis: str) -> alt.Axis:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from dashboard.charts.palette import (
 from dashboard.charts.parallel import Axis, parallel_figure
 from dashboard.charts.seed_groups import COLOURS
 from dashboard.charts.training import Panel, panels, training_figure
+from dashboard.report import pictures
 
 LOGGED = (
     *("reward", "rewards/correctness/mean", "rewards/format/mean", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),
@@ -92,6 +94,14 @@ def test_every_chart_says_what_it_shows_and_names_the_field_in_its_tooltip(panel
     assert len(panel.help) > 40
     spec = json.dumps(training_figure(panel, series(5), steps=5, weight=0.6).spec)
     assert '"title": "metric"' in spec
+
+
+def test_each_step_on_the_axis_is_a_number_of_its_own_unit() -> None:
+    (panel,) = [one for one in panels(LOGGED, ["correctness", "format"]) if one.key == "reward"]
+    picture = pictures.svg(training_figure(panel, series(5), steps=3000, weight=0.6))
+    labels = re.findall(r">([0-9.k]+)</text>", picture)
+    assert {"0", "500", "1k", "1.5k", "3k"} <= set(labels)
+    assert "0k" not in labels
 
 
 @each_panel
