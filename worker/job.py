@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
-from worker.policy.sources import Pretrained, resolve
+from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place, asked_to_end
 from worker.rewards.provision import reward_resources
@@ -245,11 +245,12 @@ def _sample(
         if ending is not None:
             raise Interrupted(ending)
 
-    _announce(worker, claim, spool)
+    info = worker.info
+    spool.append("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
     show_or_end(Progress(total_steps=1, phase="loading the task"))
     items = sampled_items(config, fetch_upload=worker.client.upload_content)
     show_or_end(Progress(total_steps=1, phase="loading the model"))
-    policy = _load(worker, claim, config, resume=None)
+    policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
     with ExitStack() as scoring:
         scorer = None
         if config.rewards is not None:
@@ -276,6 +277,7 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         resume=resume,
         device_name=worker.info.device,
         versions=worker.info.versions,
+        model_commit=claim.model_commit,
         remarks=remarks,
     )
     if isinstance(config, GrpoConfig):
@@ -294,16 +296,13 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
     channels.load("task", steps)
     items = load_items(config.task, fetch_upload=worker.client.upload_content)
     channels.load("model", steps)
-    policy = _load(worker, claim, config, place.resume)
+    source = pinned(_source(worker, claim, config), place.model_commit)
+    place = replace(place, model_commit=commit_of(source))
+    policy = _load(worker, source, config, place.resume)
     engine = load_engine(config.sampling.engine, policy, worker.settings)
     channels.load("rewards", steps)
     with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
-
-
-def _announce(worker: Worker, claim: Claim, spool: Spool) -> None:
-    info = worker.info
-    spool.append("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
 
 
 def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig) -> Pretrained:
@@ -317,7 +316,7 @@ def _source(worker: Worker, claim: Claim, config: TrainingConfig | SampleConfig)
     )
 
 
-def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
+def _load(worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig, resume: Path | None) -> Policy:
     wants_reference = (
         isinstance(config, GrpoConfig)
         and config.algorithm.needs_reference
@@ -325,7 +324,7 @@ def _load(worker: Worker, claim: Claim, config: GrpoConfig | SampleConfig, resum
     )
     return load_policy(
         config.model,
-        _source(worker, claim, config),
+        source,
         worker.device,
         resume=None if resume is None else resume / "model",
         reference=wants_reference,

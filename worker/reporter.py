@@ -58,6 +58,7 @@ class Place:
     resume: Path | None  # a whole checkpoint of this run
     device_name: str
     versions: dict[str, str]
+    model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
 
     @property
@@ -108,7 +109,13 @@ class Reporter:
     def start(self, from_step: int, about: str) -> None:
         """Say where the attempt begins, and in the log on what."""
         place = self._place
-        start = Start(attempt=place.attempt, from_step=from_step, device=place.device_name, versions=place.versions)
+        start = Start(
+            attempt=place.attempt,
+            from_step=from_step,
+            device=place.device_name,
+            versions=place.versions,
+            model_commit=place.model_commit,
+        )
         self._background.put(lambda: self._channels.send("start", start))
         for remark in place.remarks:
             self.log("warning", remark)

@@ -70,6 +70,9 @@ class Claim(Record):
     earlier: list[CheckpointRef] = []  # those before it, the newest first, should that one be damaged
     source_checkpoint: CheckpointRef | None = None  # what model.source = run:<id>@<step> names
     reward_checkpoints: dict[str, CheckpointRef] = {}  # by source, what the rewards of kind reward_model name
+    model_commit: str | None = (
+        None  # of the Hub model from which an earlier attempt began: this one begins from the same
+    )
     kept: list[str] | None = (
         None  # the paths of this run's checkpoints; the worker removes others. None: it removes none
     )
@@ -88,6 +91,7 @@ class Start(Record):
     from_step: Count
     device: ShortText
     versions: Versions = {}
+    model_commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = None  # of a Hub model, with its tokenizer
 
 
 class Heartbeat(Record):

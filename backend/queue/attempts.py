@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, RowMapping, or_, select, update
+from sqlalchemy import Connection, RowMapping, func, or_, select, update
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
@@ -37,7 +37,9 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> boo
     _note(tx, run_id, sent.attempt, from_step=sent.from_step, device=sent.device, versions=sent.versions)
     history.begin(tx, run_id, sent.attempt, sent.from_step)
     stretches.cut(tx, run_id, sent.from_step)
-    values = {"step": sent.from_step, "device": sent.device, "eta_seconds": None, **summary.recomputed(tx, run_id)}
+    commit = func.coalesce(run.c.model_commit, sent.model_commit)  # the first attempt's: later ones begin from the same
+    values = {"step": sent.from_step, "device": sent.device, "model_commit": commit, "eta_seconds": None}
+    values |= summary.recomputed(tx, run_id)
     tx.execute(update(run).where(run.c.id == run_id).values(values))
     return False
 

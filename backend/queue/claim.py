@@ -111,5 +111,6 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         earlier=saved[1:],
         source_checkpoint=checkpoints.reference(source) if source else None,
         reward_checkpoints=named.reward_references(tx, row["config"]),
+        model_commit=row["model_commit"],
         kept=retention.kept(tx, row["id"], row["config"], store),
     )

@@ -40,6 +40,7 @@ run = Table(
     Column("failures", Integer, nullable=False),
     Column("worker", String(200)),
     Column("device", String(200)),
+    Column("model_commit", String(40)),  # of the Hub model from which the first attempt began
     Column("lease_until", Float(53)),  # by Clock.seconds
     Column("step", Id, nullable=False),
     Column("total_steps", Id, nullable=False),

@@ -6,7 +6,7 @@ import yaml
 from backend.contract.base import Json
 from backend.contract.records import Run
 from dashboard.components.stored import completions_per_step, number_at
-from dashboard.format import count
+from dashboard.format import count, plain
 from dashboard.session import link
 
 PARTS = {
@@ -37,6 +37,11 @@ def draw_configuration(run: Run) -> None:
         )
         if run.kind != "sample":
             link("new-run", "Clone with changes", icon=":material/content_copy:", clone=run.id)
+    if run.model_commit is not None:
+        source = str(run.config["model"]["source"]).partition("@")[0]  # type: ignore[index, call-overload]
+        st.caption(
+            f"The run began from the weights and the tokenizer of {plain(source)} at commit {plain(run.model_commit)}."
+        )
     parts = {name: value for name, value in run.config.items() if isinstance(value, dict)}
     rest: dict[str, Json] = {name: value for name, value in run.config.items() if name not in parts}
     columns = st.columns(2)

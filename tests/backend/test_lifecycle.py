@@ -258,3 +258,19 @@ def test_a_run_that_kills_its_workers_is_given_up_and_says_why(backend: Backend)
     sweep_once(backend.services)
     failed = backend.client.run(run.id)
     assert (failed.status, failed.failures, failed.error and failed.error.code) == ("failed", 3, "worker_lost")
+
+
+def test_every_attempt_begins_from_the_commit_of_the_first(backend: Backend) -> None:
+    run, first, other = backend.client.create_run(GRPO), "a" * 40, "b" * 40
+    actor = Actor(backend.client)
+    claim = actor.claim()
+    assert claim is not None
+    assert claim.model_commit is None
+    backend.client.start(run.id, p.Start(attempt=1, from_step=0, device="CPU", model_commit=first))
+    assert backend.client.run(run.id).model_commit == first
+    actor.finish("released")
+    claim = actor.claim()
+    assert claim is not None
+    assert claim.model_commit == first
+    backend.client.start(run.id, p.Start(attempt=2, from_step=0, device="CPU", model_commit=other))
+    assert backend.client.run(run.id).model_commit == first

@@ -194,3 +194,13 @@ def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend:
     at = open_page("run", id=backend.client.create_run(config).id)
     assert [tab.label for tab in at.tabs] == ["Groups", "Configuration", "Log"]
     assert "No groups yet" in shown(at)
+
+
+def test_a_model_of_the_hub_is_shown_with_its_commit(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.queue(backend.client, model={"source": "owner/name_x@main"})
+    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER))
+    assert claim is not None
+    start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", model_commit="0123456789" * 4)
+    backend.client.start(run_id, start)
+    said = shown(open_page("run", id=run_id, tab="configuration")).replace("\\", "")
+    assert "weights and the tokenizer of owner/name_x at commit " + "0123456789" * 4 in said

@@ -1,11 +1,12 @@
 """From a model source in a configuration to something that `from_pretrained` takes."""
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
-from transformers.utils.hub import cached_file
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 import worker.models
 from backend.contract.model import checkpoint_of
@@ -17,6 +18,7 @@ TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 SMOLLM2 = "builtin:smollm2-135m-instruct"
 
 
+COMMIT = re.compile("[0-9a-f]{40}")
 _SHARDS = "model.safetensors.index.json"
 _MOST_ADAPTERS = 8  # on top of each other
 
@@ -84,6 +86,29 @@ def resolve(
         return _opened(source, checkpoint / "model", places)
     location, _, revision = source.partition("@")
     return _on_the_hub(source, location, revision or None)
+
+
+def pinned(source: Pretrained, commit: str | None = None) -> Pretrained:
+    """A Hub model at `commit`, from which an earlier attempt began, else at the commit that its revision stands for now.
+
+    All that is read from then on, weights and tokenizer, is of that commit. Directories stay as they are, and so does a
+    model that is not there: loading it says why.
+    """
+    if source.base is not None or Path(source.location).exists():
+        return source
+    if commit is None:
+        try:
+            found = _file_of(source, "config.json")
+        except (OSError, ValueError):
+            return source
+        commit = extract_commit_hash(None if found is None else str(found), None)
+    return source if commit is None else replace(source, revision=commit)
+
+
+def commit_of(source: Pretrained) -> str | None:
+    """The commit of a pinned Hub model; None for a directory."""
+    on_the_hub = source.base is None and not Path(source.location).exists()
+    return source.revision if on_the_hub and COMMIT.fullmatch(source.revision or "") else None
 
 
 def require_safetensors(source: Pretrained) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,7 +17,7 @@ from worker.errors import Interrupted, RunFailure
 from worker.evaluation import evaluate
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.loading import load_policy
-from worker.policy.sources import Pretrained
+from worker.policy.sources import Pretrained, commit_of, pinned
 from worker.preferences.dataset import load_pairs
 from worker.preferences.objective import BradleyTerry, DirectPreference
 from worker.preferences.pairs import Pairs, save_pairs, stored_pairs
@@ -46,6 +46,9 @@ class Means:
 
 def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Ending:
     """Make or find the pairs, load the model, train."""
+    channels.load("model", config.budget.steps)
+    means = replace(means, source=pinned(means.source, place.model_commit))
+    place = replace(place, model_commit=commit_of(means.source))
     pairs = _pairs(config, means, place, channels)
     channels.load("model", config.budget.steps)
     if isinstance(config, RewardModelConfig):
