@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from backend.cli import app
 from backend.contract.grpo import GrpoConfig
 
+ROOT = Path(__file__).parents[2]
 COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export", "backup", "restore", "doctor")
 
 
@@ -94,7 +95,7 @@ def test_runs_are_listed_without_what_would_steer_the_terminal(backend: Backend)
 
 def test_an_export_is_no_text_for_a_terminal(backend: Backend) -> None:
     ours, theirs = pty.openpty()
-    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url}
+    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url, "PYTHONPATH": str(ROOT)}
     run = backend.client.create_run({"kind": "grpo"}, name="red \x9b31m")
     command = [sys.executable, "-m", "backend.cli", "export", str(run.id)]
     ended = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, env=told, text=True, check=False)

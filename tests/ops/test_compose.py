@@ -11,6 +11,10 @@ import pytest
 import yaml
 from pydantic_settings import BaseSettings
 from serving import TOKEN, Backend
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 from typer.main import get_command
 
 import backend.settings
@@ -18,6 +22,7 @@ import dashboard.settings
 import worker.settings
 from backend.cli import app
 from backend.contract import protocol as p
+from dashboard.door import Door
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -139,3 +144,19 @@ def test_the_context_of_the_images_has_what_they_copy_and_no_data() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
     assert {name for names in copied for name in names.split()} == allowed
+
+
+@pytest.mark.parametrize(("given", "names"), [("", ()), ("box.lan, gpu.example", ("box.lan", "gpu.example"))])
+def test_the_dashboard_answers_under_the_names_of_the_env_file_and_under_none_without_it(
+    monkeypatch: pytest.MonkeyPatch, given: str, names: tuple[str, ...]
+) -> None:
+    value = SERVICES["dashboard"]["environment"]["GROUPSCOPE_DASHBOARD_ALLOWED_HOSTS"]
+    assert value == "${GROUPSCOPE_DASHBOARD_ALLOWED_HOSTS:-}"
+    monkeypatch.setenv("GROUPSCOPE_DASHBOARD_ALLOWED_HOSTS", given)
+    allowed = dashboard.settings.Settings().dashboard_allowed_hosts
+    assert allowed == names
+    door = Door(Starlette(routes=[Route("/", lambda _: PlainTextResponse("ours"))]), names=allowed)
+    with TestClient(door) as client:
+        hosts = ("127.0.0.1", "box.lan", "evil.lan")
+        statuses = {host: client.get("/", headers={"Host": host}).status_code for host in hosts}
+    assert statuses == {"127.0.0.1": 200, "box.lan": 200 if names else 400, "evil.lan": 400}
