@@ -26,7 +26,7 @@ class BodyLimit:
         message = f"The body is larger than {limit:,} bytes; send less at once."
         declared = Headers(scope=scope).get("content-length", "0")
         if not (declared.isascii() and declared.isdigit()) or len(declared) > 18:
-            await error_response(400, "bad_request", "Content-Length is no number.")(scope, receive, send)
+            await error_response(400, "bad_request", "Content-Length is not a number.")(scope, receive, send)
             return
         if int(declared) > limit:
             await error_response(413, "too_large", message)(scope, receive, send)

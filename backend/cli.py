@@ -120,7 +120,7 @@ def submit(
 @app.command()
 def runs(
     status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=200)] = 20,
+    limit: Annotated[int, typer.Option(help="How many to list at most.", min=1, max=200)] = 20,
     backend: Backend = None,
     token_file: TokenFile = None,
     home: Home = None,

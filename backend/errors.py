@@ -99,7 +99,7 @@ def _refusal(_request: Request, error: Refusal) -> Response:
 def _http(request: Request, error: HTTPException) -> Response:
     message = str(error.detail)
     if error.status_code in (404, 405):
-        message = f"{request.method} {request.url.path} is no route of this backend"
+        message = f"{request.method} {request.url.path} is not a route of this backend"
     code = CODES.get(error.status_code, "http_error")
     return error_response(error.status_code, code, message, headers=dict(error.headers or {}))
 

@@ -29,7 +29,7 @@ WORDS = {
     "int_parsing": "must be a whole number",
     "float_parsing": "type a number, such as 5e-5",
     "int_from_float": "must be a whole number",
-    "json_invalid": "is no valid JSON: {error}",
+    "json_invalid": "is not valid JSON: {error}",
 }
 
 

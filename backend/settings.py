@@ -26,19 +26,19 @@ class Settings(BaseSettings):
         (), description="Host names that requests may name besides the loopback ones, separated by commas."
     )
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
-        30.0, description="A worker that is silent for so long loses its run."
+        30.0, description="A worker that is silent for longer loses its run."
     )
     sweep_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         5.0, description="How often lost runs and unheeded requests are settled."
     )
     max_failures: Annotated[int, Field(ge=1, le=100)] = Field(
-        3, description="A run is given up after so many lost leases and crashes."
+        3, description="A run is given up after this number of lost leases and crashes."
     )
     max_upload_bytes: Annotated[int, Field(ge=1, le=2**40)] = Field(
         64 * 2**20, description="The largest file that can be uploaded."
     )
     busy_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        5.0, description="How long a request waits for a locked database before it is told to come back."
+        5.0, description="How long a request waits for a locked database before it is answered 503."
     )
 
     @field_validator("backend_allowed_hosts", mode="before")

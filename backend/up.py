@@ -100,7 +100,7 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
 
 
 def _environment(up: Up, token: str) -> Mapping[str, str]:
-    """What all three are told; the token travels here, because every user of a machine can read its command lines."""
+    """The settings of all three. The token travels here, because every user of a machine can read its command lines."""
     return os.environ | {
         "GROUPSCOPE_HOME": str(up.home),
         "GROUPSCOPE_BACKEND_URL": up.backend_url,

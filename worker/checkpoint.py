@@ -160,7 +160,7 @@ def damage(folder: Path, sha256: str | None = None, *, part: str = "") -> str | 
     except OSError as error:
         return f"{Path(error.filename or _MANIFEST).name} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{_MANIFEST} is no manifest"
+        return f"{_MANIFEST} is not a manifest"
     return None
 
 

@@ -68,7 +68,7 @@ class Worker:
     client: Client
     device: torch.device
     shutting_down: Callable[[], bool]
-    hurried: Callable[[], bool] = lambda: False  # told twice to shut down
+    hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     end_process: Callable[[bool], None] = lambda again: None  # at once, to start again if `again`
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
@@ -144,7 +144,7 @@ def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
 
 
 def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
-    """Tell how all that is held ends, as far as that can be told soon, and end the process. The thread that trains may hang."""
+    """Send how everything held ends, within a few seconds, and end the process. The thread that trains may hang."""
     log.error("%s; ending this process", verdict.why)
 
     def tell() -> None:
@@ -196,7 +196,7 @@ def _untold(worker: Worker, claim: Claim, kind: str, end: Finish | Fail) -> str 
 
 
 def _drain(spool: Spool, shutting_down: Callable[[], bool]) -> None:
-    """Until all is sent: an absent backend is waited for, but not for long once the worker is told to end."""
+    """Wait until all is sent: for an absent backend, too, but not for long once the worker is asked to end."""
     while not spool.drain(_LOOK_FOR_SHUTDOWN):
         if shutting_down():
             spool.drain(_DRAIN_ON_SHUTDOWN)

@@ -15,7 +15,7 @@ from worker.tasks.items import Item, Items
 
 
 def probe_items(items: Items, config: GrpoConfig, step: int) -> Sequence[Item]:
-    """The prompts to probe before the update of `step`: every so many steps and before the last one; else none."""
+    """The prompts to probe before the update of `step`: at regular steps and before the last one; else none."""
     telemetry = config.telemetry
     due = step % telemetry.probe_every == 0 or step == config.budget.steps - 1
     return (items.held_out or items.train)[: telemetry.probe_prompts] if due else []

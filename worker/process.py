@@ -1,4 +1,4 @@
-"""The worker's process: when it was told to end, and how it ends although a thread of it hangs."""
+"""The worker's process: when it was asked to end, and how it ends even if one of its threads hangs."""
 
 import logging
 import os
@@ -27,11 +27,11 @@ class Process:
         self._asked += 1
 
     def shutting_down(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was asked to end."""
         return self._asked > 0
 
     def hurried(self) -> bool:
-        """Whether it was told so again."""
+        """Whether it was asked to end a second time."""
         return self._asked > 1
 
     def end(self, *, again: bool) -> NoReturn:

@@ -1,4 +1,4 @@
-"""When an attempt saves: every so many steps, and wherever it ends; never twice for the same step."""
+"""When an attempt saves: at regular steps, and wherever it ends; never twice for the same step."""
 
 import shutil
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class Saver:
             )
 
     def save_if_due(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
-        """After every so many steps; the last step's is saved where the run ends."""
+        """At regular steps; the last step's is saved where the run ends."""
         every = self._budget.checkpoint_every
         if every and state.step % every == 0 and state.step < self._budget.steps:
             self.save_if_new(state, reference)

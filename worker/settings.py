@@ -31,16 +31,16 @@ class Settings(BaseSettings):
     token: Token | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
-        2 * 2**30, ge=2**20, description="The run fails when so much waits for an absent backend."
+        2 * 2**30, ge=2**20, description="The run fails when more than this waits for an absent backend."
     )
     loading_seconds: Annotated[float, Field(gt=0)] = Field(
         3600.0, description="A run fails when its task, its model or its rewards take longer to load."
     )
     silence_seconds: Annotated[float, Field(gt=0)] = Field(
-        3600.0, description="A training run without a sign of life for so long goes on from its last checkpoint."
+        3600.0, description="A training run without a sign of life for longer goes on from its last checkpoint."
     )
     stop_seconds: Annotated[float, Field(gt=0)] = Field(
-        30.0, description="A run that does not answer a stop for so long is ended, with the worker's process."
+        30.0, description="A run that does not answer a stop for longer is ended, with the worker's process."
     )
     reward_functions: Annotated[tuple[PythonFunction, ...], NoDecode, Field(max_length=256)] = Field(
         (), description="Python functions that rewards may name, as module:function, separated by commas."

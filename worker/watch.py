@@ -96,7 +96,7 @@ class Watch:
         """Whether the process has to end."""
         phase = f"in the phase '{self._phase or 'between two steps'}'"
         if asked.shutdown_at_once:
-            return self._ended("released", f"told twice to end, {phase}", again=False)
+            return self._ended("released", f"asked twice to end, {phase}", again=False)
         if asked.stop_at_once:
             return self._ended("stopped", f"stopped at once, {phase}")
         if self._phase is None:
@@ -105,7 +105,7 @@ class Watch:
             if asked.stop and (seconds := self._unheeded("stop")):
                 return self._ended("stopped", f"stopped: did not answer {phase} for {seconds:.0f} s")
             if asked.shutdown and (seconds := self._unheeded("shutdown")):
-                return self._ended("released", f"told to end: did not answer {phase} for {seconds:.0f} s", again=False)
+                return self._ended("released", f"asked to end: did not answer {phase} for {seconds:.0f} s", again=False)
             if asked.lost and (seconds := self._unheeded("lost")):
                 return self._ended("released", f"lost its lease: did not answer {phase} for {seconds:.0f} s")
         return self._overdue(phase)

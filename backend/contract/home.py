@@ -47,7 +47,7 @@ def load(settings: Callable[..., S], **given: object) -> S:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])).upper()
         raise CannotStart(f"the setting GROUPSCOPE_{name} is wrong: {first['msg']}" if name else first["msg"]) from None
-    except ValueError as error:  # a variable that should be JSON, or a file that is no text
+    except ValueError as error:  # a variable that should be JSON, or a file that is not text
         raise CannotStart(f"the settings cannot be read, from the environment or {file}: {error}") from None
     except OSError as error:
         raise CannotStart(f"the settings in {file} cannot be read: {error.strerror}") from None

@@ -71,11 +71,11 @@ class PairBudget(Frozen):
     )
     eval_every: Interval = Field(
         25,
-        description="Evaluate on held-out pairs before the first step, every so many steps, and at the end; 0 is never.",
+        description="Steps between evaluations on held-out pairs, which also run before the first step and at the end; 0 is never.",
     )
     checkpoint_every: Interval = Field(
         50,
-        description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
+        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since. 0 saves at the end only.",
     )
     keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed, same pairs, and the same next step from the same checkpoint on CPU.")

@@ -121,7 +121,7 @@ class Budget(Frozen):
     )
     eval_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         25,
-        description="Evaluate on held-out items before the first step, every so many steps, and at the end; 0 is never.",
+        description="Steps between evaluations on held-out items, which also run before the first step and at the end; 0 is never.",
     )
     eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
         500, description="Held-out items in one evaluation, always the same."
@@ -131,7 +131,7 @@ class Budget(Frozen):
     )
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         20,
-        description="Save every so many steps, and at the end; a crash costs at most the steps since. 0 saves at the end only.",
+        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since. 0 saves at the end only.",
     )
     keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed and same checkpoint give the same next step on CPU.")

@@ -82,7 +82,7 @@ def _require_two_of(tx: Connection, group_id: int, write: ChoiceWrite) -> None:
     found = select(completion.c.id).where(completion.c.group_id == group_id, completion.c.id.in_(named.values()))
     members = set(tx.execute(found).scalars())
     strangers = [
-        FieldError(field, f"{id_} is no completion of group {group_id}")
+        FieldError(field, f"{id_} is not a completion of group {group_id}")
         for field, id_ in named.items()
         if id_ not in members
     ]

@@ -109,7 +109,7 @@ def _settled(outcome: p.Outcome, requested: str) -> str:
 
 
 def fail(tx: Connection, run_id: int, sent: p.Fail, terms: lease.Terms, at: datetime) -> bool:
-    """End the attempt as failed, or queue the run again within its budget; whether it was told before. Raises LeaseLost."""
+    """End the attempt as failed, or queue the run again within its budget; whether it had failed like that before. Raises LeaseLost."""
     try:
         row = lease.hold(tx, run_id, sent.attempt, terms)
     except LeaseLost:

@@ -33,7 +33,7 @@ def _put(config: Any, path: str, value: Json) -> None:
     elif isinstance(place, dict):
         place[last] = value
     else:
-        raise Invalid(FieldError(path, "is no path into the configuration"))
+        raise Invalid(FieldError(path, "is not a field of the configuration"))
 
 
 def _child(place: Any, entry: str, path: str) -> Any:
@@ -41,7 +41,7 @@ def _child(place: Any, entry: str, path: str) -> Any:
         return place[_index(place, entry, path)]
     if isinstance(place, dict) and entry in place:
         return place[entry]
-    raise Invalid(FieldError(path, "is no path into the configuration"))
+    raise Invalid(FieldError(path, "is not a field of the configuration"))
 
 
 def _index(place: list[Any], entry: str, path: str) -> int:

@@ -94,7 +94,7 @@ def _summary(draws: Sequence[Any], prompt: str) -> PromptSummary:
 
 
 def spread(values: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the values, evenly, the first and the last among them."""
+    """At most this number of the values, evenly spread, the first and the last among them."""
     if len(values) <= most:
         return list(values)
     return [values[place * (len(values) - 1) // max(1, most - 1)] for place in range(most)]

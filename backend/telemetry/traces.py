@@ -68,7 +68,7 @@ def _decoded(trace: p.TraceFile) -> bytes:
     try:
         data = base64.b64decode(trace.data, validate=True)
     except (binascii.Error, ValueError):
-        raise Invalid(FieldError("trace.data", "is no base64")) from None
+        raise Invalid(FieldError("trace.data", "is not base64")) from None
     if hashlib.sha256(data).hexdigest() != trace.sha256:
         raise Invalid(FieldError("trace.sha256", "does not belong to the data: it was damaged on its way"))
     return data
@@ -85,7 +85,7 @@ def _indices(data: bytes, sent: p.Report) -> frozenset[tuple[int, int]]:
         pairs = zip(table["group"].to_pylist(), table["completion"].to_pylist(), strict=True)
         return frozenset((int(group), int(one)) for group, one in pairs)
     except BROKEN:
-        raise Invalid(FieldError("trace.data", "is no Parquet file with the columns group and completion")) from None
+        raise Invalid(FieldError("trace.data", "is not a Parquet file with the columns group and completion")) from None
 
 
 def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:

@@ -38,7 +38,7 @@ def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
         )
     if group.state == "probe":
         return (
-            f"**Probe:** a fixed prompt, sampled again every so many steps to see how the policy changes and never trained on. "
+            f"**Probe:** a fixed prompt, sampled again at regular steps to see how the policy changes and never trained on. "
             f"Here {_scored(group)}."
         )
     if group.state == "unscored":

@@ -47,7 +47,7 @@ def read_one(field: Field, text: str) -> int | float | None:
         return None
     number = read_number(text)
     if not isinstance(number, float):
-        raise Unreadable(f"“{text.strip()}” is no number" if text.strip() else "needs a number")
+        raise Unreadable(f"“{text.strip()}” is not a number" if text.strip() else "needs a number")
     if not isinstance(field, Whole):
         return number
     if not number.is_integer():

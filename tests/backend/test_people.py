@@ -69,7 +69,7 @@ def test_what_cannot_be_judged_is_refused_in_words(backend: Backend, judged: Gro
     people = backend.client.people
     one = ids(judged)[0]
     stranger = ids(backend.client.group(judged.id + 1))[0]
-    with pytest.raises(ApiError, match=f"worse: {stranger} is no completion of group {judged.id}"):
+    with pytest.raises(ApiError, match=f"worse: {stranger} is not a completion of group {judged.id}"):
         people.choose(judged.id, better=one, worse=stranger)
     with pytest.raises(ApiError, match="must be another completion"):
         people.choose(judged.id, better=one, worse=one)

@@ -179,7 +179,7 @@ def test_each_combination_that_cannot_run_is_named_and_can_be_left_out(open_sett
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("fast", "Optimizer › Learning rate: “fast” is no number"),
+        ("fast", "Optimizer › Learning rate: “fast” is not a number"),
         ("", "Optimizer › Learning rate: needs at least one value"),
         ("7", "learning_rate 7: optimizer.learning_rate must be at most 1 (got 7.0)"),
         (" ".join(f"{rate}e-6" for rate in range(1, 202)), "201 combinations are too many for one sweep; at most 200"),

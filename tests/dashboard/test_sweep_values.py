@@ -40,9 +40,9 @@ def test_lists_are_read_as_people_type_them(field: Field, text: str, values: lis
 @pytest.mark.parametrize(
     ("field", "text", "reason"),
     [
-        (REAL, "1e-5, fast", "“fast” is no number"),
-        (REAL, "inf", "“inf” is no number"),
-        (REAL, "none", "“none” is no number"),
+        (REAL, "1e-5, fast", "“fast” is not a number"),
+        (REAL, "inf", "“inf” is not a number"),
+        (REAL, "none", "“none” is not a number"),
         (WHOLE, "8, 2.5", "2.5 is no whole number"),
         (WHOLE, "0", "below the least, 1"),
         (WHOLE, "65", "above the most, 64"),

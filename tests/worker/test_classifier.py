@@ -83,7 +83,7 @@ def test_transformers_itself_opens_what_was_saved(model: RewardModel, tmp_path: 
 
 
 def test_a_language_model_is_no_reward_model() -> None:
-    with pytest.raises(RunFailure, match=r"no sequence classifier: it lacks score\.weight") as caught:
+    with pytest.raises(RunFailure, match=r"not a sequence classifier: it lacks score\.weight") as caught:
         load_reward_model(TINY, CPU, "float32")
     assert caught.value.code == "reward_model_unavailable"
 

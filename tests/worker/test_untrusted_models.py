@@ -157,7 +157,7 @@ def test_an_adapters_base_outside_of_the_allowed_places_is_refused(room: Room, t
     (room.root / "link").symlink_to(elsewhere)
     for base in (str(elsewhere), "../../elsewhere", str(room.root / "link"), str(room.root / ".." / "elsewhere"), "~"):
         room.adapter(base)
-        refused(room, "adapter", "is no directory below this worker's model root")
+        refused(room, "adapter", "is not a directory below this worker's model root")
 
 
 def test_an_adapter_on_itself_is_refused(room: Room) -> None:
@@ -179,7 +179,7 @@ def test_a_shard_that_two_dots_lead_to_is_refused(room: Room) -> None:
     (room.model / "model.safetensors").rename(room.root / "model.safetensors")
     index = {"metadata": {}, "weight_map": {"lm_head.weight": "../model.safetensors"}}
     (room.model / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(room, "model", "no safetensors file beside it")
+    refused(room, "model", "not a safetensors file beside it")
 
 
 def test_a_checkpoint_outside_of_the_store_is_not_reached(room: Room, tmp_path: Path) -> None:

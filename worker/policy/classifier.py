@@ -108,7 +108,7 @@ def load_reward_model(source: Pretrained, device: torch.device, dtype: str, *, l
     """
     model, missing = _classifier(source)
     if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
-        raise _unavailable(source, f"it is no sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
+        raise _unavailable(source, f"it is not a sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
     outputs = model.config.num_labels or 0
     if label >= outputs:
         raise _unavailable(source, f"it has {outputs} outputs, counted from 0, and label {label} is not among them")

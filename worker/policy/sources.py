@@ -123,7 +123,7 @@ def require_safetensors(source: Pretrained) -> None:
     if index is not None:
         for shard in set(json.loads(index.read_text())["weight_map"].values()):
             if Path(shard).name != shard or not shard.endswith(".safetensors"):
-                raise ValueError(f"its {_SHARDS} names {shard!r:.200}, which is no safetensors file beside it")
+                raise ValueError(f"its {_SHARDS} names {shard!r:.200}, which is not a safetensors file beside it")
 
 
 def _file_of(source: Pretrained, name: str) -> Path | None:
@@ -171,7 +171,7 @@ def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretra
     base = (places.now(folder / named) if own else folder / named).resolve()
     if not places.hold(base) or not base.is_dir():
         raise _unavailable(
-            source, f"its base model {named:.200} is no directory below this worker's model root ({places.root})"
+            source, f"its base model {named:.200} is not a directory below this worker's model root ({places.root})"
         )
     return Pretrained(str(folder), None, _opened(source, base, places, depth + 1))
 

@@ -186,7 +186,7 @@ def _read(content: bytes) -> Reply:
     try:
         answer = _Answer.model_validate_json(content)
     except ValidationError:
-        raise JudgeFailed(f"its reply is no chat completion: {_excerpt(content.decode(errors='replace'))}") from None
+        raise JudgeFailed(f"its reply is not a chat completion: {_excerpt(content.decode(errors='replace'))}") from None
     choice, usage = answer.choices[0], answer.usage or _Usage()
     return Reply(choice.message.content, choice.finish_reason == "length", usage.prompt_tokens, usage.completion_tokens)
 

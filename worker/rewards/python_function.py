@@ -22,7 +22,7 @@ def load_function(name: str) -> Scores:
     except BaseException as error:  # somebody's module: its import may end in anything
         raise FunctionUnavailable(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise FunctionUnavailable(f"{name} is no function but a value of type {in_words(found)}")
+        raise FunctionUnavailable(f"{name} is not a function but a value of type {in_words(found)}")
     return found  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 

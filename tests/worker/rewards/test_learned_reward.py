@@ -93,7 +93,7 @@ def test_a_score_that_is_no_number_stays_unscored(checkpoint: Path, tmp_path: Pa
     ("source", "code", "says"),
     [
         (SOURCE, "model_unavailable", "cannot reach that checkpoint"),
-        (TINY_ARITHMETIC, "reward_model_unavailable", "no sequence classifier"),
+        (TINY_ARITHMETIC, "reward_model_unavailable", "not a sequence classifier"),
         ("local:nothing", "model_unavailable", "no model directory"),
     ],
 )

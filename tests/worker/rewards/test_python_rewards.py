@@ -123,7 +123,7 @@ def test_no_number_in_the_list_is_unscored_never_zero(tmp_path: Path, returned: 
     [
         (None, "my_rewards:f", "ModuleNotFoundError: No module named 'my_rewards'"),
         ("", "my_rewards:f", "AttributeError: module 'my_rewards' has no attribute 'f'"),
-        ("f = 1", "my_rewards:f", "is no function but a value of type int"),
+        ("f = 1", "my_rewards:f", "is not a function but a value of type int"),
         ("def f(:", "my_rewards:f", "SyntaxError"),
         ("raise SystemExit(3)", "my_rewards:f", "SystemExit: 3"),
         ("1 / 0", "my_rewards:f", "ZeroDivisionError"),
