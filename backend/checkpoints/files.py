@@ -25,7 +25,7 @@ def directory(home: Path, row: RowMapping) -> Path | None:
 
 def holds(home: Path, store: str) -> bool:
     """Whether a worker's store is the one in our home."""
-    return Path(store.partition("#")[0]).resolve() == (home / FOLDER).resolve()
+    return store_path(store).resolve() == (home / FOLDER).resolve()
 
 
 def model_directory(home: Path, row: RowMapping) -> Path:

@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
 from dashboard.downloads import model_address
@@ -99,7 +100,7 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     path = "rewards.functions.0.source" if run.kind == "reward_model" else "model.source"
     use = "scores with it" if run.kind == "reward_model" else "starts from it"
     st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
-    show_text(f"{checkpoint.store.partition('#')[0]}/{checkpoint.path}")
+    show_text(f"{store_path(checkpoint.store)}/{checkpoint.path}")
     st.caption(
         "Where it is on the worker's machine. A backend on another machine cannot read it, and the download says so: copy it by hand."
     )
