@@ -175,8 +175,10 @@ def test_a_record_that_the_disk_had_no_room_for_spoils_none_before_or_after_it(t
     wire.trouble = Unreachable("away")
     sending = spool(tmp_path, wire)
     sending.append("report", REPORTS[0])
-    with disk_of(sending.path.stat().st_size + 10), pytest.raises(OSError, match="too large"):
+    whole = sending.path.stat().st_size
+    with disk_of(whole + 10), pytest.raises(OSError, match="too large"):
         sending.append("report", REPORTS[1])
+    assert sending.path.stat().st_size == whole, "the part that found room is gone, too"
     sending.append("report", REPORTS[2])
     assert [message.model_dump()["seq"] for _, message, _ in read(sending.path)] == [0, 2]
     wire.trouble = None
