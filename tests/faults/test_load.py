@@ -193,7 +193,7 @@ def test_many_who_watch_a_live_run_slow_nobody_and_take_no_lease(tmp_path: Path,
         print(  # noqa: T201
             f"{sum(one.pages for one in spectators)} pages and {sum(one.parts for one in spectators)} parts of pages drawn, "
             f"{sum(len(one.charts) for one in spectators)} charts; processor time: "
-            + ", ".join(f"{sum(one.cpu_times()[:2]):.0f} s" for one in family)
+            + ", ".join(f"{sum(one.cpu_times()[:2]):.0f} s, {one.memory_info().rss >> 20} MiB" for one in family)
         )
         assert [one.wrong for one in spectators if one.wrong] == []
         assert [error for one in worked for error in one.beats.refused] == []
