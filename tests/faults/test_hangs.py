@@ -175,7 +175,7 @@ def test_a_worker_that_hangs_heeds_a_signal_and_gives_its_run_back(site: Site) -
     assert ends_within(worker, 30) == 0
     back = site.client.run(run.id)
     assert (back.status, back.failures) == ("queued", 0)
-    assert "Told to end: did not answer in the phase 'rollout'" in said(site, run.id)
+    assert "Asked to end: did not answer in the phase 'rollout'" in said(site, run.id)
 
 
 def test_a_second_signal_ends_a_worker_that_hangs_at_once(site: Site) -> None:

@@ -90,7 +90,7 @@ def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, 
     clock.pass_(10.1)
     assert outcome(watch.verdict(SHUTDOWN)) == (
         "released",
-        "Told to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.",
+        "Asked to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.",
         False,
     )
 
