@@ -26,7 +26,8 @@ PARTS.remove(attempt)  # few rows, which go with the run's own
 
 SLICE_SECONDS = 0.04
 """How long a slice aims to hold the write lock. The backend rests as long after each, which is the others' turn."""
-FIRST_ROWS = 8
+FIRST_ROWS = 16
+"""Of a slice, and the least: on a busy machine a commit alone may take as long as a slice should."""
 
 
 def mark(tx: Connection, run_id: int) -> None:
@@ -86,7 +87,7 @@ class Remover:
         if part is None:
             log.info("deleted with all that it had")
         else:
-            self._rows[part] *= min(2.0, SLICE_SECONDS / took)
+            self._rows[part] = max(FIRST_ROWS, self._rows[part] * min(2.0, SLICE_SECONDS / took))
         return took
 
     def _begin(self, run_id: int) -> None:
