@@ -21,18 +21,20 @@ import sqlite3
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from backend.contract.home import store_path
+from backend.operations.held import hold, holding
 
 DATABASE = "groupscope.db"
 MANIFEST = "manifest.json"
 STORE_ID = PurePosixPath("checkpoints/store-id")
 FOLDERS = ("uploads", "traces", "checkpoints")
+MOMENTS = 20  # tried for one in which every checkpoint is there
 PAGES = 4096  # of the database, copied between two words of progress
 CHUNK = 2**20
 SPARE_BYTES = 64 * 2**20
@@ -76,27 +78,33 @@ def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
         raise CannotBackUp(f"{source} does not exist: name the data directory with --home")
     if output.exists():
         raise CannotBackUp(f"{output} exists already: name another file, or move it away")
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.absolute().parent) as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.absolute().parent) as scratch,
+        holding(home / "checkpoints") as held,
+    ):
         _require_room(Path(scratch), source.stat().st_size)
         copy = Path(scratch) / DATABASE
-        _copy_database(source, copy, say)
+        _copy_database(source, copy, say, lambda live: hold(home / "checkpoints", _checkpoints(live, home), held))
         with closing(sqlite3.connect(copy)) as database:
-            names = list(_named_files(database, home))
+            files = {name: home / name for name in _named_files(database, home)} | _held_files(held)
             runs = int(_value(database, "select count(*) from run"))
-        total = copy.stat().st_size + sum(_size(home / name) for name in names)
+        total = copy.stat().st_size + sum(map(_size, files.values()))
         _require_room(Path(scratch), total)
         partial = Path(scratch) / "archive.tar"
-        written = _write_archive(partial, copy, home, names, Progress(say, "files", total))
-        vanished = tuple(sorted({str(name) for name in names} - written.keys()))
+        written = _write_archive(partial, {DATABASE: copy, **files}, Progress(say, "files", total))
+        vanished = tuple(sorted(files.keys() - written.keys()))
         os.replace(partial, output)
     size = sum(size for size, _ in written.values())
     return BackedUp(len(written), size, runs, vanished)
 
 
-def _copy_database(source: Path, copy: Path, say: Callable[[str], None]) -> None:
+def _copy_database(
+    source: Path, copy: Path, say: Callable[[str], None], hold_files: Callable[[sqlite3.Connection], bool]
+) -> None:
     """One moment of a database that others write to; they do not wait.
 
-    The transaction is opened first: without it, SQLite begins anew whenever somebody commits between two steps.
+    The transaction is opened first: without it, SQLite begins anew whenever somebody commits between two steps. What
+    `hold_files` could not hold of that moment was just removed: then a later moment is tried.
     """
     try:
         with (
@@ -105,6 +113,11 @@ def _copy_database(source: Path, copy: Path, say: Callable[[str], None]) -> None
         ):
             os.chmod(copy, 0o600)
             live.execute("BEGIN")
+            for _ in range(MOMENTS):
+                if hold_files(live):
+                    break
+                live.execute("ROLLBACK")
+                live.execute("BEGIN")
             live.execute("SELECT count(*) FROM sqlite_master").fetchone()
             page_bytes = int(_value(live, "PRAGMA page_size"))
             progress = Progress(say, "database", page_bytes * int(_value(live, "PRAGMA page_count")))
@@ -125,44 +138,50 @@ def _copy_database(source: Path, copy: Path, say: Callable[[str], None]) -> None
         )
 
 
-def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[PurePosixPath]:
+def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
     """The files that the database names and this home holds, relative to it."""
     for (upload,) in database.execute("SELECT id FROM upload ORDER BY id"):
-        yield PurePosixPath(f"uploads/{upload}.jsonl")
+        yield f"uploads/{upload}.jsonl"
     for (trace,) in database.execute("SELECT path FROM trace_file ORDER BY path"):
-        yield PurePosixPath("traces") / trace
-    for name in (PurePosixPath("token"), STORE_ID):
+        yield f"traces/{trace}"
+    for name in ("token", str(STORE_ID)):
         if (home / name).is_file():
             yield name
-    root = (home / "checkpoints").resolve()
-    folders = {
-        PurePosixPath(path)
-        for store, path in database.execute("SELECT store, path FROM checkpoint")
-        if store_path(store).resolve() == root and (root / path).resolve().is_relative_to(root)
-    }
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
-        yield from _files_of(home, PurePosixPath(f"checkpoints/run-{run}"), deep=False)
-    for folder in sorted(folders):
-        yield from _files_of(home, "checkpoints" / folder, deep=True)
+        yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
+    for folder in _checkpoints(database, home):
+        yield f"checkpoints/{folder}/manifest.json"  # also where it is gone: then it is said
+        yield from _files_of(home / "checkpoints", folder, deep=True)
 
 
-def _files_of(home: Path, folder: PurePosixPath, *, deep: bool) -> Iterator[PurePosixPath]:
-    place = home / folder
+def _checkpoints(database: sqlite3.Connection, home: Path) -> list[str]:
+    """The checkpoints that lie in this home, relative to its store."""
+    root = (home / "checkpoints").resolve()
+    rows = database.execute("SELECT store, path FROM checkpoint ORDER BY path").fetchall()
+    ours = (path for store, path in rows if store_path(store).resolve() == root)
+    return [path for path in ours if (root / path).resolve().is_relative_to(root)]
+
+
+def _held_files(held: Path) -> dict[str, Path]:
+    """Where to read what is held, by its name in the archive."""
+    return {name: held / name.removeprefix("checkpoints/") for name in _files_of(held, ".", deep=True)}
+
+
+def _files_of(store: Path, folder: str, *, deep: bool) -> Iterator[str]:
+    place = store / folder
     found: list[Path] = []
     with suppress(FileNotFoundError):  # removed in this moment: its files are named as missing, or none of it is taken
         found += place.rglob("*") if deep else place.glob("*")
     for path in sorted(found):
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            yield folder / path.relative_to(place).as_posix()
+            yield f"checkpoints/{path.relative_to(store).as_posix()}"
 
 
-def _write_archive(
-    archive: Path, copy: Path, home: Path, names: list[PurePosixPath], progress: Progress
-) -> dict[str, tuple[int, str]]:
-    """Write database, files and manifest; the size and hash of each file that was still there."""
+def _write_archive(archive: Path, files: Mapping[str, Path], progress: Progress) -> dict[str, tuple[int, str]]:
+    """Write the files by their names, and the manifest; the size and hash of each file that was still there."""
     written: dict[str, tuple[int, str]] = {}
     with _private(archive) as sink, tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, path in [(DATABASE, copy), *((str(name), home / name) for name in names)]:
+        for name, path in files.items():
             try:
                 file = path.open("rb")
             except FileNotFoundError:

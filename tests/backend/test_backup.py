@@ -1,12 +1,14 @@
 """Backups: of a home in use, as of one moment, whole or not at all; and homes made of them."""
 
+import itertools
+import shutil
 import sqlite3
 import tarfile
 import threading
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from acting import GRPO, Actor
@@ -83,6 +85,74 @@ def test_a_home_of_any_name_holds_all_that_it_has_and_so_does_its_backup(tmp_pat
     restore(tmp_path / "backup.tar", other, quiet)
     with Backends(other) as backends:
         assert list(backends.start().client.download_checkpoint(actor.run_id, 1))
+
+
+def save(actor: Actor, store: Path, step: int) -> None:
+    """Write and register a checkpoint, and remove what the backend forgot beside it, as a worker does."""
+    folder = store / f"run-{actor.run_id}" / f"step-{step}"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(f"of step {step}")
+    kept = actor.save(step).kept or ()
+    for path in folder.parent.iterdir():
+        if f"{folder.parent.name}/{path.name}" not in kept:
+            shutil.rmtree(path)
+
+
+@pytest.fixture
+def keeper(backend: Backend) -> Actor:
+    """A run that keeps its newest checkpoint alone, after step 1."""
+    backend.client.create_run({"kind": "grpo", "budget": {"steps": 9, "keep": {"last": 1, "best": False}}})
+    actor = Actor(backend.client, store=f"{backend.home.resolve()}/checkpoints#ab12").begin()
+    actor.report(0)
+    save(actor, backend.home / "checkpoints", 1)
+    return actor
+
+
+def checkpoints_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return [name for name in tar.getnames() if "/step-" in name]
+
+
+def test_a_checkpoint_that_a_run_removes_while_the_backup_is_made_is_in_it(
+    backend: Backend, keeper: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, store = backup._copy_database, backend.home / "checkpoints"
+
+    def then_train_on(*given: Any) -> None:
+        copied(*given)
+        save(keeper, store, 2)
+
+    monkeypatch.setattr(backup, "_copy_database", then_train_on)
+    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert (made.vanished, checkpoints_in(tmp_path / "backup.tar")) == ((), ["checkpoints/run-1/step-1/manifest.json"])
+    assert [path.name for path in store.iterdir()] == ["run-1"], "no link stays"
+
+
+def test_a_backup_is_of_a_moment_at_which_every_checkpoint_is_there(
+    backend: Backend, keeper: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, steps = backup.hold, iter((2, 3))
+
+    def trained_on(store: Path, paths: list[str], folder: Path) -> bool:
+        for step in itertools.islice(steps, 1):
+            save(keeper, store, step)
+        return held(store, paths, folder)
+
+    monkeypatch.setattr(backup, "hold", trained_on)
+    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert (made.vanished, checkpoints_in(tmp_path / "backup.tar")) == ((), ["checkpoints/run-1/step-3/manifest.json"])
+
+
+def test_a_checkpoint_that_is_missing_is_named_and_hinders_no_backup_of_the_others(
+    backend: Backend, keeper: Actor, tmp_path: Path
+) -> None:
+    store = backend.home / "checkpoints"
+    shutil.rmtree(store / "run-1")
+    left = store / f".backup-{2**22 + 1}" / "run-1"  # of a backup that was killed: no process has this number
+    left.mkdir(parents=True)
+    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert made.vanished == ("checkpoints/run-1/step-1/manifest.json",)
+    assert list(store.iterdir()) == []
 
 
 def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:
