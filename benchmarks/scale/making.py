@@ -53,9 +53,8 @@ def _make_run(services: Services, run: RunPlan, beside: ProcessPoolExecutor) -> 
     with database.write() as tx:
         created = creation.create(tx, r.RunCreate.model_validate({"config": config(run), "name": run.name}), None, at)
         workers.seen(tx, WORKER, services.clock.seconds())
-        claimed = claims.claim(tx, WORKER, ["grpo"], services.terms(), at)
+        claimed = claims.take(tx, [created], WORKER, None, services.terms(), at)
         assert claimed is not None
-        assert claimed.run_id == created
         attempts.start(tx, created, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"), services.terms())
     for batch in _batches(run, claimed.attempt, beside):
         with database.write() as tx:
