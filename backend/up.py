@@ -19,7 +19,8 @@ from backend.dashboard_command import dashboard_command
 from backend.settings import Settings
 from backend.supervisor import Program, Supervisor
 
-BACKEND_PATIENCE, DASHBOARD_PATIENCE = 60.0, 60.0  # seconds: imports and migrations on a slow disk
+SAID_EVERY = 30.0  # seconds while the backend starts: a migration that is broken off would only begin anew
+DASHBOARD_PATIENCE = 60.0  # seconds: imports on a slow disk
 RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
 
 
@@ -82,10 +83,13 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
     backend = supervisor.start(Program("backend", [sys.executable, "-m", "backend.app"], environment, grace=10))
     with Client(up.backend_url, token, timeout=5) as client:
         # a backend that ends before it has answered once ends again
-        supervisor.wait_until(lambda: backend.pid is None or client.healthy(), BACKEND_PATIENCE)
+        while not supervisor.wait_until(lambda: backend.pid is None or client.healthy(), SAID_EVERY):
+            if supervisor.stopping:
+                return
+            say(f"the backend is still starting, as it does on a large database after an upgrade: {backend.log}")
         if supervisor.stopping:
             return
-        if backend.pid is None or not client.healthy():
+        if backend.pid is None:
             raise CannotStart(
                 f"the backend cannot start. Its last line: {backend.last_words()}\nall of it: {backend.log}"
             )

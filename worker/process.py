@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -52,4 +53,7 @@ def _kill_children() -> None:
             if parent == own:
                 child = int(stat.parent.name)
                 os.killpg(group, signal.SIGKILL) if group != os.getpgrp() else os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+                for _ in range(40):
+                    if os.waitpid(child, os.WNOHANG)[0]:
+                        break
+                    time.sleep(0.05)  # one that the kernel holds, as on a disk that is away, stays behind

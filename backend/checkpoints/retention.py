@@ -4,7 +4,7 @@ So nothing is offered whose files are going; and since both take the write lock,
 checkpoint before it would be forgotten, and keeps it, or is refused.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -115,19 +115,16 @@ def _named(tx: Connection, run_id: int) -> set[int]:
 
 
 def _words(
-    keep: Keep, gone: Collection[int], sizes: Mapping[int, int], best: Best | None
+    keep: Keep, gone: Sequence[int], sizes: Mapping[int, int], best: Best | None
 ) -> Iterator[tuple[Literal["info", "warning"], str]]:
     """What the run's log says of it."""
     total, bound = sum(sizes.values()) / GIB, keep.at_most_gib
     if gone:
-        rules = [f"the newest {keep.last}" if keep.last else "all", f"at most {bound:g} GiB" if bound else ""]
+        rules = [f"the newest {keep.last}" if keep.last else "all", f"no more than {bound:g} GiB" if bound else ""]
         rules += [f"each step that {keep.every} divides" if keep.last and keep.every else ""]
         rules += [f"the best (step {best.step}, {best.metric} {best.value:.3f})" if best and best.step in sizes else ""]
-        steps = ", ".join(map(str, gone))
-        yield (
-            "info",
-            f"removed checkpoints of steps {steps}; kept are {', '.join(filter(None, rules))}: {total:.2f} GiB",
-        )
+        which = f"step {gone[0]}" if len(gone) == 1 else f"steps {', '.join(map(str, gone))}"
+        yield "info", f"removed: checkpoints of {which}; kept ({total:.2f} GiB): {', '.join(filter(None, rules))}"
     if bound and total > bound:
         stay = ", ".join(map(str, sizes))
         text = (

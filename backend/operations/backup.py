@@ -220,22 +220,25 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise CannotBackUp(f"{home} exists already: move it away, or name another directory with --home")
     home.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(home) as scratch:
+    there = home.exists()  # perhaps a disk of its own, or a link: nothing can take its place
+    with _scratch(home if there else home.absolute().parent) as scratch:
         _require_room(scratch, archive.stat().st_size)
         written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
         runs = _settle(scratch, home)
         for name in FOLDERS:
             (scratch / name).mkdir(exist_ok=True)
-        if home.exists():
-            home.rmdir()
-        os.replace(scratch, home)
+        if not there:
+            os.replace(scratch, home)
+        else:
+            for part in sorted(scratch.iterdir(), key=lambda part: part.name == DATABASE):  # without it, it is no home
+                os.replace(part, home / part.name)
     return BackedUp(len(written), sum(size for size, _ in written.values()), runs)
 
 
 @contextmanager
-def _scratch(home: Path) -> Iterator[Path]:
-    """A folder beside the home, which is gone afterwards unless it became the home."""
-    scratch = Path(tempfile.mkdtemp(prefix=f".{home.name}.restoring.", dir=home.absolute().parent))
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A folder in this one, on the home's disk, which is gone afterwards unless it became the home."""
+    scratch = Path(tempfile.mkdtemp(prefix=".restoring.", dir=folder))
     try:
         yield scratch
     finally:

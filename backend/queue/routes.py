@@ -88,6 +88,8 @@ async def report(services: ServicesDep, run_id: RowId, request: Request, secret:
 def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Accepted:
     sent = parse(p.Report, body)
     reports.require_sound(sent)
+    with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
+        lease.prove(tx, run_id, sent.attempt, secret)
     trace = traces.keep(services.settings.home, run_id, sent)
     digest = hashlib.sha256(body).hexdigest()
     try:

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
+from backend.checkpoints import named
 from backend.contract.records import STOPS
-from backend.errors import Conflict
+from backend.errors import Conflict, Invalid
 from backend.runs import store
 from backend.storage.tables import run
 from backend.telemetry import events
@@ -56,7 +57,7 @@ ADVICE = {
 
 
 def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
-    """Apply a command. Raises NotFound, and Conflict where the run's state does not allow it."""
+    """Apply a command. Raises NotFound, and Conflict where the run's state, or a checkpoint that is gone, does not allow it."""
     for transition in COMMANDS[verb]:
         values = dict(transition.values)
         if values.get("status") == "stopped":
@@ -68,8 +69,19 @@ def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
             .returning(run.c.status, run.c.requested)
         ).one_or_none()
         if changed is not None:
+            if verb == "retry":
+                _require_sources(tx, run_id)
             events.record(tx, run_id, "status", {"status": changed.status, "requested": changed.requested}, at)
             return
     row = store.row_of(tx, run_id)
     asked = f" and was asked to {row['requested'].replace('_', ' ')}" if row["requested"] != "nothing" else ""
     raise Conflict(f"Run {run_id} is {row['status']}{asked}: {ADVICE[verb]}.")
+
+
+def _require_sources(tx: Connection, run_id: int) -> None:
+    try:
+        named.store_of(tx, store.row_of(tx, run_id)["config"])
+    except Invalid as gone:
+        fields = " and ".join(error.field for error in gone.errors)
+        why = "; ".join(error.message for error in gone.errors)
+        raise Conflict(f"Run {run_id} cannot be retried; clone it and change {fields}: {why}") from None

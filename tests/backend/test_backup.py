@@ -278,6 +278,24 @@ def test_links_and_pipes_in_an_archive_are_refused(tmp_path: Path, kind: bytes) 
         restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
 
 
+def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk)
+    restore(archive, link, quiet)
+    assert link.is_symlink()
+    expected = {path.name for path in disk.iterdir()}
+    assert {"groupscope.db", "token", "traces", "uploads"} <= expected
+
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    restore(archive, Path("."), quiet)
+    assert {path.name for path in here.iterdir()} == expected
+
+
 def test_a_home_that_exists_is_never_restored_over(archive: Path, backend: Backend) -> None:
     before = (backend.home / "token").read_bytes()
     with pytest.raises(CannotBackUp, match="exists already"):

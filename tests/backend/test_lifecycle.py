@@ -178,6 +178,22 @@ def test_a_mistake_in_the_configuration_fails_at_once_and_a_retry_starts_with_a_
     assert claim.attempt == 2
 
 
+def test_a_retry_says_that_the_checkpoint_it_starts_from_was_deleted(backend: Backend) -> None:
+    source = backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    actor.report(0)
+    actor.save(1)
+    actor.finish()
+    run = backend.client.create_run({**GRPO, "model": {"source": f"run:{source.id}@1"}})
+    Actor(backend.client).begin().fail()
+    assert backend.client.command(run.id, "retry").status == "queued"
+    backend.client.command(run.id, "stop")
+    backend.client.delete_run(source.id)
+    said = refusal(lambda: backend.client.command(run.id, "retry"))
+    assert "clone it and change model.source: run 1 has no checkpoint at step 1" in said
+    assert status(backend, run.id) == "stopped"
+
+
 def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     assert "is queued: only a paused run" in refusal(lambda: backend.client.command(run.id, "resume"))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 from acting import GRPO, Actor, group
+from lossy_wire import Wire
 from serving import TOKEN, Backend
 from sqlalchemy import select
-from wire import Wire
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable

@@ -5,8 +5,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from lossy_wire import Wire
 from processes import Site, tiny_run
-from wire import Wire
 
 pytestmark = pytest.mark.slow
 

@@ -70,5 +70,5 @@ def test_a_moved_path_leads_nowhere_else(tmp_path: Path, base: str) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "config.json").write_text("{}")
     renamed_base(tmp_path / "home", base)
-    with pytest.raises(RunFailure, match="no directory below"):
+    with pytest.raises(RunFailure, match="is not a directory below"):
         opened(tmp_path / "home", ADAPTER)

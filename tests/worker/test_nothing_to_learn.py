@@ -87,3 +87,23 @@ def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(token
         update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
         assert (update.applied, update.moved, update.metrics["grad_norm"]) == (True, False, 0.0)
     assert differing(before, policy) == []
+
+
+@pytest.mark.parametrize("dead", [True, False], ids=["nothing to learn", "something to learn"])
+def test_momentum_alone_moves_no_weight(dead: bool) -> None:
+    policy = tiny_policy()
+    config = configured(
+        algorithm={"kl": {"beta": 0.04, "reference": "old"}},  # whose gradient is exactly 0 whatever was learned before
+        sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 8},
+        optimizer={"learning_rate": 1e-2, "weight_decay": 0.1},
+    )
+    learner, rollout = Learner(policy, config), roll_out(policy, config)
+    rewards_P_G = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
+    for step, rewards in enumerate((rewards_P_G, rewards_P_G * (not dead))):
+        before, batch = weights(policy), learner.split(rollout)
+        advantages_R_T = (rewards - rewards.mean()).reshape(-1, 1)
+        learner.look(batch)
+        credit = Credit(rewards, group_statistics(rewards), advantages_R_T, None, None)
+        update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+    assert update.moved == (not dead)
+    assert bool(differing(before, policy)) == (not dead)
