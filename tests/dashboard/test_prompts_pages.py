@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 import pytest
 import recorded
 import streamlit as st
@@ -151,8 +151,9 @@ def test_a_click_on_a_point_compares_that_runs_draw(
 ) -> None:
     other = report(backend, "second", [[group(0, ADDITION, [0.2, 0.0], ["what?", "why?"])]])  # at step 0, as the first
 
-    def click(data: pd.DataFrame, spec: Any, *, key: str, on_select: Callable[[], None], **_: object) -> None:
+    def click(sent: pa.Table, spec: Any, *, key: str, on_select: Callable[[], None], **_: object) -> None:
         """What the browser does with a click on the second run's point."""
+        data = sent.to_pandas()
         point = data[data["label"] == f"#{other} second"].iloc[0]
         asked = next(one["select"]["fields"] for one in spec["params"] if one["name"] == PICKED)
         st.session_state[key] = {"selection": {PICKED: [{name: point[name] for name in asked}]}}
