@@ -56,7 +56,8 @@ def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_list_names_failures_and_errors_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_list_names_failures_and_errors_once(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_one.py").write_text(
         "import pytest\ndef test_a(): assert 0\ndef test_b(): ...\n"
         "@pytest.fixture\ndef broken(): assert 0\ndef test_c(broken): ...\n"
@@ -65,9 +66,19 @@ def test_the_list_names_failures_and_errors_once(tmp_path: Path) -> None:
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
         "from failed_list import pytest_addoption, pytest_unconfigure\n"
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--failed-list=list", "test_one.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        workers,
+        "--failed-list=list",
+        "test_one.py",
+    ]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
-    assert (tmp_path / "list").read_text().split() == ["test_one.py::test_a", "test_one.py::test_c"]
+    assert sorted((tmp_path / "list").read_text().split()) == ["test_one.py::test_a", "test_one.py::test_c"]
 
 
 @pytest.mark.slow
