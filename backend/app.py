@@ -105,11 +105,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.add_api_route(
         exposition.PATH, exposition.exposition, methods=["GET"], name="metrics", response_class=exposition.Exposition
     )
+    # the last one added is the outermost: the gate stands before all, but for what counts its refusals, too
     app.add_middleware(BodyLimit, upload_bytes=settings.max_upload_bytes)
-    app.add_middleware(
-        Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts
-    )  # before all others
-    app.add_middleware(Requests, registry=app.state.registry)  # but for what counts its refusals, too
+    app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)
+    app.add_middleware(Requests, registry=app.state.registry)
     return app
 
 

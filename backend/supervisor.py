@@ -17,9 +17,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a program that ended is
 STEADY = 60.0  # a program that ran for so long has earned the short pause again
 LARGEST_LOG = 16 * 2**20  # bytes; each program has at most two such files
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_LIBC = (
-    ctypes.CDLL(None) if sys.platform == "linux" else None
-)  # loaded here: nothing may be loaded between fork and exec
+# loaded here: nothing may be loaded between fork and exec
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 
 from backend.contract.preference import PairBudget
-from backend.contract.training import Budget
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Budget
 from worker.checkpoint import (
     Saved,
     Trained,
@@ -19,10 +19,6 @@ from worker.checkpoint import (
     write_checkpoint,
 )
 from worker.reporter import Place, Reporter
-
-FLOAT32 = 4
-ADAMW_STATES = 2
-GIB = 2**30
 
 
 class Saver:

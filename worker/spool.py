@@ -19,11 +19,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.protocol import Accepted, CheckpointReport, Fail, Finish, Report, Start
+from backend.contract.protocol import Accepted, CheckpointReport, Fail, Finish, Report, Sent, Start
 
 log = logging.getLogger(__name__)
 
-Sent = Start | Report | CheckpointReport | Finish | Fail
 _MESSAGES: dict[str, type[Sent]] = {
     "start": Start,
     "report": Report,

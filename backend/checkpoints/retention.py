@@ -15,7 +15,7 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
-from backend.contract.training import Keep
+from backend.contract.training import GIB, Keep
 from backend.runs.rewards import reward_model_sources
 from backend.runs.store import PRESENT
 from backend.storage.tables import attempt, checkpoint, metric, run
@@ -23,7 +23,6 @@ from backend.telemetry import history, logs
 
 BEST_BY = ("eval/pass@1", "eval/reward", "eval/accuracy")
 """What the best one has most of: the first of these that was measured where a checkpoint was saved."""
-GIB = 2**30
 
 
 class Best(NamedTuple):

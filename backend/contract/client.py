@@ -15,7 +15,7 @@ from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
-from backend.contract.transport import ApiError, Query, Transport, Unreachable
+from backend.contract.transport import ApiError, M, Query, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "Unreachable"]
 
@@ -388,36 +388,31 @@ class Client:
             self.secrets[claim.run_id, claim.attempt] = claim.secret
         return claim
 
-    def _shown(self, run_id: int, attempt: int) -> dict[str, str]:
-        secret = self.secrets.get((run_id, attempt))
-        return {} if secret is None else {p.SECRET_HEADER: secret}
+    def _send(self, verb: str, run_id: int, message: p.Sent | p.Heartbeat, answer: type[M]) -> M:
+        secret = self.secrets.get((run_id, message.attempt))
+        headers = {} if secret is None else {p.SECRET_HEADER: secret}
+        return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
 
     def start(self, run_id: int, start: p.Start) -> p.Accepted:
         """Say where the attempt begins."""
-        path = f"/api/v1/worker/runs/{run_id}/start"
-        return self._to.post(p.Accepted, path, start, **self._shown(run_id, start.attempt))
+        return self._send("start", run_id, start, p.Accepted)
 
     def heartbeat(self, run_id: int, beat: p.Heartbeat) -> p.HeartbeatReply:
         """Renew the lease; learn what was asked for."""
-        path = f"/api/v1/worker/runs/{run_id}/heartbeat"
-        return self._to.post(p.HeartbeatReply, path, beat, **self._shown(run_id, beat.attempt))
+        return self._send("heartbeat", run_id, beat, p.HeartbeatReply)
 
     def report(self, run_id: int, report: p.Report) -> p.Accepted:
         """Deliver one report."""
-        path = f"/api/v1/worker/runs/{run_id}/report"
-        return self._to.post(p.Accepted, path, report, **self._shown(run_id, report.attempt))
+        return self._send("report", run_id, report, p.Accepted)
 
     def checkpoint(self, run_id: int, checkpoint: p.CheckpointReport) -> p.Accepted:
         """Register a checkpoint."""
-        path = f"/api/v1/worker/runs/{run_id}/checkpoint"
-        return self._to.post(p.Accepted, path, checkpoint, **self._shown(run_id, checkpoint.attempt))
+        return self._send("checkpoint", run_id, checkpoint, p.Accepted)
 
     def finish(self, run_id: int, finish: p.Finish) -> p.Accepted:
         """End the attempt as finished, stopped, paused or released."""
-        path = f"/api/v1/worker/runs/{run_id}/finish"
-        return self._to.post(p.Accepted, path, finish, **self._shown(run_id, finish.attempt))
+        return self._send("finish", run_id, finish, p.Accepted)
 
     def fail(self, run_id: int, fail: p.Fail) -> p.Accepted:
         """End the attempt as failed."""
-        path = f"/api/v1/worker/runs/{run_id}/fail"
-        return self._to.post(p.Accepted, path, fail, **self._shown(run_id, fail.attempt))
+        return self._send("fail", run_id, fail, p.Accepted)

@@ -74,7 +74,7 @@ class Claim(Record):
         None  # of the Hub model from which an earlier attempt began: this one begins from the same
     )
     kept: list[str] | None = (
-        None  # the paths of this run's checkpoints; the worker removes others. None: it removes none
+        None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
     )
 
 
@@ -182,6 +182,10 @@ class Fail(Record):
     attempt: Attempt
     error: RunError
     retryable: bool = False
+
+
+Sent = Start | Report | CheckpointReport | Finish | Fail
+"""What a worker sends in order, once each, however long the backend is away."""
 
 
 class Accepted(Record):

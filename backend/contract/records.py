@@ -57,9 +57,7 @@ class Run(Record):
     failures: int
     worker: str | None = None
     device: str | None = None
-    model_commit: str | None = (
-        None  # of the Hub model that it began from, weights and tokenizer; other models have none
-    )
+    model_commit: str | None = None  # of a Hub model, weights and tokenizer; other models have none
     error: RunError | None = None
     tags: list[str] = []
     notes: str = ""

@@ -80,6 +80,11 @@ class Optimizer(Frozen):
     )
 
 
+GIB = 2**30
+FLOAT32 = 4  # bytes of a weight that is trained, and of each of its states
+ADAMW_STATES = 2  # first and second moment
+
+
 class Keep(Frozen):
     """Which checkpoints of the run stay on the worker's disk. The newest always does, and each that another run names."""
 

@@ -7,10 +7,10 @@ from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB
 from backend.preflight.facts import Facts
-from backend.preflight.memory import ADAMW_STATES, FLOAT32, trained_parameters
+from backend.preflight.memory import trained_parameters
 
-GIB = 2**30
 TRACED_BYTES = 10  # of a token, compressed: 9.3 in a run of SmolLM2 with the defaults
 WORTH_SAYING = 0.1  # of what is free
 

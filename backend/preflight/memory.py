@@ -10,10 +10,8 @@ from backend.contract.model import Lora, Model
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
-from backend.contract.training import Decoding
+from backend.contract.training import ADAMW_STATES, FLOAT32, Decoding
 
-FLOAT32 = 4
-ADAMW_STATES = 2  # first and second moment
 # The worker projects onto the vocabulary in chunks of so many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
 # same numbers, and a test says that they agree.
 CHUNK_BYTES = (48 * 2**20, 2**30)

@@ -12,6 +12,7 @@ from backend.contract.model import Lora
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import MemoryEstimate, Message, Preflight, TimeEstimate
 from backend.contract.sample import SampleConfig
+from backend.contract.training import GIB
 from backend.preflight.dominance import MEMORY_NAMES, largest, memory_in_words, memory_remedy
 from backend.preflight.errors import error_messages
 from backend.preflight.facts import Facts
@@ -20,8 +21,6 @@ from backend.preflight.hints import FOR_EVERY_KIND, grpo_hints
 from backend.preflight.intended import of_the_recipe
 from backend.preflight.memory import pair_parts, sampling_parts, training_parts
 from backend.preflight.pairs import hints, training_pairs
-
-GIB = 2**30
 
 
 def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:

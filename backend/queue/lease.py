@@ -77,9 +77,8 @@ def lost(tx: Connection, run_id: int, number: int) -> LeaseLost:
 
 def extend_all(tx: Connection, terms: Terms) -> None:
     """Give every running run a fresh lease: the backend was away, and its workers could not renew."""
-    since = case(
-        (run.c.phase_since > terms.now, terms.now), else_=run.c.phase_since
-    )  # by a clock that was set back since
+    # a later time than now is of a clock that was set back meanwhile
+    since = case((run.c.phase_since > terms.now, terms.now), else_=run.c.phase_since)
     tx.execute(update(run).where(run.c.status == "running").values(lease_until=terms.until, phase_since=since))
 
 

@@ -76,9 +76,8 @@ def set_up_log() -> None:
     handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     server = logging.getLogger("uvicorn.error")
-    server.setLevel(
-        logging.WARNING
-    )  # what it says of each connection has the client's port in it: no two lines are the same
+    # what it says of each connection has the client's port in it: no two lines are the same
+    server.setLevel(logging.WARNING)
     server.addFilter(Repeats())  # in the dashboard Streamlit gives it a handler of its own
     known = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
     for each in [logging.root, *known]:

@@ -86,9 +86,8 @@ def _transactions(engine: Engine, *, begin: str, read_only: bool) -> None:
         if read_only:
             cursor.execute("PRAGMA query_only=ON")
         else:
-            cursor.execute(
-                "PRAGMA secure_delete=ON"
-            )  # what was deleted is overwritten; some builds of SQLite do so by default
+            # what was deleted is overwritten; some builds of SQLite do so by default
+            cursor.execute("PRAGMA secure_delete=ON")
             cursor.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
         cursor.close()
 

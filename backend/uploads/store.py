@@ -58,9 +58,8 @@ def get(tx: Connection, upload_id: int) -> r.Upload:
 
 
 def _upload(row: RowMapping) -> r.Upload:
-    return r.Upload.model_validate(
-        {**row, "columns": row["columns"][: jsonl.MOST_COLUMNS]}
-    )  # an earlier version took more
+    # an earlier version took more columns
+    return r.Upload.model_validate({**row, "columns": row["columns"][: jsonl.MOST_COLUMNS]})
 
 
 def find(tx: Connection, name: str, sha256: str) -> r.Upload | None:

@@ -29,9 +29,8 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
     for completion in completions:
         if completion.reward is None:
             continue
-        place = round(
-            (completion.reward / 2 - lowest / 2) / (highest / 2 - lowest / 2) * _PLACES
-        )  # halves do not overflow
+        share = (completion.reward / 2 - lowest / 2) / (highest / 2 - lowest / 2)  # halves do not overflow
+        place = round(share * _PLACES)
         height[place] += 1
         rows.append(
             {

@@ -46,9 +46,8 @@ def draw_log(run: Run) -> None:
 def _line(line: LogRecord) -> str:
     moment = aware(line.created_at)
     head = f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  "
-    return head + unturned(line.message).replace(
-        "\n", "\n" + " " * len(head)
-    )  # no message can pass for a line of its own
+    indent = "\n" + " " * len(head)  # no message can pass for a line of its own
+    return head + unturned(line.message).replace("\n", indent)
 
 
 def _lines(run_id: int) -> list[LogRecord]:

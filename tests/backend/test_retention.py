@@ -61,7 +61,7 @@ def test_a_run_that_says_nothing_of_it_keeps_every_checkpoint(backend: Backend) 
     actor = begun(backend, {**GRPO, "budget": budget})
     answers = [actor.keep(step, size=50 * GIB) for step in (20, 40, 60)]
     assert steps(backend, actor.run_id) == [20, 40, 60]
-    assert [answer.kept for answer in answers] == [None] * 3, "its worker is told to remove none"
+    assert [answer.kept for answer in answers] == [None] * 3, "its worker is asked to remove nothing"
 
 
 @pytest.mark.parametrize(

@@ -27,31 +27,14 @@ pytestmark = pytest.mark.slow
 WORKERS, EVERY, LEASE = 4, 2.0, 10.0
 BEFORE = 300  # steps that the run has when people come
 STEPS = 1_000_000
-PATIENCE = (
-    3.0  # seconds, of a read at p95: another program may have the machine; docs/reliability.md says what was measured
-)
+# seconds, of a read at p95: another program may have the machine; docs/reliability.md says what was measured
+PATIENCE = 3.0
 CHARTS = (
-    *(
-        "reward",
-        "kl",
-        "entropy",
-        "loss",
-        "grad_norm",
-        "learning_rate",
-        "step_time",
-        "group_reward_std",
-        "frac_unscored",
-    ),
-    *(
-        "completions/mean_length",
-        "completions/clipped_ratio",
-        "frac_reward_zero_std",
-        "tokens_per_second",
-        "peak_memory",
-    ),
-    *("rewards/correctness/mean", "rewards/format/mean", "clip_ratio/low_mean", "clip_ratio/high_mean"),
-    *("time/rollout", "time/reward", "time/reference", "time/update", "time/report"),
-)
+    "reward", "kl", "entropy", "loss", "grad_norm", "learning_rate", "step_time", "group_reward_std", "frac_unscored",
+    "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio", "tokens_per_second", "peak_memory",
+    "rewards/correctness/mean", "rewards/format/mean", "clip_ratio/low_mean", "clip_ratio/high_mean",
+    "time/rollout", "time/reward", "time/reference", "time/update", "time/report",
+)  # fmt: skip
 NAMES = (*CHARTS, *(f"custom/{number:02}" for number in range(50 - len(CHARTS))))
 
 

@@ -49,9 +49,9 @@ class Places:
         return any(root is not None and folder.resolve().is_relative_to(root.resolve()) for root in roots)
 
     def now(self, folder: Path) -> Path:
-        """Where a folder lies that was in one of them when a path was written: a home may be restored somewhere else.
+        """Where a folder of a written path lies today: its home may have been restored somewhere else.
 
-        What is still there is taken as it is. Of two ends of the path that are found here, the longer one is meant.
+        A folder that is still where the path says stays as it is. Else the end of the path is looked for here, the longest first.
         """
         homes = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
         for home in [] if folder.is_dir() else [home for home in homes if home is not None]:
