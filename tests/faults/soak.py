@@ -155,7 +155,8 @@ class Soak:
 
     def kill_once(self) -> None:
         """Wait for a random moment, kill, look at everything, and start again what was killed."""
-        time.sleep(self.random.uniform(0.05, 6.0))
+        # a worker trains after five seconds, so that most kills hit it at work
+        time.sleep(self.random.uniform(0.05, 12.0))
         victim = self.random.choices(VICTIMS, (45, 45, 10))[0]
         for name in ("backend", "worker") if victim == "both" else (victim,):
             process: subprocess.Popen[bytes] = getattr(self, name)
