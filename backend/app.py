@@ -172,22 +172,23 @@ def main() -> None:
     set_up_log()
     logging.getLogger("alembic").setLevel(logging.WARNING)
     raise_file_limit()
-    with ExitStack() as held, in_words():
-        settings = load(Settings)
-        _require_guarded(settings)
-        make_private(settings.home)
-        Reserve(settings.home).give_up_if_full()
-        held.enter_context(
-            alone(
-                settings.home / "backend.lock",
-                f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}",
-                lambda who: (
-                    f"a backend already serves {settings.home}: {who}. Stop it, or name another home with --home"
-                ),
+    with ExitStack() as held:
+        with in_words():
+            settings = load(Settings)
+            _require_guarded(settings)
+            make_private(settings.home)
+            Reserve(settings.home).give_up_if_full()
+            held.enter_context(
+                alone(
+                    settings.home / "backend.lock",
+                    f"process {os.getpid()}, {settings.backend_host}, port {settings.backend_port}",
+                    lambda who: (
+                        f"a backend already serves {settings.home}: {who}. Stop it, or name another home with --home"
+                    ),
+                )
             )
-        )
-        sockets = listen(settings.backend_host, settings.backend_port)
-        app = create_app(settings)
+            sockets = listen(settings.backend_host, settings.backend_port)
+            app = create_app(settings)
         gc.collect()
         gc.freeze()  # looking through all that was imported took a tenth of a second, of one request in twenty
         serve(app, sockets)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 import yaml
@@ -18,9 +18,12 @@ from pydantic import TypeAdapter
 from backend.connection import Connection
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import CannotStart, load
+from backend.contract.home import CannotStart, load, system_words
 from backend.contract.preflight import Message
 from backend.contract.records import Run
+
+if TYPE_CHECKING:
+    from backend.operations.backup import BackedUp
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -185,14 +188,20 @@ def backup(
     with _plain_errors():
         output = output or Path(f"groupscope-{datetime.now():%Y-%m-%d-%H%M%S}.tar")
         try:
-            made = back_up(load(Connection).home, output, _say_beside)
+            connection = load(Connection)
+            if connection.database_url is not None:
+                _fail(
+                    "GROUPSCOPE_DATABASE_URL says that the records lie elsewhere: copy that database with its own tool, and the "
+                    f"folders uploads, traces and checkpoints of {connection.home}"
+                )
+            made = back_up(connection.home, output, _say_beside)
         except CannotBackUp as error:
             _fail(str(error))
         for name in made.vanished:
             typer.echo(f"left out, since it was deleted meanwhile: {_plain(name)}", err=True)
         typer.echo(
-            f"{output}: {made.runs} runs, {made.files} files, {made.size_bytes / 2**20:,.1f} MiB. It holds the token and "
-            "all data: keep it where you would keep both"
+            f"{output}: {_contents(made)}, {made.size_bytes / 2**20:,.1f} MiB. It holds the token and all data: "
+            "keep it where you would keep both"
         )
 
 
@@ -212,7 +221,7 @@ def restore(
             made = restore_home(archive, place, _say_beside)
         except CannotBackUp as error:
             _fail(str(error))
-        typer.echo(f"{place}: {made.runs} runs, {made.files} files. Start it: groupscope up --home {place}")
+        typer.echo(f"{place}: {_contents(made)}. Start it: groupscope up --home {place}")
 
 
 @app.command()
@@ -228,9 +237,20 @@ def doctor(
     _export(token_file, backend_url=backend, home=home)
     with _plain_errors():
         connection = load(Connection)
-        installation = Installation(connection.home, connection.backend_url, connection.known_token(), thorough)
+        installation = Installation(
+            connection.home,
+            connection.backend_url,
+            connection.known_token(),
+            thorough,
+            connection.database_url is not None,
+        )
         if not report(installation, lambda line: typer.echo(_plain(line))):
             raise typer.Exit(1)
+
+
+def _contents(made: "BackedUp") -> str:
+    """What an archive holds: 1 run, 12 files."""
+    return f"{made.runs} run{'s' if made.runs != 1 else ''}, {made.files} file{'s' if made.files != 1 else ''}"
 
 
 def _say_beside(line: str) -> None:
@@ -241,9 +261,10 @@ def _say_beside(line: str) -> None:
 def _report(run_id: int) -> Iterator[bytes]:
     """The page, made by the dashboard's code in a process of its own: the command line knows the contract alone."""
     _require("dashboard", "vl_convert")
-    yield subprocess.run(
-        [sys.executable, "-m", "dashboard.report", str(run_id)], stdout=subprocess.PIPE, check=True
-    ).stdout
+    made = subprocess.run([sys.executable, "-m", "dashboard.report", str(run_id)], stdout=subprocess.PIPE, check=False)
+    if made.returncode:
+        _fail(f"the report of run {run_id} was not made; what stands above says why")
+    yield made.stdout
 
 
 def _require(extra: str, module: str) -> None:
@@ -283,7 +304,7 @@ def _plain_errors() -> Iterator[None]:
     except (Unreachable, CannotStart) as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
+        _fail(system_words(error))
 
 
 def _fail(message: str) -> NoReturn:

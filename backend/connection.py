@@ -19,6 +19,7 @@ class Connection(BaseSettings):
     backend_url: str = Field("http://127.0.0.1:8000", description="The backend's address.")
     token: Token | None = Field(None, description="What the backend asks for; else the file `token` in the home.")
     home: Path = Field(DEFAULT, description="The data directory; only the token is read from it.")
+    database_url: str | None = Field(None, description="The backend's database, where it is not the file in the home.")
 
     def client(self) -> Client:
         """A client for the backend. Raises CannotStart if there is no token to show."""

@@ -38,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings(sys.argv[1:] if arguments is None else arguments)
         make_private(settings.home)
         token = settings.read_token()
+        store = store_name(settings.checkpoints)
+        name, lock = take_name(settings.home.resolve(), store)
     write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -46,8 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
     process = Process(sys.argv[1:] if arguments is None else arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, process.ask)
-    store = store_name(settings.checkpoints)
-    name, lock = take_name(settings.home.resolve(), store)
     with lock, Client(settings.backend_url, token) as client:
         device = find_device()
         info = WorkerInfo(

@@ -60,6 +60,13 @@ def in_words() -> Iterator[None]:
         yield
     except CannotStart as error:
         sys.exit(f"groupscope: {error}")
+    except OSError as error:
+        sys.exit(f"groupscope: {system_words(error)}")
+
+
+def system_words(error: OSError) -> str:
+    """What the operating system refused: the file, and why."""
+    return f"{error.filename or 'the system'}: {error.strerror or error}"
 
 
 @contextmanager
@@ -74,6 +81,11 @@ def alone(lock: Path, who: str, refusal: Callable[[str], str]) -> Iterator[None]
         except BlockingIOError:
             file.seek(0)
             raise CannotStart(refusal(file.read().strip())) from None
+        except OSError as error:
+            raise CannotStart(
+                f"{lock} cannot be locked ({error.strerror}): the data directory must lie on a disk that has locks; "
+                "name another with --home"
+            ) from None
         file.truncate(0)
         with suppress(OSError):  # on a full disk the lock is held all the same
             os.write(file.fileno(), f"{who}\n".encode())

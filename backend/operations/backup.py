@@ -266,7 +266,10 @@ def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[
         raise CannotBackUp(f"{archive} cannot be read as a backup: {error}") from error
     if manifest is None:
         raise CannotBackUp(f"{archive} has no end: the backup was cut off while it was made or copied")
-    files = {name: (one["size"], one["sha256"]) for name, one in json.loads(manifest)["files"].items()}
+    try:
+        files = {name: (one["size"], one["sha256"]) for name, one in json.loads(manifest)["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CannotBackUp(f"{archive} is not a backup made by groupscope: its manifest cannot be read") from None
     if found != files:
         wrong = sorted(name for name in found.keys() | files.keys() if found.get(name) != files.get(name))
         raise CannotBackUp(f"{archive} is damaged: {', '.join(wrong[:5])} differ from its manifest")

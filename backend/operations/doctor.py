@@ -54,12 +54,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Installation:
-    """What is examined. `thorough` reads every byte of the database and of the files that it names."""
+    """What is examined. `thorough` reads every byte of the database and of the files that it names.
+
+    `elsewhere`: the records do not lie in the home, and are left to the tools of their database.
+    """
 
     home: Path
     backend_url: str
     token: str | None
     thorough: bool = False
+    elsewhere: bool = False
 
     @property
     def database(self) -> Path:
@@ -146,6 +150,9 @@ def _read_only(path: Path) -> sqlite3.Connection:
 def _database(installation: Installation) -> Iterator[Finding]:
     """Whether the database can be opened, is of this version, and is intact."""
     path = installation.database
+    if installation.elsewhere:
+        yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
+        return
     if not path.is_file():
         if installation.home.is_dir():
             yield Finding("note", "database", f"{path} does not exist yet", "the backend makes it at its first start")
@@ -181,6 +188,8 @@ def _database(installation: Installation) -> Iterator[Finding]:
 def _files(installation: Installation) -> Iterator[Finding]:
     """Whether the files that the database names are there and whole."""
     home = installation.home
+    if installation.elsewhere:
+        return
     try:
         with closing(_read_only(installation.database)) as database:
             uploads = database.execute("select id, size_bytes, sha256 from upload").fetchall()
@@ -229,6 +238,8 @@ def _whole(folder: Path, sha: str, thorough: bool) -> bool:
 
 def _clock(installation: Installation) -> Iterator[Finding]:
     """Whether anything was recorded in the future: then this machine's clock was set back."""
+    if installation.elsewhere:
+        return
     try:
         with closing(_read_only(installation.database)) as database:
             newest = database.execute("select max(created_at) from run").fetchone()[0]
@@ -316,8 +327,11 @@ def _backend(installation: Installation) -> Iterator[Finding]:
             "set GROUPSCOPE_BACKEND_URL, or stop that program",
         )
         return
+    if installation.token is None:
+        yield Finding("ok", "backend", f"{url} answers")
+        return
     try:
-        with Client(url, installation.token or "", timeout=5) as client:
+        with Client(url, installation.token, timeout=5) as client:
             alive = sum(worker.alive for worker in client.workers())
     except (ApiError, Unreachable) as error:
         advice = "show the one of the backend's home: --home, or GROUPSCOPE_TOKEN"

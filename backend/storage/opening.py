@@ -11,7 +11,7 @@ from pathlib import Path
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from backend.contract.home import CannotStart
 from backend.reserve import FULL, no_room
@@ -27,7 +27,11 @@ _ADVICE = "Put a backup in place with `groupscope restore`, or name another home
 
 def open_database(url: str, *, busy_seconds: float) -> Database:
     """The database, up to date. Raises CannotStart."""
-    address = make_url(url)
+    try:
+        address = make_url(url)
+        address.get_dialect().import_dbapi()
+    except (ArgumentError, ImportError) as error:
+        raise CannotStart(f"GROUPSCOPE_DATABASE_URL names no database that can be used here: {error}") from None
     file = Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
     if file is not None and file.exists() and file.stat().st_size:
         with _room_for(file):

@@ -268,6 +268,17 @@ def test_a_foreign_archive_writes_nothing_outside_the_home(tmp_path: Path, name:
     assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
 
 
+@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b'{"files": {"token": 1}}', b"\xff"])
+def test_an_archive_whose_manifest_says_nothing_makes_no_home(tmp_path: Path, manifest: bytes) -> None:
+    with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
+        member = tarfile.TarInfo(backup.MANIFEST)
+        member.size = len(manifest)
+        tar.addfile(member, BytesIO(manifest))
+    with pytest.raises(CannotBackUp, match="its manifest cannot be read"):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
 def test_links_and_pipes_in_an_archive_are_refused(tmp_path: Path, kind: bytes) -> None:
     with tarfile.open(tmp_path / "foreign.tar", "w") as tar:

@@ -173,6 +173,21 @@ def test_a_wrong_token_is_named(installation: Backend) -> None:
     assert (said.exit_code, "show the one of the backend's home" in said.output) == (1, True)
 
 
+def test_without_a_token_one_problem_is_named(installation: Backend) -> None:
+    said = examined(installation, token="")
+    assert (said.exit_code, said.output.count("PROBLEM")) == (1, 1)
+    assert "there is none to show" in said.output
+
+
+def test_a_database_elsewhere_is_left_to_its_own_tools(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    orphan_rows(installation)  # in the file of the home, which nothing uses
+    monkeypatch.setenv("GROUPSCOPE_DATABASE_URL", "postgresql://db/records")
+    said = examined(installation)
+    assert (said.exit_code, "names another one" in said.output) == (0, True), said.output
+    copied = CliRunner().invoke(app, ["backup", "--home", str(installation.home)])
+    assert (copied.exit_code, "with its own tool" in copied.output) == (1, True)
+
+
 def test_a_backend_that_is_away_is_named(installation: Backend) -> None:
     said = examined(installation, url="http://127.0.0.1:9")
     assert (said.exit_code, "nothing answers at http://127.0.0.1:9" in said.output) == (1, True)

@@ -139,6 +139,17 @@ def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]
 
 
+def test_a_report_that_is_not_made_is_said_in_words(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.client.create_run({"kind": "grpo"}, name="mine")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
+    shown = ("--backend", backend.url, "--token-file", "token")
+    said = groupscope("export", 1, "--what", "report", "-o", tmp_path / "r.html", *shown)
+    assert (said.exit_code, "the report of run 1 was not made" in said.output) == (1, True), said.output
+    assert list(tmp_path.glob("r.html*")) == []
+
+
 def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backend: Backend) -> None:
     for arguments, words in (
         ((), "no token"),

@@ -1,5 +1,7 @@
 """A start that cannot go on says why in one line, with what to do, and ends with an exit code that is not zero."""
 
+import errno
+import fcntl
 import os
 import socket
 import sqlite3
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from processes import Site
@@ -18,7 +21,7 @@ from backend.app import create_app, open_services
 from backend.auth import Gate, token_of
 from backend.clock import Clock
 from backend.connection import Connection
-from backend.contract.home import CannotStart, load, make_private, stored_token
+from backend.contract.home import CannotStart, alone, load, make_private, stored_token
 from backend.settings import Settings
 from backend.storage import opening
 
@@ -87,6 +90,23 @@ def test_a_start_beside_a_program_that_holds_the_database_says_to_end_that_one(t
         with pytest.raises(CannotStart, match=r"locked.*end that one") as refused:
             open_services(Settings(home=tmp_path, busy_seconds=0.1), Clock())
     assert "restore" not in str(refused.value)  # the database is whole
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql+missing://host/records", "postgresql+asyncpg://host/records", "records.db"]
+)
+def test_an_address_of_no_database_that_can_be_used_here_is_refused_in_words(tmp_path: Path, url: str) -> None:
+    with pytest.raises(CannotStart, match="GROUPSCOPE_DATABASE_URL names no database that can be used here"):
+        open_services(Settings(home=tmp_path, database_url=url), Clock())
+
+
+def test_a_disk_without_locks_is_said_to_be_none_for_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(CannotStart, match=r"No locks available.*--home"), alone(tmp_path / "lock", "me", str):
+        pass
 
 
 def test_a_look_at_a_large_database_takes_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +255,13 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
     refused(start("worker.main", home=file), "is a file")
     refused(start("worker.main", home=bad), "holds no token")
     refused(start("worker.main", home=tmp_path / "h2", JUDGES="{"), "settings cannot be read")
+    refused(start("worker.main", "--token-file", str(bad / "none"), home=bad), "none: No such file")
+    for name in ("backend.lock", "token", "workers"):
+        (tmp_path / "h5" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "h5" / "backend.lock").mkdir()
+    (tmp_path / "h5" / "workers").write_text("")
+    refused(start("backend.app", home=tmp_path / "h5"), "backend.lock: Is a directory")
+    refused(start("worker.main", home=tmp_path / "h5", TOKEN="long-enough-for-a-token"), "workers: File exists")
     refused(start("dashboard.server", home=bad, DASHBOARD_ALLOWED_HOSTS="x", TOKEN=" "), "GROUPSCOPE_TOKEN is wrong")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
