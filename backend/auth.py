@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.contract.home import stored_token
+from backend.contract.home import TOKEN, stored_token
 from backend.errors import error_response
 from backend.server.origin import known_host, of_another_site
 from backend.settings import Settings
@@ -22,7 +22,7 @@ def token_of(settings: Settings) -> str:
     """The token that clients must show: the setting's, else the one in `<home>/token`, made at the first start. Raises CannotStart."""
     if settings.token is not None:
         return settings.token.get_secret_value()
-    path = settings.home / "token"
+    path = settings.home / TOKEN
     settings.home.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _create_token_file(path)

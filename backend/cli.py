@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from backend.connection import Connection
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import CannotStart, load, system_words
+from backend.contract.home import CannotStart, load, system_words, token_in
 from backend.contract.preflight import Message
 from backend.contract.records import Run
 
@@ -200,7 +200,7 @@ def backup(
         for name in made.vanished:
             typer.echo(f"left out, since it was deleted meanwhile: {_plain(name)}", err=True)
         typer.echo(
-            f"{output}: {_contents(made)}, {made.size_bytes / 2**20:,.1f} MiB. It holds the token and all data: "
+            f"{output}: {_contents(made)}, {made.size_bytes / 2**20:,.1f} MiB. It holds the token, the settings and all data: "
             "keep it where you would keep both"
         )
 
@@ -210,7 +210,7 @@ def restore(
     archive: Annotated[Path, typer.Argument(help="What `groupscope backup` wrote.", exists=True, dir_okay=False)],
     home: Home = None,
 ) -> None:
-    """Make a home of a backup. The home must not exist yet; nothing is put there unless the archive is whole."""
+    """Make a home of a backup. The home must be empty, or not exist yet; nothing is put there unless the archive is whole."""
     from backend.operations.backup import CannotBackUp
     from backend.operations.backup import restore as restore_home
 
@@ -276,7 +276,7 @@ def _export(token_file: Path | None = None, **settings: object) -> None:
     """Hand options to the program as the settings of the same name."""
     if token_file is not None:
         with _plain_errors():
-            settings["token"] = token_file.read_text("utf-8", "replace").strip()
+            settings["token"] = token_in(token_file)
     for name, value in settings.items():
         if value is not None:
             os.environ[f"GROUPSCOPE_{name.upper()}"] = str(value)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from backend.contract.base import Json
 from backend.field_errors import FieldError, field_errors, summary
-from backend.reserve import is_disk_full
+from backend.reserve import error_code, is_disk_full
 from backend.storage.database import to_json
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,8 @@ def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
         )
     if is_disk_full(error):
         return disk_full()
-    if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in DAMAGED:
+    # a text that is none any more is found by Python's module, not by SQLite
+    if error_code(getattr(error, "orig", None)) & 0xFF in DAMAGED or "Could not decode" in text:
         log.error("the database file is damaged: %s", text)
         return error_response(500, "database_damaged", DAMAGED_WORDS)
     return _internal(request, error)

@@ -27,7 +27,7 @@ LEAST_FREE = 4 * BYTES
 """The reserve is taken only where this much is free, so that it is never what fills a disk."""
 FULL = 2**20
 """A start with less than this free uses the reserve: the database needs some files to be opened."""
-LOOK_SECONDS = 10.0  # between two looks whether it can be taken again
+LOOK_SECONDS = 10.0  # between attempts to take it again
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +46,10 @@ class Reserve:
         partial = self._path.with_suffix(".partial")
         try:
             with partial.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, BYTES)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, BYTES)
+                else:  # macOS
+                    file.write(bytes(BYTES))
             os.replace(partial, self._path)
         except OSError as error:  # a disk that fills up in this moment, or one that cannot set room aside
             partial.unlink(missing_ok=True)
@@ -76,12 +79,17 @@ def no_room(home: Path) -> CannotStart:
     )
 
 
+def error_code(error: BaseException | None) -> int:
+    """SQLite's extended result code; 0 for an error that Python's module raised by itself, and for any other."""
+    return int(getattr(error, "sqlite_errorcode", 0))
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether a write found no room."""
     found = getattr(error, "orig", None) or error
     if isinstance(found, sqlite3.Error):
         # the index of the write-ahead log is a file, too, which may find no room for its first pages
-        return found.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+        return error_code(found) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
     return isinstance(found, OSError) and found.errno in _NO_SPACE
 
 

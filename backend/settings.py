@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import URL
 
-from backend.contract.home import DEFAULT, Token
+from backend.contract.home import DATABASE, DEFAULT, Token
 
 
 class Settings(BaseSettings):
@@ -49,5 +49,5 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         """The database's URL, with the default filled in."""
-        own = URL.create("sqlite", database=str(self.home.resolve() / "groupscope.db"))  # ? and % are signs of a URL
+        own = URL.create("sqlite", database=str(self.home.resolve() / DATABASE))  # ? and % are signs of a URL
         return self.database_url or own.render_as_string()

@@ -11,7 +11,7 @@ from pathlib import Path
 import transformers
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import in_words, load, make_private
+from backend.contract.home import in_words, load, make_private, token_in
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
@@ -115,7 +115,7 @@ def _settings(arguments: list[str]) -> Settings:
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
     given = vars(parser.parse_args(arguments))
     if file := given.pop("token_file"):
-        given["token"] = file.read_text("utf-8", "replace").strip()
+        given["token"] = token_in(file)
     return load(Settings, **given)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, String, cast, delete, select
+from sqlalchemy import Connection, RowMapping, delete, select
 
 from backend.checkpoints import store
 from backend.contract import protocol as p
@@ -16,6 +16,7 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
 from backend.contract.training import GIB, Keep
+from backend.runs.needs import loads_from
 from backend.runs.rewards import reward_model_sources
 from backend.runs.store import PRESENT
 from backend.storage.tables import attempt, checkpoint, metric, run
@@ -102,13 +103,12 @@ def _best(tx: Connection, run_id: int) -> Best | None:
 
 def _named(tx: Connection, run_id: int) -> set[int]:
     """The steps that other runs start from or are rewarded by, whatever their state; a sample that is over needs none."""
-    text = cast(run.c.config, String).contains(f'"run:{run_id}@')
-    query = select(run.c.kind, run.c.status, run.c.config).where(PRESENT, run.c.id != run_id, text)
+    over = (run.c.kind == "sample") & run.c.status.in_(TERMINAL)
+    naming = tx.execute(select(run.c.id).where(PRESENT, run.c.id != run_id, ~over, loads_from(run_id))).scalars().all()
     sources = [
         source
-        for row in tx.execute(query)
-        if not (row.kind == "sample" and row.status in TERMINAL)
-        for source in [row.config["model"]["source"], *(source for _, source in reward_model_sources(row.config))]
+        for config in tx.execute(select(run.c.config).where(run.c.id.in_(naming))).scalars()
+        for source in [config["model"]["source"], *(source for _, source in reward_model_sources(config))]
     ]
     return {named[1] for source in sources if (named := checkpoint_of(source)) is not None and named[0] == run_id}
 

@@ -13,6 +13,8 @@ from pydantic import AfterValidator, SecretStr, ValidationError
 
 S = TypeVar("S")
 DEFAULT = Path(".groupscope")
+# What lies in it:
+DATABASE, TOKEN, SETTINGS = "groupscope.db", "token", ".env"
 LEAST_TOKEN = 16  # characters, of a token that guards more than this machine
 
 
@@ -38,11 +40,12 @@ def load(settings: Callable[..., S], **given: object) -> S:
     """
     given = {name: value for name, value in given.items() if value is not None}
     home = Path(str(given.get("home") or os.environ.get("GROUPSCOPE_HOME") or DEFAULT))
-    file = home / ".env"
+    file = home / SETTINGS
     try:
-        if file.is_file():
+        there = os.path.isfile(file)  # pathlib's raises where another user owns the home
+        if there:
             _require_ours(home)
-        return settings(_env_file=file, **given)
+        return settings(_env_file=file if there else None, **given)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])).upper()
@@ -96,7 +99,7 @@ def _require_ours(home: Path) -> None:
     status = home.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
         raise CannotStart(
-            f"the settings in {home / '.env'} are not read, since other users can write there: chmod 700 {home}, if it is yours"
+            f"the settings in {home / SETTINGS} are not read, since other users can write there: chmod 700 {home}, if it is yours"
         )
 
 
@@ -124,15 +127,19 @@ def store_path(name: str) -> Path:
 
 def stored_token(home: Path) -> str:
     """The token in `<home>/token`. Raises CannotStart."""
-    file = home / "token"
+    file = home / TOKEN
     try:
-        return _readable(SecretStr(file.read_text("ascii").strip())).get_secret_value()
-    except ValueError:
-        raise CannotStart(
-            f"{file} holds no token: remove it, and the backend makes another at its next start"
-        ) from None
+        return token_in(file, "remove it, and the backend makes another at its next start")
     except OSError as error:
         raise CannotStart(
             f"no token: {file} cannot be read ({error.strerror}); run this where `groupscope up` runs, name its directory "
             "with --home, or set GROUPSCOPE_TOKEN"
         ) from None
+
+
+def token_in(file: Path, advice: str = "name the file <home>/token of the backend, or a copy") -> str:
+    """The token that a file holds. Raises CannotStart, with the advice, if it holds none; OSError if it cannot be read."""
+    try:
+        return _readable(SecretStr(file.read_text("ascii").strip())).get_secret_value()
+    except ValueError:
+        raise CannotStart(f"{file} holds no token: {advice}") from None

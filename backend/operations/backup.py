@@ -4,7 +4,7 @@ The archive is a tar file. Its last member is a manifest with the size and SHA-2
 that was cut off is never taken for a whole one:
 
     groupscope.db                 a consistent copy; reports that were acknowledged before the backup began are in it
-    token                         what clients must show
+    token, .env                   what clients must show, and the settings
     uploads/ traces/ checkpoints/ the files that the database names
     manifest.json
 
@@ -27,15 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from backend.contract.home import store_path
-from backend.operations.held import hold, holding
+from backend.contract.home import DATABASE, SETTINGS, TOKEN, store_path
+from backend.operations.links import MANIFEST, hold, holding, listed
 
-DATABASE = "groupscope.db"
-MANIFEST = "manifest.json"
 STORE_ID = PurePosixPath("checkpoints/store-id")
 FOLDERS = ("uploads", "traces", "checkpoints")
-MOMENTS = 20  # tried for one in which every checkpoint is there
-PAGES = 4096  # of the database, copied between two words of progress
+MOMENTS = 20  # snapshots to try until one has all its checkpoints
+PAGES = 4096  # of the database, copied between two progress messages
 CHUNK = 2**20
 SPARE_BYTES = 64 * 2**20
 SECONDS_BETWEEN_WORDS = 2.0
@@ -144,13 +142,14 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
         yield f"uploads/{upload}.jsonl"
     for (trace,) in database.execute("SELECT path FROM trace_file ORDER BY path"):
         yield f"traces/{trace}"
-    for name in ("token", str(STORE_ID)):
+    for name in (TOKEN, SETTINGS, str(STORE_ID)):
         if (home / name).is_file():
             yield name
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):
-        yield f"checkpoints/{folder}/manifest.json"  # also where it is gone: then it is said
+        yield f"checkpoints/{folder}/{MANIFEST}"  # this, and what it lists, also where it is gone: then it is said
+        yield from (f"checkpoints/{folder}/{name}" for name in listed(home / "checkpoints" / folder))
         yield from _files_of(home / "checkpoints", folder, deep=True)
 
 
@@ -217,10 +216,10 @@ class _Hashing(io.RawIOBase):
 
 def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
     """Make the home that an archive holds. Nothing is put there unless all of it is whole. Raises CannotBackUp."""
-    if home.exists() and (not home.is_dir() or any(home.iterdir())):
-        raise CannotBackUp(f"{home} exists already: move it away, or name another directory with --home")
+    if home.exists() and (not home.is_dir() or any(part.name != "lost+found" for part in home.iterdir())):
+        raise CannotBackUp(f"{home} exists and is not empty: move it away, or name another directory with --home")
     home.absolute().parent.mkdir(parents=True, exist_ok=True)
-    there = home.exists()  # perhaps a disk of its own, or a link: nothing can take its place
+    there = home.exists()  # perhaps a disk of its own, with its `lost+found`, or a link: nothing can take its place
     with _scratch(home if there else home.absolute().parent) as scratch:
         _require_room(scratch, archive.stat().st_size)
         written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
@@ -279,7 +278,7 @@ def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[
 def _expected(name: str) -> bool:
     """Whether a member is one that a backup has; never a path that leads out of the home."""
     path = PurePosixPath(name)
-    if name in (DATABASE, MANIFEST, "token"):
+    if name in (DATABASE, MANIFEST, TOKEN, SETTINGS):
         return True
     return len(path.parts) > 1 and path.parts[0] in FOLDERS and ".." not in path.parts and str(path) == name
 

@@ -25,7 +25,7 @@ import httpx
 from packaging.requirements import Requirement
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import CannotStart, store_path, stored_token
+from backend.contract.home import DATABASE, TOKEN, CannotStart, store_path, stored_token
 
 LITTLE_BYTES, FEW_BYTES = 5 * 2**30, 2**30  # free on the home's disk: worth a word, and too few to train
 SKEW_SECONDS = 5.0
@@ -68,7 +68,7 @@ class Installation:
     @property
     def database(self) -> Path:
         """The SQLite file."""
-        return self.home / "groupscope.db"
+        return self.home / DATABASE
 
 
 def examine(installation: Installation) -> Iterator[Finding]:
@@ -113,10 +113,11 @@ def _home(installation: Installation) -> Iterator[Finding]:
         return
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         yield Finding("problem", "home", f"{home} cannot be written by this user", "run this as the user that owns it")
+        return
     open_to = stat.S_IMODE(home.stat().st_mode) & 0o077
     if open_to:
         yield Finding("problem", "home", f"{home} can be read by other users of this machine", f"chmod 700 {home}")
-    token = home / "token"
+    token = home / TOKEN
     if token.exists():
         try:
             stored_token(home)
@@ -153,6 +154,8 @@ def _database(installation: Installation) -> Iterator[Finding]:
     if installation.elsewhere:
         yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
         return
+    if not os.access(installation.home, os.X_OK):
+        return  # said above
     if not path.is_file():
         if installation.home.is_dir():
             yield Finding("note", "database", f"{path} does not exist yet", "the backend makes it at its first start")

@@ -10,6 +10,7 @@ from backend.checkpoints import files
 from backend.contract import records as r
 from backend.errors import Conflict
 from backend.runs import store
+from backend.runs.needs import loads_from
 from backend.server.log import about_run
 from backend.services import Services
 from backend.storage.columns import metadata
@@ -27,7 +28,7 @@ PARTS.remove(attempt)  # few rows, which go with the run's own
 SLICE_SECONDS = 0.04
 """How long a slice aims to hold the write lock. The backend rests as long after each, which is the others' turn."""
 FIRST_ROWS = 16
-"""Of a slice, and the least: on a busy machine a commit alone may take as long as a slice should."""
+"""Rows in the first slice, and the fewest in any: on a busy machine a commit alone may take as long as a slice should."""
 
 
 def mark(tx: Connection, run_id: int) -> None:
@@ -45,11 +46,9 @@ def mark(tx: Connection, run_id: int) -> None:
 
 
 def _needing(run_id: int) -> Select[Any]:
-    """The first waiting run that loads a checkpoint of the run; an index has all that this looks at."""
-    named = func.json_each(run.c.needs, "$.runs").table_valued("value", name="named")
+    """The first waiting run that loads a checkpoint of the run."""
     waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
-    needs = select(1).select_from(named).where(named.c.value == run_id).exists()
-    return select(func.min(run.c.id)).where(waiting, needs)
+    return select(func.min(run.c.id)).where(waiting, loads_from(run_id))
 
 
 def under_way(tx: Connection) -> list[r.Deletion]:

@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
+from sqlalchemy import ColumnElement, func, select
+
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.runs.rewards import reward_model_sources, rewards_in
+from backend.storage.tables import run
 
 
 class Offers(Protocol):
@@ -65,3 +68,9 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
         engine=sampling.get("engine", "native"),
         runs=sorted({found[0] for source in sources if (found := checkpoint_of(source))}),
     )
+
+
+def loads_from(run_id: int) -> ColumnElement[bool]:
+    """Whether a row of `run` loads a checkpoint of this run; an index has all that this looks at."""
+    named = func.json_each(run.c.needs, "$.runs").table_valued("value", name="named")
+    return select(1).select_from(named).where(named.c.value == run_id).exists()

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SECONDS = {"header": 10.0, "body": 30.0, "reader": 60.0}
 _KEPT_FILES = 256  # for the database's connections, uploads, traces, logs
 _MOST, _LEAST = 4096, 64  # connections
-_AT_ONCE = 20  # accepted in one turn; those of four turns may be open before the bound closes any
+_AT_ONCE = 20  # accepted in one turn; up to four turns of them may be open above the bound before any is closed
 _QUEUE = 2048  # that the kernel keeps for the next turns
 
 

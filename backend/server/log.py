@@ -52,17 +52,17 @@ class Repeats(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # line -> since when, how often
+        self._seen: dict[tuple[str, str, str], tuple[float, int]] = {}  # line -> since when, how often
         self._lock = threading.Lock()  # a handler takes its own only after its filters
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        line, now = (record.name, record.getMessage()), time.monotonic()
+        line, now = (record.name, _subject(), record.getMessage()), time.monotonic()
         with self._lock:
             since, times = self._seen.pop(line, (now, 0))
             if now - since >= _EACH:
                 if times > _PASSED:
-                    record.msg, record.args = f"{line[1]} ({times - _PASSED} more like this were left out)", ()
+                    record.msg, record.args = f"{line[2]} ({times - _PASSED} more like this were left out)", ()
                 since, times = now, 0
             self._seen[line] = (since, times + 1)
             if len(self._seen) > _KNOWN:

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from backend.contract.home import CannotStart
-from backend.reserve import FULL, no_room
+from backend.reserve import FULL, error_code, no_room
 from backend.storage.database import Database
 from backend.storage.migrate import alembic_config, upgrade
 
@@ -81,7 +81,7 @@ def _look_at(file: Path, busy_seconds: float) -> None:
             database.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
             [found] = database.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+        if error_code(error) != sqlite3.SQLITE_INTERRUPT:
             raise CannotStart(f"the database {file} cannot be read: {error}. {_ADVICE}") from None
         log.info("the database is large: %.0f s of looking at its pages found no damage", LOOK_SECONDS)
         return

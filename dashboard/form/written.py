@@ -23,8 +23,8 @@ from dashboard.form.schema import (
 )
 from dashboard.format import scientific
 
-_NEWLINE = re.compile(r"\n|\\(?=\\*n)")
-_WRITTEN_NEWLINE = re.compile(r"(\\+)n")
+_BREAK = re.compile(r"(\\*)\n|(\\+)n")  # a line break, or a written \n, with all backslashes before it
+_WRITTEN_BREAK = re.compile(r"(\\+)n")
 
 
 def show_number(value: Json) -> str:
@@ -48,9 +48,12 @@ def read_number(text: str | None) -> Json:
 
 
 def show_lines(value: Json) -> str:
-    """One entry a line; a line break within an entry is written \\n, and a written \\n keeps its backslash."""
+    """One entry a line. A line break within an entry is written \\n; backslashes before that, or before a letter n, are doubled."""
     entries = value if isinstance(value, list) else [value]
-    return "\n".join(_NEWLINE.sub(lambda m: "\\n" if m[0] == "\n" else "\\\\", str(entry)) for entry in entries)
+    return "\n".join(
+        _BREAK.sub(lambda m: (m[1] or m[2] or "") * 2 + ("\\n" if m[0][-1] == "\n" else "n"), str(entry))
+        for entry in entries
+    )
 
 
 def read_lines(text: str | None, word: str | None = None) -> Json:
@@ -58,7 +61,9 @@ def read_lines(text: str | None, word: str | None = None) -> Json:
     lines = [line for line in (text or "").split("\n") if line != ""]
     if word is not None and [line.strip() for line in lines] == [word]:
         return word
-    return [_WRITTEN_NEWLINE.sub(lambda m: "\n" if len(m[1]) == 1 else f"{m[1][1:]}n", line) for line in lines]
+    return [
+        _WRITTEN_BREAK.sub(lambda m: m[1][: len(m[1]) // 2] + ("\n" if len(m[1]) % 2 else "n"), line) for line in lines
+    ]
 
 
 def show_settings(value: Json) -> str:

@@ -18,7 +18,7 @@ from recorded import finish, queue, train
 from serving import Backend, Backends
 
 from backend.contract.client import ApiError, Unreachable
-from backend.operations import backup
+from backend.operations import backup, links
 from backend.operations.backup import CannotBackUp, back_up, restore
 from backend.settings import Settings
 from backend.storage.opening import open_database
@@ -153,6 +153,27 @@ def test_a_checkpoint_that_is_missing_is_named_and_hinders_no_backup_of_the_othe
     made = back_up(backend.home, tmp_path / "backup.tar", quiet)
     assert made.vanished == ("checkpoints/run-1/step-1/manifest.json",)
     assert list(store.iterdir()) == []
+
+
+def test_a_checkpoint_that_is_half_deleted_is_taken_for_none_and_what_it_lacks_is_named(
+    backend: Backend, keeper: Actor, tmp_path: Path
+) -> None:
+    store = backend.home / "checkpoints"
+    [manifest] = store.glob("run-1/*/manifest.json")
+    manifest.write_text('{"files": {"model.safetensors": {"size": 1, "sha256": ""}}}')
+    assert not links.hold(store, ["run-1/step-1"], tmp_path / "held")
+    made = back_up(backend.home, tmp_path / "backup.tar", quiet)
+    assert made.vanished == ("checkpoints/run-1/step-1/model.safetensors",)
+
+
+def test_the_settings_of_a_home_are_in_its_backup(backend: Backend, tmp_path: Path) -> None:
+    (backend.home / ".env").write_text("GROUPSCOPE_TOKEN=long-enough-for-a-token\n")
+    back_up(backend.home, tmp_path / "backup.tar", quiet)
+    disk = tmp_path / "disk"
+    (disk / "lost+found").mkdir(parents=True)
+    restore(tmp_path / "backup.tar", disk, quiet)
+    assert (disk / ".env").read_text() == "GROUPSCOPE_TOKEN=long-enough-for-a-token\n"
+    assert (disk / ".env").stat().st_mode & 0o077 == 0
 
 
 def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:
@@ -309,7 +330,7 @@ def test_an_empty_folder_that_nothing_can_take_the_place_of_becomes_the_home(
 
 def test_a_home_that_exists_is_never_restored_over(archive: Path, backend: Backend) -> None:
     before = (backend.home / "token").read_bytes()
-    with pytest.raises(CannotBackUp, match="exists already"):
+    with pytest.raises(CannotBackUp, match="exists and is not empty"):
         restore(archive, backend.home, quiet)
     assert (backend.home / "token").read_bytes() == before
 

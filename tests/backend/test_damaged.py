@@ -27,6 +27,14 @@ def test_a_damaged_page_is_answered_with_advice(backend: Backend, path: str) -> 
     assert backend.http.get("/healthz").status_code == 200
 
 
+def test_a_text_that_is_none_any_more_is_answered_with_advice(backend: Backend) -> None:
+    run = backend.client.create_run(GRPO)
+    with backend.services.database.write() as tx:
+        tx.exec_driver_sql("UPDATE run SET name = CAST(X'ff' AS TEXT)")
+    answer = backend.http.get(f"/api/v1/runs/{run.id}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "database_damaged")
+
+
 def _asked(backend: Backend, path: str) -> Any:
     try:
         return backend.http.get(path)

@@ -173,6 +173,20 @@ def test_a_wrong_token_is_named(installation: Backend) -> None:
     assert (said.exit_code, "show the one of the backend's home" in said.output) == (1, True)
 
 
+def test_the_home_of_another_user_is_named(installation: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    for name in ("exists", "is_file"):
+        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setenv("GROUPSCOPE_HOME", str(installation.home))
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", TOKEN)
+    said = CliRunner().invoke(app, ["doctor", "--backend", installation.url], catch_exceptions=False)
+    assert (said.exit_code, said.output.count("PROBLEM")) == (1, 1), said.output
+    assert "run this as the user that owns it" in said.output
+
+
 def test_without_a_token_one_problem_is_named(installation: Backend) -> None:
     said = examined(installation, token="")
     assert (said.exit_code, said.output.count("PROBLEM")) == (1, 1)

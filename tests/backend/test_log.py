@@ -15,7 +15,7 @@ from serving import TOKEN, Backend
 
 from backend.app import create_app
 from backend.runs.deletion import Remover
-from backend.server.log import OfRequest, set_up_log
+from backend.server.log import OfRequest, about_run, set_up_log
 from backend.settings import Settings
 
 
@@ -93,3 +93,13 @@ def test_the_removal_of_a_run_is_written_as_that_runs(backend: Backend, written:
     while remover.advance() is not None:
         pass
     assert [line for line in written() if f"[run {run.id}] deleted with all that it had" in line] != []
+
+
+def test_the_same_words_about_other_runs_are_no_repetition(written: Callable[[], list[str]]) -> None:
+    for run_id in (*range(1, 7), *[6] * 10):
+        about_run(run_id)
+        logging.getLogger("backend.one").info("deleted")
+    about_run(None)
+    assert [line.partition(" deleted")[0][-7:] for line in written()] == [
+        f"[run {n}]" for n in (1, 2, 3, 4, 5, 6, 6, 6)
+    ]

@@ -70,17 +70,22 @@ def test_under_the_write_lock_nothing_grows_with_the_queue(backend: Backend) -> 
         )
 
 
-def test_neither_a_claim_nor_a_deletion_reads_the_runs_that_wait(backend: Backend) -> None:
+def test_no_claim_deletion_or_checkpoint_reads_the_runs_that_wait(backend: Backend) -> None:
     gone = backend.client.command(backend.client.create_run(GRPO).id, "stop").id
+    backend.client.create_run({"kind": "grpo", "budget": {"keep": {"last": 1}}})
+    holder = Actor(backend.client, "holder").begin()
+    holder.save(1)
     queue(backend, 2)
     asked: list[tuple[str, Any]] = []
     for engine in (backend.services.database.reader, backend.services.database.writer):
         event.listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
     assert Actor(backend.client, "idle").claim() is None
     backend.client.delete_run(gone)
+    holder.save(2)
     looked = [one for one in asked if "run.needs" in one[0] and "run.config" not in one[0]]
-    assert len(looked) == 2
+    assert len(looked) == 3
     with backend.services.database.read() as tx:
         for statement, parameters in looked:
             plan = [str(row[-1]) for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-            assert any("USING COVERING INDEX ix_run_queue (status=?" in step for step in plan), plan
+            assert any("USING COVERING INDEX ix_run_queue" in step for step in plan), plan
+    assert not [one for one in asked if "CAST(run.config" in one[0]]

@@ -1,12 +1,13 @@
 """Long series in few points: each the mean of its stretch, with its extremes, at any length."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from acting import GRPO, Actor
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from measured_series import KINDS, LENGTHS, by_step, drawn, record
 from serving import Backend
@@ -30,11 +31,12 @@ def covered(series: Series, values: Sequence[float | None]) -> list[list[float]]
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Of large numbers, too, whose sum is infinite."""
-    return sum(value / len(values) for value in values)
+    """Exact: of large numbers, too, whose sum is infinite, and of small ones, whose shares are 0."""
+    return float(sum(map(Fraction, values)) / len(values))
 
 
 @given(st.lists(VALUES, min_size=1, max_size=300), st.integers(1, 50))
+@example([5e-324, 5e-324], 1)
 def test_each_point_is_the_mean_of_its_stretch_with_its_extremes(values: list[float | None], limit: int) -> None:
     width = fitting_width(0, len(values) - 1, limit)
     series = in_stretches((stretch_of(step, value) for step, value in enumerate(values)), width)

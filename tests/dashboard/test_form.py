@@ -198,7 +198,8 @@ def test_what_is_no_number_stays_as_it_was_typed(typed: str) -> None:
     assert read_number(typed) == typed
 
 
-@given(s.lists(s.text(s.characters(codec="utf-8"), min_size=1)))
+@given(s.lists(s.text(s.characters(codec="utf-8") | s.sampled_from("\\\nn"), min_size=1)))
+@example(["\\\n"])  # came back as a backslash and an n
 def test_a_list_comes_back_as_it_was_shown(entries: list[str]) -> None:
     assert read_lines(show_lines(entries)) == entries
 

@@ -9,6 +9,8 @@ from acting import Actor
 from serving import Backend
 from soak import KINDS, VICTIMS, Ledger, kills_in, soak
 
+from backend.contract.protocol import LogLine
+
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
@@ -35,9 +37,16 @@ def tamper(statement: str) -> Callable[[Path], None]:
         (tamper("UPDATE metric SET value = 2 WHERE step = 0"), "1 rows are gone or changed"),
         (tamper("UPDATE completion SET text = 'other' WHERE step = 1 AND \"index\" = 0"), "1 rows are gone or changed"),
         (tamper("DELETE FROM report WHERE seq = 1"), "1 rows are gone or changed"),
+        (
+            tamper(
+                "INSERT INTO log_line (run_id, attempt, level, message, created_at) "
+                "SELECT run_id, attempt, level, message, created_at FROM log_line WHERE message = 'step 1'"
+            ),
+            "doubled: .*step 1",
+        ),
     ],
 )
-def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_or_changed(
+def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_changed_or_doubled(
     backend: Backend, harm: Callable[[Path], None], named: str
 ) -> None:
     backend.client.create_run({"kind": "grpo"})
@@ -45,7 +54,7 @@ def test_the_ledger_of_the_soak_notices_each_row_that_is_lost_or_changed(
     actor.report(0, metrics={"reward": 1.0})
     ledger, database = Ledger(), backend.home / "groupscope.db"
     ledger.check(database)
-    actor.report(1, metrics={"reward": 1.0})
+    actor.report(1, metrics={"reward": 1.0}, logs=[LogLine(message="step 1")])
     ledger.check(database)
     harm(database)
     with pytest.raises(AssertionError, match=named):

@@ -85,7 +85,7 @@ def make(backend: Backend, steps: int) -> int:
 
 
 def p95(backend: Backend, address: str, query: Mapping[str, str | int]) -> float:
-    """Seconds that 95 of 100 requests take at most."""
+    """Seconds that the slowest but one of 20 requests took, about."""
     seconds = []
     for _ in range(20):
         began = time.perf_counter()

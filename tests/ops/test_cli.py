@@ -162,6 +162,12 @@ def test_without_a_token_a_wrong_one_or_a_backend_one_line_says_what_to_do(backe
         assert len(said.output.strip().splitlines()) == 1
 
 
+def test_a_file_without_a_token_is_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(b"a\0b")
+    said = groupscope("runs", "--token-file", tmp_path / "t")
+    assert (said.exit_code, "holds no token" in said.output) == (1, True), said.output
+
+
 def test_the_token_file_of_the_home_is_used(backend: Backend, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "token").write_text(f"{TOKEN}\n")

@@ -48,12 +48,12 @@ def sample(engine: VllmEngine, policy: Policy) -> None:
     engine.sample(Request(prompts_of(policy, 2), group_size=2, decoding=SHORT, draws=DRAWS))
 
 
-def update(policy: Policy) -> None:
-    """What Adam's first step at a rate of 1e-5 does to the weights, in a direction that does not matter here."""
-    directions = torch.Generator().manual_seed(policy.updates)
+def update(policy: Policy, rate: float = 1e-5) -> None:
+    """What Adam's first step at this rate does to the weights, always in the same direction, which does not matter here."""
+    directions = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.parameters():
-            parameter.add_(1e-5 * torch.randn(parameter.shape, generator=directions).sign())
+            parameter.add_(rate * torch.randn(parameter.shape, generator=directions).sign())
     policy.updates += 1
 
 
@@ -165,6 +165,23 @@ def test_one_missed_update_at_a_rate_of_1e_minus_5_is_seen(
     assert error.code == "vllm_mismatch"
     assert "missed an update" in error.message
     assert policy.remarks == []
+
+
+def test_missed_updates_too_small_to_be_seen_add_up_until_they_are(
+    engine: VllmEngine, policy: Policy, service: VllmService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.checker = False
+    sample(engine, policy)
+    monkeypatch.setattr(service, "reload", lambda folder: None)
+
+    def train_a_little() -> None:
+        update(policy, 1e-8)
+        sample(engine, policy)
+
+    train_a_little()  # within rounding: it cannot be seen
+    with pytest.raises(RunFailure, match="missed an update"):  # noqa: PT012
+        for _ in range(1_000):
+            train_a_little()
 
 
 def test_a_head_that_stays_behind_is_seen(

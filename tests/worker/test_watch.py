@@ -1,6 +1,7 @@
 """The watch over an attempt: what it lets pass, and when it says that the process has to end."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -64,16 +65,25 @@ def test_a_stop_that_nobody_heeds_ends_the_process_and_says_where(watch: Watch, 
     )
 
 
-def test_slow_steps_are_given_three_times_the_longest_silence_to_answer_a_stop(watch: Watch, clock: Clock) -> None:
+def test_slow_steps_are_given_three_times_the_longest_silence_to_answer_a_stop(clock: Clock) -> None:
+    watch = Watch(3, replace(PATIENCE, silence=1000), Asked, lambda verdict: None, threading.Lock(), clock)
     watch.show("rollout")
     clock.pass_(20)
     watch.show("update")
     watch.verdict(STOP)
-    clock.pass_(49)
+    clock.pass_(59)
     assert watch.verdict(STOP) is None
+    clock.pass_(2)
+    assert outcome(watch.verdict(STOP))[0] == "stopped"
+
+
+def test_the_deadline_of_silence_ends_what_a_stop_would_still_wait_for(watch: Watch, clock: Clock) -> None:
+    watch.show("rollout")
+    clock.pass_(20)
     watch.show("update")
-    clock.pass_(3 * 49)
-    assert outcome(watch.verdict(STOP))[0] == "failed"  # the deadline of silence came first
+    watch.verdict(STOP)
+    clock.pass_(51)
+    assert outcome(watch.verdict(STOP))[0] == "failed"
     assert watch.verdict(Asked(stop_at_once=True)) is not None
 
 

@@ -37,8 +37,9 @@ class WeightCheck:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._rows: list[list[int]] = []
-        self._own_M: Tensor | None = None  # by the weights that the server was sent last
-        self._rounding = math.inf  # how far apart they were the last time
+        # Of the weights that the server was last seen to have: updates too small to be seen add up until they are.
+        self._own_M: Tensor | None = None
+        self._rounding = math.inf  # how far apart they were then
         self._remarked = False
 
     async def compare_names(
@@ -71,12 +72,13 @@ class WeightCheck:
         visible = apart <= _CLOSE if moved is None else moved >= _VISIBLE * self._rounding
         if visible and moved is not None and apart > max(_STEADY * self._rounding, _SHARE * moved):
             raise _mismatch(
-                f"missed an update, or took a part of it: the update moved the log-probs of {len(own_M)} tokens by "
+                f"missed an update, or took a part of it: the log-probs of {len(own_M)} tokens have moved by "
                 f"{moved:.2g} nats, and the server's are {apart:.2g} away from where they should be"
             )
         if not visible and not emptied:
             self._remark(apart, moved)
-        self._own_M, self._rounding = own_M, max(_LEAST_ROUNDING, apart)
+        if visible or before_M is None:
+            self._own_M, self._rounding = own_M, max(_LEAST_ROUNDING, apart)
 
     @torch.no_grad()
     def _own_logprobs(self) -> Tensor:

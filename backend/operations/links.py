@@ -1,10 +1,13 @@
 """Checkpoints held for a backup: hard links, so that what a run removes meanwhile is still read."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+MANIFEST = "manifest.json"
 
 
 @contextmanager
@@ -33,7 +36,17 @@ def hold(store: Path, paths: Iterable[str], folder: Path) -> bool:
         except (shutil.Error, OSError):
             shutil.rmtree(folder / path, ignore_errors=True)
             whole = whole and (store / path).is_dir()
+        else:
+            whole = whole and all((folder / path / name).is_file() for name in listed(folder / path))
     return whole
+
+
+def listed(checkpoint: Path) -> list[str]:
+    """The files of a checkpoint by its own manifest; none if that is gone or damaged."""
+    try:
+        return sorted(json.loads((checkpoint / MANIFEST).read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _lives(process: str) -> bool:
