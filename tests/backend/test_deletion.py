@@ -24,7 +24,10 @@ TABLES = [table for table in metadata.sorted_tables if "run_id" in table.c]
 
 @pytest.fixture
 def nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Rows of deleted runs stay: each test removes them itself, or looks at what a reader sees of them."""
+    """Rows of deleted runs stay: each test removes them itself, or looks at what a reader sees of them.
+
+    It stands before `backend`: one that started before would go on removing.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(Remover, "advance", lambda _self: None)
         yield patch
@@ -106,7 +109,7 @@ def test_a_deleted_run_gives_its_key_back_and_its_checkpoints_to_nobody(backend:
 
 
 def test_between_any_two_slices_groups_are_whole_and_no_row_hangs_on_nothing(
-    backend: Backend, nothing_is_removed: pytest.MonkeyPatch
+    nothing_is_removed: pytest.MonkeyPatch, backend: Backend
 ) -> None:
     kept, gone = recorded(backend, "kept"), recorded(backend, "gone")
     before = rows_of(backend, kept.run_id)
