@@ -39,7 +39,7 @@ def run(site: Site, folder: Path, *, examples: int, number: int, coverage: bool 
     headers = {"Authorization": f"Bearer {TOKEN}"}
     secrets = folder / "secrets.json"
     secrets.write_text(json.dumps({run_id: secret for (run_id, _), secret in site.client.secrets.items()}))
-    document.write_bytes(httpx.get(f"{site.url}/api/v1/openapi.json", headers=headers).content)
+    document.write_bytes(httpx.get(f"{site.url}/api/v1/openapi.json", headers=headers, timeout=60).content)
     command = [sys.executable, "-m", "schemathesis.cli", "run", str(document), f"--url={site.url}"]
     command += [f"--header=Authorization: Bearer {TOKEN}", f"--exclude-path={EVENTS}", f"--seed={number}"]
     command += [f"--max-examples={examples}", f"--checks={','.join(CHECKS)}", "--continue-on-failure"]
