@@ -20,7 +20,7 @@ from worker.policy.device import describe, find_device, give_back_memory, keep_f
 from worker.process import Process
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
-from worker.spool import recover
+from worker.spool import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +82,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(worker: Worker) -> None:
     """Claim and run until told to stop. A backend that is away is waited for."""
     wait, recovered = _IDLE_SECONDS, False
+    recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
         try:
             if not recovered:
-                recover(worker.spool_folder, worker.client)
+                recovery.advance()
                 recovered = True
             claim = worker.client.claim(ClaimRequest(worker=worker.info))
             wait = _IDLE_SECONDS

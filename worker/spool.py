@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,23 +210,37 @@ def send(client: Client, run_id: int, kind: str, message: BaseModel) -> Accepted
     return answer
 
 
-def recover(folder: Path, client: Client) -> None:
-    """Send what an earlier process of this worker stored and did not get through; stale attempts are dropped.
+class Recovery:
+    """Sends what earlier processes of this worker stored and did not get through; stale attempts are dropped."""
 
-    Raises Unreachable while the backend is down and ApiError while it is in trouble: the files stay.
-    """
-    for path in sorted(folder.glob("run-*-attempt-*.jsonl")):
-        run_id = int(path.name.split("-")[1])
-        try:
-            for kind, message, secret in read(path):
-                if secret:
-                    client.secrets[run_id, message.attempt] = secret
-                send(client, run_id, kind, message)
-        except ApiError as error:
-            if may_pass(error):
-                raise
-            log.info("dropped what was left of run %s: %s", run_id, error.message)
-        path.unlink()
+    def __init__(self, folder: Path, client: Client) -> None:
+        self._folder, self._client = folder, client
+        self._mistakes: Counter[Path] = Counter()  # of the backend, with a message of this file
+
+    def advance(self) -> None:
+        """Send all files. Raises Unreachable while the backend is down and ApiError while it is in trouble: then they stay.
+
+        One with a message on which the backend fails for ever is dropped in the end: its run goes on from a checkpoint.
+        """
+        failed: ApiError | None = None
+        for path in sorted(self._folder.glob("run-*-attempt-*.jsonl")):
+            run_id = int(path.name.split("-")[1])
+            try:
+                for kind, message, secret in read(path):
+                    if secret:
+                        self._client.secrets[run_id, message.attempt] = secret
+                    send(self._client, run_id, kind, message)
+            except ApiError as error:
+                self._mistakes[path] += error.code == "internal"
+                if may_pass(error) and self._mistakes[path] < _MISTAKES:
+                    if error.code != "internal":
+                        raise
+                    failed = error
+                    continue
+                log.info("dropped what was left of run %s: %s", run_id, error.message)
+            path.unlink()
+        if failed is not None:
+            raise failed
 
 
 def read(path: Path) -> Iterator[tuple[str, Sent, str]]:

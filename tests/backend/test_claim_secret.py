@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client
 from backend.storage.tables import attempt
-from worker.spool import Spool, recover
+from worker.spool import Recovery, Spool
 
 MESSAGES: list[Callable[[Actor], object]] = [
     lambda actor: actor.start(),
@@ -95,7 +95,7 @@ def test_what_a_killed_worker_left_in_its_spool_is_sent_with_the_secret_of_its_c
         spool.close()
     assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0]
     with Client(backend.url, TOKEN) as restarted:
-        recover(folder, restarted)
+        Recovery(folder, restarted).advance()
     assert backend.client.run(run.id).progress.step == 1
 
 

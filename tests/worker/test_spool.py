@@ -1,5 +1,6 @@
 """The spool."""
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from full_disk import disk_of
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Accepted, Report
 from worker.failure import failure
-from worker.spool import Damaged, Refused, Spool, SpoolFull, read, recover
+from worker.spool import Damaged, Recovery, Refused, Spool, SpoolFull, read
 
 REPORTS = [Report(attempt=1, seq=seq, step=seq, metrics={"reward": seq / 10}) for seq in range(4)]
 
@@ -60,7 +61,7 @@ def test_what_an_absent_backend_did_not_take_is_sent_by_the_next_process(tmp_pat
     assert not sending.drain(0.3)
     sending.close()
     wire.trouble = None
-    recover(tmp_path, wire)
+    Recovery(tmp_path, wire).advance()
     assert wire.received == [0, 1, 2, 3]
     assert not list(tmp_path.iterdir())
 
@@ -196,9 +197,9 @@ def test_a_backend_in_trouble_costs_nothing_of_what_an_earlier_process_left(tmp_
     sending.close()
     wire.trouble = ApiError(status, "trouble", "come back later")
     with pytest.raises(ApiError):
-        recover(tmp_path, wire)
+        Recovery(tmp_path, wire).advance()
     wire.trouble = None
-    recover(tmp_path, wire)
+    Recovery(tmp_path, wire).advance()
     assert wire.received == [0]
 
 
@@ -214,6 +215,22 @@ def test_a_mistake_of_the_backends_is_reported_in_the_end_instead_of_repeated_fo
     with pytest.raises(Refused, match="internal: The backend failed; its log says why"):
         sending.append("report", REPORTS[1])
     sending.close()
+
+
+def test_a_mistake_of_the_backends_with_one_file_keeps_no_worker_from_its_work_for_ever(tmp_path: Path) -> None:
+    left, wire = tmp_path / "run-7-attempt-1.jsonl", Wire()
+    wire.trouble = Unreachable("away")
+    sending = spool(tmp_path, wire)
+    sending.append("report", REPORTS[0])
+    sending.close()
+    wire.trouble = ApiError(500, "internal", "The backend failed; its log says why.")
+    recovery, stays = Recovery(tmp_path, wire), []
+    for _ in range(20):
+        with contextlib.suppress(ApiError):
+            recovery.advance()
+        stays.append(left.exists())
+    assert stays == [True] * 19 + [False]
+    recovery.advance()
 
 
 @pytest.mark.parametrize("code", ["busy", "disk_full", "database_damaged"])
