@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import mean, median_high, median_low
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,14 @@ class Stretch:
 
     @property
     def mean(self) -> float | None:
-        """Of the finite values; None where there are none."""
-        return fmean(finite) if (finite := self.finite.values()) else None
+        """Of the finite values; None where there are none. Counted in fractions: the sum of large floats may be infinite."""
+        return mean(finite) if (finite := self.finite.values()) else None
 
     @property
     def median(self) -> float | None:
         """Of the finite values; None where there are none."""
-        return median(finite) if (finite := self.finite.values()) else None
+        finite = self.finite.values()
+        return mean((median_low(finite), median_high(finite))) if finite else None
 
     @property
     def peak(self) -> int | None:

@@ -9,7 +9,7 @@ def percent(share: float) -> str:
 def figure(value: float) -> str:
     """Three significant digits: 0.0412, 1.62, 2,310."""
     size = abs(value)
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if 1000 <= size < 1e15 else f"{value:.3g}"
 
 
 def rate(value: float) -> str:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import mean
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
@@ -26,6 +26,7 @@ from backend.workers import store as workers
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
 FIRST_STEPS = 5  # their mean reward stands for the model before training
+MOST_SECONDS = 1e9  # of a step, 30 years: what a worker reports beyond it measures nothing
 PHASES = {f"time/{phase}": phase for phase in ("rollout", "reward", "reference", "update", "report")}
 LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
@@ -110,13 +111,13 @@ def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
     """How often the model was right before the newest similar run trained it."""
     for row in similar:
         measured = row["summary"].get("eval/pass@1:first", row["summary"].get("eval/pass@1"))
-        if measured is not None:
+        if measured is not None and 0 <= measured <= 1:
             return Success(measured, f"pass@1 before training in run {row['id']}")
     for row in similar:
         series = metrics.read(tx, row["id"], metrics.Window(names=("reward",), to_step=FIRST_STEPS - 1)).series
         rewards = [value for value in series["reward"].value if value is not None] if "reward" in series else []
-        if rewards and 0 <= fmean(rewards) <= 1:
-            return Success(fmean(rewards), f"mean reward of the first steps of run {row['id']}")
+        if rewards and 0 <= (rate := mean(rewards)) <= 1:
+            return Success(rate, f"mean reward of the first steps of run {row['id']}")
     return None
 
 
@@ -133,7 +134,8 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
         newest = metrics.Window(names=tuple(seconds), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
         series = metrics.read(tx, row["id"], newest).series
         for name in series.keys() & seconds.keys():
-            seconds[name] += reversed([value for value in series[name].value if value is not None])
+            times = (value for value in reversed(series[name].value) if value is not None)
+            seconds[name] += [value for value in times if 0 <= value <= MOST_SECONDS]
         if seconds["step_time"]:
             device = row["device"]
         if "step_time" in series and _evaluation(row["config"]) == _evaluation(wanted_config):

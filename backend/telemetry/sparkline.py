@@ -7,36 +7,51 @@ step 100,000, and the state fits into the run's row.
 from typing import TypedDict
 
 POINTS = 40
+Point = list[float]  # the mean of a stretch, and of how many values
 
 
 class State(TypedDict):
-    """`buckets` holds sum and count for each stretch of `stride` steps."""
+    """A point for each stretch of `stride` steps. What was stored by earlier versions has `buckets` instead: sum and count."""
 
     stride: int
-    buckets: list[list[float]]
+    means: list[Point]
 
 
 def empty() -> State:
     """No point yet."""
-    return {"stride": 1, "buckets": []}
+    return {"stride": 1, "means": []}
 
 
 def add(state: State, step: int, value: float | None) -> State:
     """The state with one more value; None (not finite) leaves a gap where nothing else falls into its stretch."""
-    stride, buckets = state["stride"], [list(bucket) for bucket in state["buckets"]]
+    stride, means = state["stride"], list(_means(state))
     while step // stride >= POINTS:
         stride *= 2
-        if len(buckets) % 2:
-            buckets.append([0.0, 0])
-        pairs = zip(buckets[::2], buckets[1::2], strict=True)
-        buckets = [[left[0] + right[0], left[1] + right[1]] for left, right in pairs]
+        if len(means) % 2:
+            means.append([0.0, 0])
+        means = [_joined(*pair) for pair in zip(means[::2], means[1::2], strict=True)]
     index = step // stride
-    buckets.extend([0.0, 0] for _ in range(index + 1 - len(buckets)))
+    means.extend([0.0, 0] for _ in range(index + 1 - len(means)))
     if value is not None:
-        buckets[index] = [buckets[index][0] + value, buckets[index][1] + 1]
-    return {"stride": stride, "buckets": buckets}
+        means[index] = _joined(means[index], [value, 1])
+    return {"stride": stride, "means": means}
 
 
 def points(state: State) -> list[float | None]:
     """The means, None where a stretch has no finite value."""
-    return [total / count if count else None for total, count in state["buckets"]]
+    return [mean if count else None for mean, count in _means(state)]
+
+
+def _means(state: State) -> list[Point]:
+    old: list[Point] = state.get("buckets", [])  # type: ignore[assignment]  # a key that is written no more
+    return state.get("means") or [[total / count if count else 0.0, count] for total, count in old]
+
+
+def _joined(left: Point, right: Point) -> Point:
+    """Both stretches as one; not by way of their sum, which may be infinite where the mean is not."""
+    if not left[1] or not right[1]:
+        return left if left[1] else right
+    count = left[1] + right[1]
+    mean = left[0] * (left[1] / count) + right[0] * (right[1] / count)
+    low, high = sorted((left[0], right[0]))
+    return [min(max(mean, low), high), count]  # the mean of equal values is that value, whatever was rounded

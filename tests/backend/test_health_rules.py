@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.health.check import RULES, check
 from backend.health.facts import Facts, GroupFact, OpenPhase
+from backend.health.gather import WATCHED
 from backend.health.stretch import Stretch
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
@@ -189,6 +192,24 @@ def test_a_configuration_of_another_version_is_read_as_far_as_it_goes() -> None:
     strange: dict[str, Json] = {"rewards": {"functions": "none"}, "sampling": [1, 2], "algorithm": None}
     run = facts(strange, frac_reward_zero_std=1.0, completions__clipped_ratio=1.0, kl=5.0, grad_norm=2.0, loss=0.0)
     assert fired(run) == ["kl_blow_up", "truncation", "gradient_clipped"]
+
+
+EXTREMES = st.sampled_from([1.7e308, -1.7e308, 5e-324, 0.0, 1.0]) | st.floats(allow_nan=False, allow_infinity=False)
+COMPONENTS = [f"rewards/{name}/{what}" for name in ("correctness", "format") for what in ("mean", "std")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from([*WATCHED, *COMPONENTS]), st.lists(EXTREMES, min_size=1, max_size=4)))
+def test_whatever_finite_numbers_a_run_has_its_health_is_answered(kinds: dict[str, list[float]]) -> None:
+    metrics: dict[str, Values] = {name: [of[step % len(of)] for step in range(STEPS)] for name, of in kinds.items()}
+    check(facts(**metrics)).model_dump_json()
+
+
+def test_the_largest_numbers_have_a_mean_a_median_and_a_share() -> None:
+    huge = Stretch(dict.fromkeys(range(10), 1.7e308))
+    assert (huge.mean, huge.median) == (1.7e308, 1.7e308)
+    spread = {"rewards__format__std": 1.7e308, "rewards__correctness__std": 1.0, "rewards__correctness__mean": 0.1}
+    assert fired(facts(reward=0.5, **spread)) == ["component_dominates"]
 
 
 def test_codes_are_unique_and_words_are_whole() -> None:

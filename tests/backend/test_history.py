@@ -1,6 +1,7 @@
 """A resumed run shows one history: nothing of what an earlier attempt did beyond the place where the next began."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from acting import GRPO, Actor, group
@@ -163,6 +164,21 @@ def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
     assert curve[0] == pytest.approx((width - 1) / 2, abs=width / 2)
     assert curve == sorted(curve)  # type: ignore[type-var]
     assert curve_of([(0, None), (2, 1.0)]) == [None, None, 1.0]
+
+
+def test_the_largest_rewards_have_a_curve_and_their_reports_are_taken(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    actor = Actor(backend.client).begin()
+    for step in range(44):
+        actor.report(step, groups=[], metrics={"reward": 0.7e308 if step % 2 else 1.7e308})
+    assert backend.client.run(run_id).reward_sparkline == pytest.approx([1.2e308] * 22)
+
+
+def test_the_curve_of_an_earlier_version_goes_on() -> None:
+    stored: Any = {"stride": 1, "buckets": [[3.0, 2], [0.0, 0]]}
+    assert sparkline.points(stored) == [1.5, None]
+    assert sparkline.points(sparkline.add(stored, 1, 4.0)) == [1.5, 4.0]
+    assert sparkline.points(sparkline.add(stored, 40, 4.0))[0] == 1.5
 
 
 def test_a_first_evaluation_is_told_apart_once_there_is_a_second(backend: Backend) -> None:

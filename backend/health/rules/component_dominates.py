@@ -1,5 +1,7 @@
 """One reward component decides alone, though its weight does not say so."""
 
+from collections.abc import Mapping
+
 from backend.health.facts import RECENT, Facts
 from backend.health.rule import Finding, Rule, evidence
 from backend.health.stored import bounded, weights
@@ -12,7 +14,7 @@ DONE = 0.95  # the mean score of a component that has nothing left to say; 1 −
 def check(facts: Facts) -> Finding | None:
     """GRPO sees differences only: a component moves the policy by weight × std, not by its weight."""
     weighing = weights(facts.config)
-    spread = {name: _variance(facts, name, weight) for name, weight in weighing.items()}
+    spread = _variances(facts, weighing)
     total = sum(spread.values())
     if len(weighing) < 2 or total == 0:
         return None
@@ -37,10 +39,14 @@ def check(facts: Facts) -> Finding | None:
     )
 
 
-def _variance(facts: Facts, name: str, weight: float) -> float:
-    """Mean of (weight × std)² over the recent steps."""
-    stds = facts.recent(f"rewards/{name}/std").finite.values()
-    return sum((weight * std) ** 2 for std in stds) / len(stds) if stds else 0.0
+def _variances(facts: Facts, weighing: Mapping[str, float]) -> dict[str, float]:
+    """Mean of (weight × std)² over the recent steps, by name; in units of the largest std, since squares of large floats are infinite."""
+    stds = {name: list(facts.recent(f"rewards/{name}/std").finite.values()) for name in weighing}
+    unit = max((abs(std) for of_name in stds.values() for std in of_name), default=0.0) or 1.0
+    return {
+        name: sum((weighing[name] * (std / unit)) ** 2 for std in of_name) / len(of_name) if of_name else 0.0
+        for name, of_name in stds.items()
+    }
 
 
 def _done(facts: Facts, name: str, weight: float) -> bool:

@@ -70,6 +70,14 @@ def test_without_an_evaluation_the_first_rewards_tell_the_success_rate(backend: 
     assert backend.client.preflight({"kind": "grpo"}).success_rate == 0.25
 
 
+def test_numbers_that_measure_nothing_are_no_base_of_an_estimate(backend: Backend) -> None:
+    run_a_bit(backend, GrpoConfig(), {"step_time": 1.7e308, "reward": 1.7e308}, {"eval/pass@1": 1.7e308})
+    answer = backend.client.preflight({"kind": "grpo"})
+    assert answer.success_rate is None
+    assert answer.time is not None
+    assert not answer.time.measured
+
+
 @pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
 def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
