@@ -34,10 +34,17 @@ def by_step(series: Mapping[str, Values]) -> list[dict[str, float | None]]:
     ]
 
 
-def record(backend: Backend, steps: Sequence[Mapping[str, float | None]], name: str = "long", **overrides: Json) -> int:
+def record(
+    backend: Backend,
+    steps: Sequence[Mapping[str, float | None]],
+    name: str = "long",
+    *,
+    seed: int = 0,
+    **overrides: Json,
+) -> int:
     """A finished run with these metrics, from step 0 on; all but the last step's are stored in one transaction."""
     client = backend.client
-    budget: dict[str, Json] = {"steps": len(steps)}
+    budget: dict[str, Json] = {"steps": len(steps), "seed": seed}
     run_id = recorded.queue(client, name, budget=budget, **overrides)
     attempt = recorded.claim(client, run_id).attempt
     with backend.services.database.write() as tx:

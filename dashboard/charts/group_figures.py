@@ -153,7 +153,7 @@ def _points(base: alt.Chart, y: alt.Y, look: BandLook) -> alt.Chart:
                 alt.Tooltip("mean:Q", title="mean", format=".4~g"),
                 alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
                 alt.Tooltip("high:Q", title="to", format=".4~g"),
-                alt.Tooltip("n:Q", title="runs"),
+                alt.Tooltip("n:Q", title="seeds"),
                 alt.Tooltip("metric:N", title="metric"),
             ],
         )
@@ -187,7 +187,7 @@ def _gain_spec(drawn: tuple[Stroke, ...]) -> Spec:
             alt.Tooltip("mean:Q", title="gain", format=_NUMBER),
             alt.Tooltip("low:Q", title="95 % from", format=_NUMBER),
             alt.Tooltip("high:Q", title="to", format=_NUMBER),
-            alt.Tooltip("n:Q", title="runs"),
+            alt.Tooltip("n:Q", title="seeds"),
         ],
     )
     values = base.mark_text(align="left", dx=9, dy=-9, fontSize=11).encode(

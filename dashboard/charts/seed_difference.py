@@ -17,13 +17,13 @@ class Difference:
     """The mean of one setting minus that of another.
 
     `low` to `high` is the 95 % interval; None where a setting has fewer than three values, and where all differences are
-    equal. `runs` counts the values of each: where they are paired, the seeds that both have. `shared` of the seeds are in both.
+    equal. `seeds` counts the values of each: where they are paired, the seeds that both have. `shared` of the seeds are in both.
     """
 
     mean: float
     low: float | None
     high: float | None
-    runs: tuple[int, int]
+    seeds: tuple[int, int]
     shared: int
     paired: bool
 
@@ -84,19 +84,19 @@ def verdict(found: Difference | None) -> str:
 
 
 def _why_no_interval(found: Difference) -> str:
-    if min(found.runs) >= LEAST:
-        equal = "the same in each" if found.paired else "the same in all runs of each"
+    if min(found.seeds) >= LEAST:
+        equal = "the same in each" if found.paired else "the same in all seeds of each"
         return f"{equal}, so there is no interval and no verdict with {_counts(found)}; more seeds or more held-out items would tell"
     if found.paired:
         return f"{'one seed' if found.shared == 1 else 'two seeds'} cannot tell; run three or more"
-    return f"{found.runs[0]} against {found.runs[1]} runs cannot tell; run three or more of each"
+    return f"{found.seeds[0]} against {found.seeds[1]} seeds cannot tell; run three or more of each"
 
 
 def _counts(found: Difference) -> str:
     if found.paired:
         return f"{found.shared} seeds"
     sharing = ("no seed", "one seed", "two seeds")[found.shared]
-    return f"{found.runs[0]} against {found.runs[1]} runs, unpaired, as they share {sharing}"
+    return f"{found.seeds[0]} against {found.seeds[1]} seeds, unpaired, as they share {sharing}"
 
 
 def _signed(value: float, largest: float) -> str:

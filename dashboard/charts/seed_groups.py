@@ -7,7 +7,7 @@ from statistics import fmean
 import pandas as pd
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.comparison import Outcome, View, outcome
+from dashboard.charts.comparison import View, outcome
 from dashboard.charts.interval import Estimate, estimate, t_quantile
 from dashboard.charts.places import positions
 from dashboard.charts.series import smooth, stretches_of
@@ -46,11 +46,16 @@ class Group:
         """Whether its lines are dashed."""
         return self.place // len(COLOURS) % 2 == 1
 
-    def outcomes(self, name: str, which: Callable[[Outcome], float | None], tail: int = 1) -> dict[int, float]:
-        """Seed -> what a metric came to in its finished runs; the mean where several have one seed."""
+    @property
+    def seeds(self) -> frozenset[int]:
+        """The seeds of its runs."""
+        return frozenset(member.seed for member in self.members)
+
+    def by_seed(self, which: Callable[[Member], float | None]) -> dict[int, float]:
+        """Seed -> a number of its finished runs; the mean if several have one seed, since they are one draw of luck."""
         found: dict[int, list[float]] = {}
         for member in self.members:
-            value = which(outcome(name, member.metrics.series, tail)) if member.finished else None
+            value = which(member) if member.finished else None
             if value is not None:
                 found.setdefault(member.seed, []).append(value)
         return {seed: fmean(values) for seed, values in found.items()}
@@ -58,18 +63,22 @@ class Group:
 
 def final(group: Group, name: str, tail: int) -> dict[int, float]:
     """Seed -> the mean of the last `tail` values, of an evaluation the last value."""
-    return group.outcomes(name, lambda one: one.final, tail)
+    return group.by_seed(lambda member: outcome(name, member.metrics.series, tail).final)
 
 
 def best(group: Group, name: str) -> dict[int, float]:
     """Seed -> the best value, where more or less is better."""
-    return group.outcomes(name, lambda one: one.best)
+    return group.by_seed(lambda member: outcome(name, member.metrics.series, tail=1).best)
 
 
 def gain(group: Group, name: str = SUCCESS) -> Estimate | None:
-    """Last minus first value, each run against its own start."""
-    ended = [known(member.metrics.series[name]) for member in group.members if _has(member, name) and member.finished]
-    return estimate([values[-1] - values[0] for values in ended if len(values) > 1])
+    """Last minus first value over the seeds, each run against its own start."""
+
+    def gained(member: Member) -> float | None:
+        values = known(member.metrics.series[name]) if _has(member, name) else []
+        return values[-1] - values[0] if len(values) > 1 else None
+
+    return estimate(list(group.by_seed(gained).values()))
 
 
 def by_gain(groups: Sequence[Group]) -> list[Group]:
@@ -89,18 +98,19 @@ def known(series: Series) -> list[float]:
 
 
 def band(group: Group, name: str, view: View) -> pd.DataFrame:
-    """Mean and 95 % interval over the group's runs at each stretch of steps, of series smoothed one by one.
+    """Mean and 95 % interval over the group's seeds at each stretch of steps, of series smoothed one by one.
 
-    A stretch counts where at least two runs have a value (one, if only one has any); a single value has no interval. `least` and
-    `most` are the ends of the values, `step` is the last step that a run has logged.
+    Runs of one seed count once, by their mean. A stretch counts if at least two seeds have a value (one, if only one has any); a
+    single value has no interval. `least` and `most` are the ends of the values, `step` is the last step that a run has logged.
     """
     parts = [_points(member, name, view) for member in group.members if _has(member, name)]
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
     points = pd.concat(parts)
-    each = points.groupby("start")
-    # the place of a stretch is the mean of its runs'
+    seeds = points.groupby(["start", "seed"], as_index=False).agg({"step": "max", "x": "mean", "value": "mean"})
+    each = seeds.groupby("start")
+    # the place of a stretch is the mean of its seeds'
     in_sight = view.inside(each[["x"]].mean()).index
     values = each["value"]
     table = pd.DataFrame(
@@ -110,7 +120,7 @@ def band(group: Group, name: str, view: View) -> pd.DataFrame:
     half = values.std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
     table = table.assign(low=table["mean"] - half, high=table["mean"] + half, label=group.label, metric=name)
     shown = table.loc[in_sight]
-    return shown[shown["n"] >= min(2, len(parts))].reset_index()[list(COLUMNS)]
+    return shown[shown["n"] >= min(2, seeds["seed"].nunique())].reset_index()[list(COLUMNS)]
 
 
 def _points(member: Member, name: str, view: View) -> pd.DataFrame:
@@ -119,6 +129,7 @@ def _points(member: Member, name: str, view: View) -> pd.DataFrame:
     of = stretches_of(series)
     table = pd.DataFrame(
         {
+            "seed": member.seed,
             "start": pd.Series(of.start, dtype="int64"),
             "step": pd.Series(series.step, dtype="int64"),
             "x": positions(member.metrics, name, view.axis, member.completions_per_step),

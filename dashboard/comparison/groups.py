@@ -100,17 +100,17 @@ def _show_legend(groups: list[Group]) -> frozenset[str]:
     entries = [Entry(group.place, group.label, group.colour, group.dashed, _finished(group)) for group in groups]
     places = choose_front(entries, in_front(groups))
     st.caption(
-        "Lines are means over the n runs of a group, bands their 95 % t intervals, cut where they would flatten the lines; of two runs "
-        "the band is their range. "
+        "Lines are means over the n seeds of a group, bands their 95 % t intervals, cut where they would flatten the lines; of two seeds "
+        "the band is their range. Runs of one seed count once, by their mean. "
         f"{HINT}"
     )
     return frozenset(group.label for group in groups if group.place in places)
 
 
 def _finished(group: Group) -> str:
-    """n = 3; 1 of 3 finished while some have not."""
+    """n = 3, the seeds; 1 of 3 finished while some runs have not."""
     finished, total = sum(member.finished for member in group.members), len(group.members)
-    return f"n = {total}" if finished == total else f"{finished} of {total} finished"
+    return f"n = {len(group.seeds)}" if finished == total else f"{finished} of {total} finished"
 
 
 def _show_finals(groups: list[Group], controls: Controls, judged: Judgement) -> None:
@@ -172,6 +172,6 @@ def _show_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     st.markdown("  \n".join(lines))
     st.caption(
         f"{meaning(judged.name).title} at the end, with Student's t interval over the seeds that both have finished; with fewer than "
-        "three common seeds, Welch's over the runs of each. Two seeds cannot tell two settings apart, nor can differences that are "
+        "three common seeds, Welch's over the seeds of each. Two seeds cannot tell two settings apart, nor can differences that are "
         "the same in each seed. Each interval stands by itself: of many comparisons, one in twenty excludes 0 by luck alone."
     )

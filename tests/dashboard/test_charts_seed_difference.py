@@ -17,7 +17,7 @@ def test_a_difference_is_paired_by_seed_so_that_what_seeds_share_drops_out() -> 
 def test_with_two_common_seeds_of_four_the_runs_of_each_stand_by_themselves() -> None:
     found = difference({0: 0.5, 1: 0.7, 2: 0.9, 3: 0.7}, {2: 0.4, 3: 0.5, 4: 0.6, 5: 0.5})
     assert found is not None
-    assert (found.paired, found.runs, found.shared) == (False, (4, 4), 2)
+    assert (found.paired, found.seeds, found.shared) == (False, (4, 4), 2)
     assert found.mean == pytest.approx(0.2)
     assert found.low is not None
     assert found.high is not None
@@ -92,7 +92,7 @@ def test_five_seeds_find_a_difference_of_a_fifth(paired: bool) -> None:
         (Difference(-0.04, -0.07, -0.01, (5, 5), 5, True), "−0.040, 95 % −0.070 to −0.010: lower with 5 seeds"),
         (
             Difference(0.04, 0.01, 0.07, (3, 4), 0, False),
-            "+0.040, 95 % +0.010 to +0.070: higher with 3 against 4 runs, unpaired, as they share no seed",
+            "+0.040, 95 % +0.010 to +0.070: higher with 3 against 4 seeds, unpaired, as they share no seed",
         ),
         (
             Difference(1234.0, -10.0, 2478.0, (3, 3), 3, True),
@@ -111,7 +111,7 @@ def test_five_seeds_find_a_difference_of_a_fifth(paired: bool) -> None:
         (Difference(0.04, None, None, (1, 1), 1, True), "+0.040: one seed cannot tell; run three or more"),
         (
             Difference(0.04, None, None, (1, 3), 0, False),
-            "+0.040: 1 against 3 runs cannot tell; run three or more of each",
+            "+0.040: 1 against 3 seeds cannot tell; run three or more of each",
         ),
         (None, "no finished runs to compare"),
     ],

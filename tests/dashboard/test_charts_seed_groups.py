@@ -107,6 +107,22 @@ def test_what_a_group_came_to_is_by_seed_and_of_finished_runs() -> None:
     assert best(group(member(0, entropy=[0.5])), "entropy") == {}, "neither more nor less of it is better"
 
 
+def test_a_seed_that_ran_three_times_is_one_draw_of_luck_in_gains_and_bands() -> None:
+    once = group(member(0, pass_at_1=[0.5, 0.52]), member(1, pass_at_1=[0.5, 0.60]))
+    thrice = group(*once.members * 3)
+    assert gain(thrice) == gain(once)
+    assert (found := gain(thrice)) is not None
+    assert found.n == 2
+    assert rows(thrice, SUCCESS) == {step: pytest.approx(row) for step, row in rows(once, SUCCESS).items()}
+    assert rows(thrice, SUCCESS)[1][3] == 2
+
+
+def test_runs_of_a_lone_seed_have_a_line_and_no_band() -> None:
+    found = rows(group(member(0, reward=[0.2, 0.4]), member(0, reward=[0.4])))
+    assert {step: (mean, n) for step, (mean, _, _, n) in found.items()} == {0: (pytest.approx(0.3), 1), 1: (0.4, 1)}
+    assert all(math.isnan(low) for _, low, _, _ in found.values())
+
+
 def test_the_largest_gain_comes_first_and_a_group_without_one_last() -> None:
     small = group(member(0, pass_at_1=[0.5, 0.6]), label="small")
     none = group(member(0, pass_at_1=[0.5]), label="none", place=1)
