@@ -129,7 +129,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
             lease.extend_all(tx, services.terms())
             workers_store.not_from_the_future(tx, services.clock.seconds())
     except OperationalError as error:
-        if is_disk_full(error):
+        if is_disk_full(error, settings.home):
             raise no_room(settings.home) from None
         raise
     return services

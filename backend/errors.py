@@ -3,6 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -114,7 +115,7 @@ def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
         return error_response(
             503, "busy", "The database is busy; nothing was changed. Try again.", None, {"Retry-After": "1"}
         )
-    if is_disk_full(error):
+    if is_disk_full(error, _home(request)):
         return disk_full()
     # a text that is none any more is found by Python's module, not by SQLite
     if error_code(getattr(error, "orig", None)) & 0xFF in DAMAGED or "Could not decode" in text:
@@ -133,12 +134,21 @@ def _twice(_request: Request, error: IntegrityError) -> Response:
 
 
 def _file(request: Request, error: OSError) -> Response:
-    return disk_full() if is_disk_full(error) else _internal(request, error)
+    return disk_full() if is_disk_full(error, _home(request)) else _internal(request, error)
+
+
+def _home(request: Request) -> Path:
+    home: Path = request.app.state.services.settings.home
+    return home
 
 
 def disk_full() -> Response:
     """What is answered when a write found no room; nothing was changed."""
-    return error_response(507, "disk_full", "The disk is full; nothing was changed. Free some space and try again.")
+    return error_response(
+        507,
+        "disk_full",
+        "The disk is full, or its quota is used up; nothing was changed. Free some space and try again.",
+    )
 
 
 def _internal(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -29,6 +30,7 @@ FULL = 2**20
 """A start with less than this free uses the reserve: the database needs some files to be opened."""
 LOOK_SECONDS = 10.0  # between attempts to take it again
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_PROBE = 2**16  # bytes: some pages of the database
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ class Reserve:
 
     def give_up_if_full(self) -> None:
         """Before the database is opened, which writes."""
-        if shutil.disk_usage(self._home).free < FULL:
+        if lacks_room(self._home):
             self.give_up()
 
     def give_up(self) -> bool:
@@ -73,8 +75,9 @@ class Reserve:
 def no_room(home: Path) -> CannotStart:
     """Why a start cannot go on."""
     free = shutil.disk_usage(home).free
+    full = "the disk" if free < FULL else "the quota"
     return CannotStart(
-        f"the disk of {home} is full ({free:,} bytes free), and the database cannot be written: remove something from it; "
+        f"{full} of {home} is full ({free:,} bytes free), and the database cannot be written: remove something from it; "
         "a megabyte is enough to start and to delete runs"
     )
 
@@ -84,13 +87,29 @@ def error_code(error: BaseException | None) -> int:
     return int(getattr(error, "sqlite_errorcode", 0))
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether a write found no room."""
+def is_disk_full(error: BaseException, home: Path) -> bool:
+    """Whether a write found no room, or a quota that is used up."""
     found = getattr(error, "orig", None) or error
     if isinstance(found, sqlite3.Error):
         # the index of the write-ahead log is a file, too, which may find no room for its first pages
-        return error_code(found) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+        if error_code(found) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
+            return True
+        return error_code(found) & 0xFF == sqlite3.SQLITE_IOERR and lacks_room(home)
     return isinstance(found, OSError) and found.errno in _NO_SPACE
+
+
+def lacks_room(folder: Path) -> bool:
+    """Whether some pages find no room there now. Of a quota SQLite says "disk I/O error", and the free space of its disk nothing."""
+    if shutil.disk_usage(folder).free < FULL:
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in _NO_SPACE
+    return False
 
 
 def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
@@ -102,7 +121,7 @@ def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
         try:
             return route(*args, **kwargs)
         except (DatabaseError, OSError) as error:
-            if not is_disk_full(error) or not services.reserve.give_up():
+            if not is_disk_full(error, services.settings.home) or not services.reserve.give_up():
                 raise
             return route(*args, **kwargs)
 

@@ -1,7 +1,6 @@
 """Opening the database at a start: what cannot be served is said in words, before anything is written."""
 
 import logging
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from backend.contract.home import CannotStart
-from backend.reserve import FULL, error_code, no_room
+from backend.reserve import error_code, lacks_room, no_room
 from backend.storage.database import Database
 from backend.storage.migrate import alembic_config, upgrade
 
@@ -65,7 +64,7 @@ def _room_for(file: Path) -> Iterator[None]:
     try:
         yield
     except CannotStart:
-        if shutil.disk_usage(file.parent).free < FULL:
+        if lacks_room(file.parent):
             raise no_room(file.parent) from None
         raise
 

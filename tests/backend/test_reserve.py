@@ -1,5 +1,7 @@
-"""A full disk: what frees space, stops, or says how a run ended is stored all the same, and nothing else uses that room."""
+"""A full disk, or a quota that is used up: what frees space, stops, or says how a run ended is stored all the same, and nothing else uses that room."""
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -25,12 +27,21 @@ def sqlite_says_full() -> sqlite3.OperationalError:
     return caught.value
 
 
-class Disk:
-    """Of the database: while it is full nothing is written, until the reserve is given up."""
+def sqlite_says_io_error() -> sqlite3.OperationalError:
+    """What it says of EDQUOT, and of a disk that is broken."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 3 << 8  # SQLITE_IOERR_WRITE
+    return error
 
-    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.full = False
-        give_up, error = Reserve.give_up, sqlite_says_full()
+
+class Disk:
+    """Of the database: while it is full, or broken, nothing is written; giving up the reserve makes room on a full one."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch, *, quota: bool) -> None:
+        self.full = self.broken = False
+        give_up, sync = Reserve.give_up, os.fsync
+        io_error = sqlite_says_io_error()
+        error = io_error if quota else sqlite_says_full()
 
         def give_room(kept: Reserve) -> bool:
             given = give_up(kept)
@@ -38,17 +49,23 @@ class Disk:
             return given
 
         def refuse(_connection: object, _cursor: object, statement: str, *_: Any) -> None:
-            if self.full and statement.startswith(("INSERT", "UPDATE", "DELETE")):
-                raise OperationalError(statement, None, error)
+            if (self.full or self.broken) and statement.startswith(("INSERT", "UPDATE", "DELETE")):
+                raise OperationalError(statement, None, io_error if self.broken else error)
+
+        def force(descriptor: int) -> None:
+            if self.full:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+            sync(descriptor)
 
         monkeypatch.setattr(Reserve, "give_up", give_room)
+        monkeypatch.setattr(os, "fsync", force)
         event.listen(backend.services.database.writer, "before_cursor_execute", refuse)
 
 
-@pytest.fixture
-def disk(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Disk:
+@pytest.fixture(params=["disk", "quota"])
+def disk(backend: Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Disk:
     backend.services.reserve.take()
-    return Disk(backend, monkeypatch)
+    return Disk(backend, monkeypatch, quota=request.param == "quota")
 
 
 def finished(backend: Backend) -> int:
@@ -129,6 +146,27 @@ def test_reports_and_new_runs_take_nothing_of_the_reserve(backend: Backend, disk
         with pytest.raises(ApiError, match="The disk is full"):
             act()
     assert (backend.home / "reserve").exists()
+
+
+def test_a_broken_disk_is_not_taken_for_a_full_one(backend: Backend, disk: Disk) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    disk.broken = True
+    with pytest.raises(ApiError, match="its log says why"):
+        backend.client.command(run_id, "stop")
+    assert (backend.home / "reserve").exists()
+
+
+def test_a_start_under_a_quota_that_is_used_up_has_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Reserve(tmp_path)
+    kept.take()
+
+    def force(_descriptor: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", force)
+    kept.give_up_if_full()
+    assert list(tmp_path.iterdir()) == []
+    assert "the quota of" in str(reserve.no_room(tmp_path))
 
 
 def test_the_reserve_is_real_room_and_is_taken_again_once_there_is_enough(
