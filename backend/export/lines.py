@@ -1,14 +1,16 @@
 """A run as JSON lines, {"kind": "run" | "metrics" | "group", <kind>: {…}}; read page by page, so that a slow reader holds nothing."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import Connection, select, tuple_
 
 from backend.contract.base import Json
 from backend.contract.groups import Group
+from backend.errors import Conflict
 from backend.runs import store as runs
 from backend.storage.database import Database, to_json
 from backend.storage.tables import attempt, metric, prompt_group
@@ -20,19 +22,40 @@ ROWS = 20_000  # values of metrics in a page
 Chunks = Iterator[bytes]
 
 
+class Reading:
+    """A run that is read in pages, each in a transaction of its own. Raises NotFound at once.
+
+    A page breaks the file off, so that it never passes for whole, if the run was meanwhile deleted, or resumed from before
+    what was read: its steps would be there twice.
+    """
+
+    def __init__(self, database: Database, run_id: int) -> None:
+        self._database, self.run_id = database, run_id
+        with database.read() as tx:
+            self.run = runs.get(tx, run_id)
+            self._cuts = history.cuts(tx, run_id)
+
+    @contextmanager
+    def page(self) -> Iterator[Connection]:
+        """Raises NotFound or Conflict if the rest is not of what was read before."""
+        with self._database.read() as tx:
+            runs.require(tx, self.run_id)
+            if history.cuts(tx, self.run_id) != self._cuts:
+                raise Conflict(f"Run {self.run_id} was resumed while it was exported; export it again.")
+            yield tx
+
+
 def lines(database: Database, run_id: int) -> Chunks:
     """One object a line. Raises NotFound before the first line."""
-    with database.read() as tx:
-        run = runs.get(tx, run_id)
-    return chain([_line("run", run.model_dump(mode="json"))], _metrics(database, run_id), _groups(database, run_id))
+    reading = Reading(database, run_id)
+    return chain([_line("run", reading.run.model_dump(mode="json"))], _metrics(reading), _groups(reading))
 
 
-def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
+def live_groups(reading: Reading) -> Iterator[list[Group]]:
     """The groups of the live history, whole, in pages."""
-    last = 0
+    last, run_id = 0, reading.run_id
     while True:
-        with database.read() as tx:
-            runs.require(tx, run_id)  # deleted meanwhile: a file that breaks off, and none that passes for whole
+        with reading.page() as tx:
             query = (
                 select(prompt_group)
                 .join(attempt, history.of_attempt(prompt_group))
@@ -47,8 +70,8 @@ def live_groups(database: Database, run_id: int) -> Iterator[list[Group]]:
         yield found
 
 
-def live_metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any]]]:
-    """The values of the live history, by name and step, in pages, each in a transaction of its own: a slow reader holds none open."""
+def live_metrics(reading: Reading) -> Iterator[list[dict[str, Any]]]:
+    """The values of the live history, by name and step, in pages."""
     key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
     later = metric.alias()
     again = select(1).where(
@@ -57,15 +80,14 @@ def live_metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any
     query = (
         select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
         .join(attempt, history.of_attempt(metric))
-        .where(metric.c.run_id == run_id, is_live())
+        .where(metric.c.run_id == reading.run_id, is_live())
         .where(~again.exists())  # a resumed run evaluates once more where it begins
         .order_by(*key)
         .limit(ROWS)
     )
     page = query
     while True:
-        with database.read() as tx:
-            runs.require(tx, run_id)
+        with reading.page() as tx:
             rows = tx.execute(page).mappings().all()
         if not rows:
             return
@@ -73,10 +95,10 @@ def live_metrics(database: Database, run_id: int) -> Iterator[list[dict[str, Any
         page = query.where(key > tuple_(*(rows[-1][column] for column in ("name", "step", "attempt"))))
 
 
-def _metrics(database: Database, run_id: int) -> Chunks:
+def _metrics(reading: Reading) -> Chunks:
     """The one line of the metrics, a series at a time."""
-    yield f'{{"kind":"metrics","metrics":{{"run_id":{run_id},"series":{{'.encode()
-    values = chain.from_iterable(live_metrics(database, run_id))
+    yield f'{{"kind":"metrics","metrics":{{"run_id":{reading.run_id},"series":{{'.encode()
+    values = chain.from_iterable(live_metrics(reading))
     for number, (name, of_name) in enumerate(groupby(values, key=itemgetter("name"))):
         points = list(of_name)
         series = {"step": [point["step"] for point in points], "value": [point["value"] for point in points]}
@@ -84,8 +106,8 @@ def _metrics(database: Database, run_id: int) -> Chunks:
     yield b"}}}\n"
 
 
-def _groups(database: Database, run_id: int) -> Chunks:
-    for page in live_groups(database, run_id):
+def _groups(reading: Reading) -> Chunks:
+    for page in live_groups(reading):
         yield b"".join(_line("group", group.model_dump(mode="json")) for group in page)
 
 

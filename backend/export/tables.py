@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.export.lines import live_groups, live_metrics
-from backend.runs import store as runs
+from backend.export.lines import Reading, live_groups, live_metrics
 from backend.storage.database import Database
 
 METRICS = pa.schema([("run_id", pa.int64()), ("name", pa.string()), ("step", pa.int64()), ("value", pa.float64())])
@@ -33,19 +32,13 @@ GROUPS = pa.schema(
 
 def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
     """A row for each completion of the live history; `rewards` is JSON, one object for each reward. Raises NotFound at once."""
-    _require(database, run_id)
-    return _parquet(GROUPS, (_completions(page) for page in live_groups(database, run_id)))
+    reading = Reading(database, run_id)
+    return _parquet(GROUPS, (_completions(page) for page in live_groups(reading)))
 
 
 def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
     """A row for each value of the live history; null where it was not finite. Raises NotFound at once."""
-    _require(database, run_id)
-    return _parquet(METRICS, live_metrics(database, run_id))
-
-
-def _require(database: Database, run_id: int) -> None:
-    with database.read() as tx:
-        runs.require(tx, run_id)
+    return _parquet(METRICS, live_metrics(Reading(database, run_id)))
 
 
 def _completions(page: list[Any]) -> list[dict[str, Any]]:

@@ -32,6 +32,13 @@ def uncut(tx: Connection, table: FromClause, *run_ids: int) -> ColumnElement[boo
     return and_(true(), *map(not_, dead))
 
 
+def cuts(tx: Connection, run_id: int) -> list[tuple[int, int]]:
+    """Which attempts of a run are cut off, and where. While this is the same, no row of the run that was live is history."""
+    cut = attempt.c.live_below.is_not(None)
+    query = select(attempt.c.attempt, attempt.c.live_below).where(attempt.c.run_id == run_id, cut)
+    return [(number, below) for number, below in tx.execute(query.order_by(attempt.c.attempt))]
+
+
 def live(step: Column[int] | ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a step's row is live, in a query joined to its attempt."""
     return or_(attempt.c.live_below.is_(None), step < attempt.c.live_below)

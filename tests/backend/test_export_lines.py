@@ -1,13 +1,16 @@
 """A run as JSON lines: the metrics leave a series at a time, and come to what the interface says of them."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import recorded
+from acting import GRPO, Actor
 from serving import Backend
 
-from backend.export import lines
-from backend.storage.database import to_json
+from backend.errors import Conflict
+from backend.export import lines, tables
+from backend.storage.database import Database, to_json
 
 
 def report(backend: Backend, claim: recorded.p.Claim, seq: int, step: int, metrics: dict[str, Any]) -> None:
@@ -46,6 +49,28 @@ def test_the_metrics_are_never_held_as_a_whole(backend: Backend) -> None:
     chunks = list(lines.lines(backend.services.database, resumed(backend)))
     held = [[name for name in (b'"reward"', b'"loss"', b'"eval/reward"') if name in chunk] for chunk in chunks[1:]]
     assert sorted(map(len, held)) == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [lines.lines, tables.groups_table, tables.metrics_table])
+@pytest.mark.parametrize("read", [1, 2])
+def test_an_export_across_a_resume_breaks_off_and_passes_for_no_whole_one(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, kind: Callable[[Database, int], Iterator[bytes]], read: int
+) -> None:
+    monkeypatch.setattr(lines, "PAGE", 2)
+    monkeypatch.setattr(lines, "ROWS", 2)
+    run_id = backend.client.create_run(GRPO).id
+    first = Actor(backend.client).begin()
+    for step in range(6):
+        first.report(step, metrics={"reward": 1.0, "eval/reward": 1.0})
+    first.finish("released")
+    chunks = kind(backend.services.database, run_id)
+    for _ in range(read):
+        next(chunks)
+    second = Actor(backend.client).begin(from_step=2)
+    second.report(2, metrics={"reward": 2.0, "eval/reward": 2.0})
+    with pytest.raises(Conflict, match="export it again"):
+        list(chunks)
+    assert list(kind(backend.services.database, run_id))
 
 
 def test_a_run_without_metrics_has_their_line(backend: Backend) -> None:
