@@ -223,7 +223,10 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
     with _scratch(home if there else home.absolute().parent) as scratch:
         _require_room(scratch, archive.stat().st_size)
         written = _unpack(archive, scratch, Progress(say, "restored", archive.stat().st_size))
-        runs = _settle(scratch, home)
+        try:
+            runs = _settle(scratch, home)
+        except sqlite3.Error as error:
+            raise CannotBackUp(f"the database in {archive} is none of Groupscope, or damaged: {error}") from error
         for name in FOLDERS:
             (scratch / name).mkdir(exist_ok=True)
         if not there:
@@ -245,15 +248,21 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[int, str]]:
-    """Write the members, each of which must be as the manifest says."""
+    """Write the members, each of which must be as the manifest says. What they say of their sizes must fit into the archive."""
     found: dict[str, tuple[int, str]] = {}
+    left = archive.stat().st_size
     manifest: bytes | None = None
     try:
         with tarfile.open(archive, "r:") as tar:
             for member in tar:
                 content = tar.extractfile(member) if member.isreg() else None
-                if content is None or not _expected(member.name):
+                left -= member.size
+                if content is None or member.issparse() or not _expected(member.name):
                     raise CannotBackUp(f"{archive} is not a backup made by groupscope: it holds {member.name!r}")
+                if left < 0:
+                    raise CannotBackUp(
+                        f"{archive} was cut off, or damaged: {member.name!r} would be larger than the archive"
+                    )
                 if member.name == MANIFEST:
                     manifest = content.read()
                     continue
@@ -261,17 +270,19 @@ def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[
                 with _private(folder / member.name) as target:
                     shutil.copyfileobj(reader, target, CHUNK)
                 found[member.name] = member.size, reader.digest.hexdigest()
-    except (tarfile.TarError, EOFError) as error:
-        raise CannotBackUp(f"{archive} cannot be read as a backup: {error}") from error
+    except (tarfile.TarError, EOFError, MemoryError, OverflowError) as error:  # a header may say any size
+        raise CannotBackUp(f"{archive} cannot be read as a backup: {str(error) or 'a header is too large'}") from error
     if manifest is None:
         raise CannotBackUp(f"{archive} has no end: the backup was cut off while it was made or copied")
     try:
         files = {name: (one["size"], one["sha256"]) for name, one in json.loads(manifest)["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CannotBackUp(f"{archive} is not a backup made by groupscope: its manifest cannot be read") from None
     if found != files:
         wrong = sorted(name for name in found.keys() | files.keys() if found.get(name) != files.get(name))
         raise CannotBackUp(f"{archive} is damaged: {', '.join(wrong[:5])} differ from its manifest")
+    if DATABASE not in found:
+        raise CannotBackUp(f"{archive} is not a backup made by groupscope: it holds no {DATABASE}")
     return found
 
 

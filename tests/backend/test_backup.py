@@ -1,11 +1,13 @@
 """Backups: of a home in use, as of one moment, whole or not at all; and homes made of them."""
 
 import itertools
+import json
 import shutil
 import sqlite3
 import tarfile
 import threading
 from collections.abc import Callable
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NoReturn
@@ -289,7 +291,7 @@ def test_a_foreign_archive_writes_nothing_outside_the_home(tmp_path: Path, name:
     assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
 
 
-@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b'{"files": {"token": 1}}', b"\xff"])
+@pytest.mark.parametrize("manifest", [b"", b"{", b"[]", b"{}", b'{"files": {"token": 1}}', b"\xff", b"[" * 100_000])
 def test_an_archive_whose_manifest_says_nothing_makes_no_home(tmp_path: Path, manifest: bytes) -> None:
     with tarfile.open(tmp_path / "foreign.tar", "w") as tar:
         member = tarfile.TarInfo(backup.MANIFEST)
@@ -298,6 +300,60 @@ def test_an_archive_whose_manifest_says_nothing_makes_no_home(tmp_path: Path, ma
     with pytest.raises(CannotBackUp, match="its manifest cannot be read"):
         restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+
+
+def archived(path: Path, files: dict[str, bytes]) -> None:
+    """An archive with a manifest that agrees with it."""
+    sums = {name: {"size": len(data), "sha256": sha256(data).hexdigest()} for name, data in files.items()}
+    with tarfile.open(path, "w") as tar:
+        for name, data in {**files, backup.MANIFEST: json.dumps({"files": sums}).encode()}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"uploads/1.jsonl": b"{}"}, "it holds no groupscope.db"),
+        ({"groupscope.db": b""}, "none of Groupscope, or damaged: no such table"),
+        ({"groupscope.db": b"x" * 5000}, "none of Groupscope, or damaged: file is not a database"),
+    ],
+)
+def test_an_archive_without_a_database_of_groupscope_makes_no_home(
+    tmp_path: Path, files: dict[str, bytes], words: str
+) -> None:
+    archived(tmp_path / "foreign.tar", files)
+    with pytest.raises(CannotBackUp, match=words):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+
+
+@pytest.mark.parametrize("name", [backup.MANIFEST, "uploads/1.jsonl"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_member_that_says_more_than_the_archive_has_is_not_read(tmp_path: Path, name: str, *, sparse: bool) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = 2**40
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    if sparse:  # the old form of GNU tar: no data, one hole of a terabyte
+        header[156:157], header[483:495] = tarfile.GNUTYPE_SPARSE, header[124:136]
+        header[124:136] = b"00000000000\0"
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "foreign.tar").write_bytes(bytes(header) + bytes(1024))
+    with pytest.raises(CannotBackUp, match=f"it holds '{name}'" if sparse else "would be larger than the archive"):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.tar"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("size", [2**40, 2**70])
+def test_a_header_that_says_more_than_the_archive_has_is_refused(tmp_path: Path, kind: bytes, size: int) -> None:
+    member = tarfile.TarInfo("uploads/1.jsonl")
+    member.type, member.size = kind, size
+    (tmp_path / "foreign.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(CannotBackUp, match="cannot be read as a backup"):
+        restore(tmp_path / "foreign.tar", tmp_path / "home", quiet)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
