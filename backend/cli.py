@@ -1,7 +1,6 @@
 """The command `groupscope`. Importing it needs the base install only: each command imports what it runs."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
-import yaml
-from pydantic import TypeAdapter
 
 from backend.connection import Connection
+from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, load, system_words, token_in
@@ -314,13 +312,15 @@ def _fail(message: str) -> NoReturn:
 
 def _read_config(file: Path) -> dict[str, Json]:
     try:
-        value: object = yaml.safe_load(file.read_text("utf-8"))
-        # Through JSON, because YAML knows dates and numbers as keys, and a configuration does not.
-        return TypeAdapter(dict[str, Json]).validate_json(json.dumps(value, allow_nan=False))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        _fail(f"{file} is not readable YAML: {str(error).splitlines()[0]}")
-    except (TypeError, ValueError):
+        with file.open(encoding="utf-8") as opened:
+            config = yaml_text.read(opened.read(yaml_text.MOST_LETTERS + 1))
+    except UnicodeDecodeError as error:
+        _fail(f"{file} is not readable YAML, which is text in UTF-8: {error}")
+    except yaml_text.Unreadable as error:
+        _fail(f"{file} is not readable YAML: {error}")
+    if not isinstance(config, dict):
         _fail(f"{file} does not hold a run's configuration: names and values such as the form exports")
+    return config
 
 
 def _line(message: Message) -> str:

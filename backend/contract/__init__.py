@@ -1,1 +1,1 @@
-"""What travels between the three processes: pydantic models and the typed HTTP client. Needs pydantic and httpx only."""
+"""What travels between the three processes: pydantic models and the typed HTTP client. Needs the base install only."""

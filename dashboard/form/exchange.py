@@ -3,20 +3,16 @@
 from collections.abc import Mapping
 
 import streamlit as st
-import yaml
 from pydantic import ValidationError
 
 from backend.contract.base import Json
 from backend.contract.config import MODELS, RUN_CONFIG
+from backend.contract.yaml_text import Unreadable, read
 from dashboard.form.draft import Draft, Schemas
 from dashboard.form.written import dump
 from dashboard.format import plain
 
 IN_THE_FORM: tuple[str, ...] = tuple(kind for kind in MODELS if kind != "sample")
-
-
-class Unreadable(Exception):
-    """The text holds no configuration; the message says why."""
 
 
 def to_yaml(config: Mapping[str, Json]) -> str:
@@ -30,12 +26,11 @@ def from_yaml(text: str) -> dict[str, Json]:
     A valid one gets the defaults of the model itself, as a submitted file would; of any other, the form shows what is wrong.
     """
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise Unreadable(f"This is no YAML: {error}") from error
-    if not isinstance(value, dict) or not value:
+        config = read(text)
+    except Unreadable as error:
+        raise Unreadable(f"This YAML cannot be read: {error}.") from error
+    if not isinstance(config, dict) or not config:
         raise Unreadable("A configuration is a mapping such as `sampling: {group_size: 8}`.")
-    config: dict[str, Json] = {str(key): inner for key, inner in value.items()}
     kind = str(config.setdefault("kind", "grpo"))
     if kind not in IN_THE_FORM:
         raise Unreadable(f"This form is for runs of the kinds {', '.join(IN_THE_FORM)}, and the file's kind is {kind}.")

@@ -6,6 +6,7 @@ import re
 import yaml
 
 from backend.contract.base import Json
+from backend.contract.yaml_text import Unreadable, read
 from dashboard.form.schema import (
     Choice,
     Choices,
@@ -25,6 +26,7 @@ from dashboard.format import scientific
 
 _BREAK = re.compile(r"(\\*)\n|(\\+)n")  # a line break, or a written \n, with all backslashes before it
 _WRITTEN_BREAK = re.compile(r"(\\+)n")
+_EXACT = 2**53 - 1  # beyond it a browser's numbers skip some
 
 
 def show_number(value: Json) -> str:
@@ -76,18 +78,28 @@ def show_settings(value: Json) -> str:
 def read_settings(text: str | None) -> Json:
     """The settings; what cannot be read stays as it was typed."""
     try:
-        value: Json = yaml.safe_load(text or "")
-    except yaml.YAMLError:
+        value = read(text or "")
+    except Unreadable:
         return text
     return {} if value is None else value
 
 
+class _WrittenOut(yaml.SafeDumper):
+    """Writes a part that stands in two places twice, since no alias is read back."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 — asked of each part, by the library
+        return True
+
+
 def dump(value: Json) -> str:
     """The value as YAML that reads back the same; letters stay letters where the library can carry them."""
-    text: str = yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
-    if yaml.safe_load(text) != value:  # U+0085 within a text comes back as a space
-        text = yaml.safe_dump(value, sort_keys=False)
-    return text
+    text: str = yaml.dump(value, Dumper=_WrittenOut, allow_unicode=True, sort_keys=False)
+    try:
+        same = read(text) == value
+    except Unreadable:
+        same = False
+    # U+0085 within a text comes back as a space
+    return text if same else str(yaml.dump(value, Dumper=_WrittenOut, sort_keys=False))
 
 
 def fits(field: Field, value: Json) -> bool:
@@ -99,7 +111,7 @@ def fits(field: Field, value: Json) -> bool:
             return isinstance(value, bool)
         case Whole():
             low, high = field.minimum, field.maximum
-            if not isinstance(value, int) or isinstance(value, bool):
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _EXACT:
                 return False
             return (low is None or value >= low) and (high is None or value <= high)
         case Choice():

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-import yaml
 from pydantic import ValidationError
 
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
+from backend.contract.yaml_text import Unreadable as NoPlainValue
+from backend.contract.yaml_text import read
 from dashboard.form.paths import put
 from dashboard.form.schema import Field, Real, Text, Whole
 from dashboard.form.written import read_lines, read_number, show_lines, show_number
@@ -16,6 +17,7 @@ from dashboard.sweep.fields import Config, Sweepable, value_at
 
 NONE = "none"  # how the absence of a number is typed
 FEW = 6  # so many words are all swept at first
+_SHOWN = 80  # letters of a line that cannot be read
 
 
 class Unreadable(ValueError):
@@ -114,8 +116,7 @@ def distinct(values: Iterable[Json]) -> list[Json]:
 
 def _read_yaml(line: str) -> Json:
     try:
-        value: Json = yaml.safe_load(line)
-        json.dumps(value, allow_nan=False)  # YAML also knows dates and infinity
-    except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise Unreadable(f"“{line}” cannot be read: write a value as in YAML, such as [a, b]") from error
-    return value
+        return read(line)
+    except NoPlainValue as error:
+        shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+        raise Unreadable(f"“{shown}” cannot be read: write a value as in YAML, such as [a, b] ({error})") from error

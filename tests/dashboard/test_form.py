@@ -30,6 +30,8 @@ SCHEMA = SCHEMAS["grpo"]
 DEFAULT = GrpoConfig().model_dump(mode="json")
 recipes = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
 
+INT64 = s.integers(-(2**63), 2**63 - 1)
+
 
 def field_at(path: str) -> Field:
     field: Field = SCHEMA
@@ -209,7 +211,7 @@ def test_one_word_may_stand_for_a_list() -> None:
     assert read_lines("q_proj\nv_proj", "all-linear") == ["q_proj", "v_proj"]
 
 
-@given(s.dictionaries(s.text(s.characters(categories=["L"]), min_size=1), s.booleans() | s.integers() | s.text()))
+@given(s.dictionaries(s.text(s.characters(categories=["L"]), min_size=1), s.booleans() | INT64 | s.text()))
 @example({"pattern": "\xa0"})  # one no-break space came back as nothing
 @example({"pattern": "end\u3000"})
 def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> None:
@@ -233,7 +235,22 @@ def test_a_file_means_the_same_in_the_form_and_on_the_command_line() -> None:
     assert from_yaml(text) == GrpoConfig.model_validate({"sampling": {"group_size": 4}}).model_dump(mode="json")
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "- 1", "just words", "kind: sample\nprompts: [a]"])
+@pytest.mark.parametrize(
+    "text", ["a: &a [*a]", "a: 2001-02-30", "a: .inf", 'a: "\\ud800"', "a: " + "9" * 5000, "a: " + "[" * 3000]
+)
+def test_a_setting_that_no_json_holds_stays_as_it_was_typed(text: str) -> None:
+    assert read_settings(text) == text
+
+
+def test_a_part_that_stands_in_two_places_is_exported_twice() -> None:
+    stop: list[Json] = ["a", "b"]
+    config: dict[str, Json] = {**DEFAULT, "sampling": {"stop": stop}, "evaluation": {"stop": stop}}
+    assert paths.get(from_yaml(to_yaml(config)), "evaluation.stop") == stop
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: [", "- 1", "just words", "kind: sample\nprompts: [a]", "a: &a [*a]", "a: .inf"]
+)
 def test_a_file_without_a_configuration_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(Unreadable) as refusal:
         from_yaml(text)

@@ -72,7 +72,9 @@ def test_a_wrong_file_is_told_field_by_field_and_makes_no_run(backend: Backend, 
     [
         (b"a: [1", "not readable YAML"),
         (b"- 1", "does not hold"),
-        (b"a: 2020-01-01", "does not hold"),
+        (b"a: 2020-01-01", "put the date 2020-01-01 in quotes"),
+        (b"a: &a [*a]", "write that part out"),
+        (b"a: " + b"[" * 3000, "flatten it"),
         (b"\xff", "YAML"),
     ],
 )
