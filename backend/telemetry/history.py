@@ -4,9 +4,10 @@ A row of a step is live if its step is below the `from_step` of every later atte
 counts the steps done before it, so it is live up to that step itself: the checkpoint that an attempt began from is its own.
 """
 
-from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table, and_, not_, or_, select, true, update
+from sqlalchemy import Column, ColumnElement, Connection, FromClause, Table, and_, func, not_, or_, select, true, update
 
-from backend.storage.tables import attempt
+from backend.contract.protocol import EVALUATION
+from backend.storage.tables import attempt, metric
 
 
 def begin(tx: Connection, run_id: int, number: int, from_step: int) -> None:
@@ -47,6 +48,11 @@ def live(step: Column[int] | ColumnElement[int]) -> ColumnElement[bool]:
 def live_state(steps_done: Column[int] | ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a state's row is live, in a query joined to its attempt."""
     return or_(attempt.c.live_below.is_(None), steps_done <= attempt.c.live_below)
+
+
+def is_evaluation() -> ColumnElement[bool]:
+    """Whether a metric is of an evaluation, in a query of them. Not by LIKE, to which "Eval/" is the same."""
+    return func.substr(metric.c.name, 1, len(EVALUATION)) == EVALUATION
 
 
 def from_step(tx: Connection, run_id: int, number: int) -> int | None:

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
-from backend.contract.protocol import EVALUATION
 from backend.storage.tables import attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
@@ -52,8 +51,7 @@ def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping
 
 def is_live() -> ColumnElement[bool]:
     """Evaluations are states, the rest belongs to steps; in a query joined to the attempt."""
-    evaluation = metric.c.name.startswith(EVALUATION, autoescape=True)
-    return case((evaluation, history.live_state(metric.c.step)), else_=history.live(metric.c.step))
+    return case((history.is_evaluation(), history.live_state(metric.c.step)), else_=history.live(metric.c.step))
 
 
 def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:

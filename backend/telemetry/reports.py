@@ -86,7 +86,7 @@ def _store_step(
     runs.require_step(row, step, done=sent.trained_step is None)
     _require_names(row, sent)
     metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
-    values: dict[str, Any] = summary.extended(row, step, sent.metrics)
+    values: dict[str, Any] = summary.extended(tx, row, step, sent.metrics)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
     if sent.trained_step is not None:
         values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}

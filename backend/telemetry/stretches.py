@@ -100,7 +100,7 @@ def _counted(run_id: int, width: int, start: int, stop: int) -> Any:
         select(*(column.label(name) for name, column in columns.items()))
         .join(attempt, history.of_attempt(metric))
         .where(metric.c.run_id == run_id, step >= start, step < stop, history.live(step))
-        .where(metric.c.name.not_like(f"{EVALUATION}%"))
+        .where(~history.is_evaluation())
         .order_by(step, metric.c.attempt)
     )
 

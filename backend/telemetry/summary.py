@@ -1,6 +1,8 @@
 """What lists show of a run's metrics, kept on its row: the latest value of each, and a curve of the reward."""
 
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
@@ -14,10 +16,25 @@ CURVE = "reward"
 Summary = dict[str, float | None]
 
 
-def extended(row: RowMapping, step: int, values: Mapping[str, float | None]) -> dict[str, Any]:
-    """The row's columns `summary` and `sparkline` after one more report."""
+def extended(tx: Connection, row: RowMapping, step: int, values: Mapping[str, float | None]) -> dict[str, Any]:
+    """The row's columns `summary` and `sparkline` after one more report, whose metrics are stored."""
     curve = sparkline.add(row["sparkline"], step, values[CURVE]) if CURVE in values else row["sparkline"]
-    return {"summary": _with(row["summary"], values), "sparkline": curve}
+    return {"summary": _with(_before(tx, row, step, values), values), "sparkline": curve}
+
+
+def _before(tx: Connection, row: RowMapping, step: int, values: Mapping[str, float | None]) -> Summary:
+    """Without evaluations that a resumed run makes again where it began: the later one takes the place of the earlier."""
+    summary: Summary = row["summary"]
+    once = [name for name in _evaluated(values) if name in summary and f"{name}:first" not in summary]
+    if not once:
+        return summary
+    earlier = (
+        select(metric.c.name)
+        .join(attempt, history.of_attempt(metric))
+        .where(metric.c.run_id == row["id"], metric.c.name.in_(once), metric.c.step < step, metrics.is_live())
+    )
+    replaced = set(once) - set(tx.execute(earlier).scalars())
+    return {name: value for name, value in summary.items() if name not in replaced}
 
 
 def recomputed(tx: Connection, run_id: int) -> dict[str, Any]:
@@ -30,15 +47,19 @@ def recomputed(tx: Connection, run_id: int) -> dict[str, Any]:
     )
     summary: Summary = {}
     curve = sparkline.empty()
-    for step, name, value in tx.execute(query):
-        summary = _with(summary, {name: value})
-        if name == CURVE:
-            curve = sparkline.add(curve, step, value)
+    for step, rows in groupby(tx.execute(query), key=itemgetter(0)):
+        values = {name: value for _, name, value in rows}  # the latest attempt's of each
+        summary = _with(summary, values)
+        if CURVE in values:
+            curve = sparkline.add(curve, step, values[CURVE])
     return {"summary": summary, "sparkline": curve}
 
 
 def _with(summary: Summary, values: Mapping[str, float | None]) -> Summary:
     """The latest values, and of what was evaluated again the first, too."""
-    again = (name for name in values if name.startswith(EVALUATION) and name in summary)
-    firsts = {f"{name}:first": summary[name] for name in again}
+    firsts = {f"{name}:first": summary[name] for name in _evaluated(values) if name in summary}
     return {**firsts, **summary, **values}
+
+
+def _evaluated(values: Mapping[str, float | None]) -> list[str]:
+    return [name for name in values if name.startswith(EVALUATION)]

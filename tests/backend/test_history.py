@@ -166,6 +166,36 @@ def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
     assert curve_of([(0, None), (2, 1.0)]) == [None, None, 1.0]
 
 
+def test_an_evaluation_that_is_made_again_at_its_step_is_one_evaluation(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    for value in (0.5, 0.6):
+        actor = Actor(backend.client).begin()
+        actor.report(0, groups=[], metrics={"eval/pass@1": value})
+        assert backend.client.run(run_id).summary == {"eval/pass@1": value}
+        actor.finish("released")
+    actor = Actor(backend.client).begin()
+    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.6}
+    actor.report(2, groups=[], metrics={"eval/pass@1": 0.7})
+    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.7, "eval/pass@1:first": 0.6}
+    actor.finish("released")
+    Actor(backend.client).begin(2).report(2, groups=[], metrics={"eval/pass@1": 0.8})
+    assert backend.client.run(run_id).summary == {"eval/pass@1": 0.8, "eval/pass@1:first": 0.6}
+
+
+def test_a_metric_whose_name_looks_like_an_evaluations_is_one_of_training(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    first = Actor(backend.client).begin()
+    for step in range(8):
+        first.report(step, groups=[], metrics={"Eval/x": 1.0, "loss": 1.0})
+    first.finish("released")
+    second = Actor(backend.client).begin(6)
+    second.report(6, groups=[], metrics={"Eval/x": 2.0, "loss": 2.0})
+    for asked in ({}, {"width": 4}):
+        series = backend.client.metrics(run_id, **asked).series
+        assert series["Eval/x"] == series["loss"]
+        assert series["loss"].step[-1] == 6
+
+
 def test_the_largest_rewards_have_a_curve_and_their_reports_are_taken(backend: Backend) -> None:
     run_id = backend.client.create_run(GRPO).id
     actor = Actor(backend.client).begin()
