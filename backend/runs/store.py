@@ -23,13 +23,23 @@ from backend.contract import records as r
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.runs.record import run_from_row
-from backend.storage.tables import run
+from backend.storage.tables import report, run
 from backend.telemetry import events, sparkline
 
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
 """The status of a run whose rows are still being removed. Nobody sees such a run; no record of the contract has it."""
 PRESENT = run.c.status != DELETED
+
+_TRAINED = (
+    select(report.c.seconds)
+    .where(report.c.run_id == run.c.id, report.c.seconds.is_not(None))
+    .order_by(report.c.attempt.desc(), report.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+    .label("trained_seconds")
+)
+"""What the newest report says: the workers count it over all attempts."""
 
 
 def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
@@ -79,7 +89,7 @@ def create(tx: Connection, new: NewRun, at: datetime) -> int:
 
 def row_of(tx: Connection, run_id: int) -> RowMapping:
     """The run's row. Raises NotFound."""
-    row = tx.execute(select(run).where(run.c.id == run_id, PRESENT)).mappings().one_or_none()
+    row = tx.execute(select(run, _TRAINED).where(run.c.id == run_id, PRESENT)).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return row
@@ -153,7 +163,8 @@ class Wanted:
 
 def page(tx: Connection, wanted: Wanted, *, limit: int, before: int | None) -> r.Page[r.Run]:
     """Runs, newest first, below the number `before`."""
-    query: Select[Any] = select(run).where(PRESENT, *wanted.conditions()).order_by(run.c.id.desc()).limit(limit + 1)
+    query: Select[Any] = select(run, _TRAINED).where(PRESENT, *wanted.conditions()).order_by(run.c.id.desc())
+    query = query.limit(limit + 1)
     if before is not None:
         query = query.where(run.c.id < before)
     rows = tx.execute(query).mappings().all()

@@ -22,7 +22,7 @@ def roughly(seconds: float) -> str:
 
 
 def seconds_left(runs: Sequence[Run]) -> float | None:
-    """From what a step took in the runs that have finished, or takes in one that runs; None while nothing is known."""
+    """From what a step's training took in the runs that have finished, or takes in one that runs; None while nothing is known."""
     waiting = [run for run in runs if run.status not in TERMINAL]
     pace = _seconds_per_step(runs)
     if not waiting or pace is None:
@@ -34,8 +34,8 @@ def seconds_left(runs: Sequence[Run]) -> float | None:
 def _seconds_per_step(runs: Sequence[Run]) -> float | None:
     seconds = steps = 0.0
     for run in runs:
-        if run.status == "finished" and run.started_at and run.finished_at:
-            seconds += (run.finished_at - run.started_at).total_seconds()
+        if run.status == "finished" and run.trained_seconds is not None:
+            seconds += run.trained_seconds
             steps += run.progress.total_steps
     if steps:
         return seconds / steps

@@ -68,11 +68,9 @@ def _show_progress(run: Run) -> None:
     steps = f"{count(progress.step)} / {count(progress.total_steps)}"
     if run.status in TERMINAL:
         done = f"{count(progress.step)} steps" if run.status == "finished" else f"{steps} steps"
-        took = (
-            duration((run.finished_at - run.started_at).total_seconds()) if run.finished_at and run.started_at else None
-        )
+        trained = None if run.trained_seconds is None else f"trained for {duration(run.trained_seconds)}"
         ended = ago(run.finished_at) if run.finished_at else None
-        st.caption(" · ".join(part for part in (done, took, ended) if part))
+        st.caption(" · ".join(part for part in (done, trained, ended) if part))
     elif run.status == "queued" and not progress.step:
         st.caption("starts next" if run.queue_position == 1 else f"{count((run.queue_position or 1) - 1)} before it")
     else:

@@ -75,8 +75,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield from ((title, reading(run.summary, name)) for title, name in _JUDGED if name in run.summary)
     if "eval/pass@1" in run.summary:
         yield "Held-out pass@1", improvement(run.summary, "eval/pass@1")
-    if run.started_at and run.finished_at:
-        yield "Took", duration((run.finished_at - run.started_at).total_seconds())
+    if run.trained_seconds is not None:
+        yield "Trained for", duration(run.trained_seconds)
     yield "Device", run.device or "–"
     yield "Created", f"{run.created_at:%Y-%m-%d %H:%M} UTC"
 

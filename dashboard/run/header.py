@@ -113,8 +113,8 @@ def _origin(run: Run) -> None:
     """One line: number, recipe, model, worker, times."""
     parts = [f"#{run.id}", text_at(run.config, "recipe"), model_name(text_at(run.config, "model.source", "model"))]
     parts.append(f"created {ago(run.created_at)}")
-    if run.finished_at and run.started_at:
-        parts.append(f"ran {duration((run.finished_at - run.started_at).total_seconds())}")
+    if run.finished_at and run.trained_seconds is not None:
+        parts.append(f"trained for {duration(run.trained_seconds)}")
     if run.worker:
         parts.append(f"{run.worker} ({run.device})" if run.device else run.worker)
     if run.attempt > 1:
@@ -144,8 +144,7 @@ def _clock(run: Run) -> tuple[str, str]:
         place = run.queue_position
         return "Queue", "next" if place == 1 else f"place {place}" if place else "waiting"
     if run.status in TERMINAL or run.started_at is None:
-        spent = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
-        return "Took", duration(spent)
+        return "Trained for", duration(run.trained_seconds)
     if run.progress.step and run.progress.step == run.progress.total_steps:
         return "Time left", "finishing"
     return "Time left", duration(run.progress.eta_seconds)

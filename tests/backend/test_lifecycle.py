@@ -290,3 +290,23 @@ def test_every_attempt_begins_from_the_commit_of_the_first(backend: Backend) -> 
     assert claim.model_commit == first
     backend.client.start(run.id, p.Start(attempt=2, from_step=0, device="CPU", model_commit=other))
     assert backend.client.run(run.id).model_commit == first
+
+
+def test_what_a_run_trained_is_counted_over_its_attempts_without_queue_and_pauses(backend: Backend) -> None:
+    client = backend.client
+    run_id = client.create_run(GRPO).id
+    assert client.run(run_id).trained_seconds is None
+    first = Actor(client).begin()
+    first.report(0, metrics={"reward": 1.0}, seconds=10.0)
+    first.save(1)
+    client.command(run_id, "pause")
+    first.finish("paused")
+    backend.clock.now += 2 * 86_400
+    client.command(run_id, "resume")
+    second = Actor(client).begin(1)
+    assert client.run(run_id).trained_seconds == 10
+    second.report(1, metrics={"reward": 1.0}, seconds=25.0)
+    second.report(logs=[p.LogLine(message="the end")])
+    second.finish()
+    assert client.run(run_id).trained_seconds == 25
+    assert [run.trained_seconds for run in client.runs().items] == [25]

@@ -23,11 +23,12 @@ def run(status: Status, step: int = 0, *, took: float | None = None, eta: float 
         error=RunError(code="x", message="x") if status == "failed" else None,
         created_at=START,
         started_at=START,
-        finished_at=START + timedelta(seconds=took) if took else None,
+        finished_at=START + timedelta(days=2) if took else None,  # it was paused for two days
+        trained_seconds=took,
     )
 
 
-def test_the_rest_takes_as_long_a_step_as_what_has_finished() -> None:
+def test_the_rest_takes_as_long_a_step_as_what_has_finished_without_its_pauses() -> None:
     runs = [run("finished", 100, took=60), run("finished", 100, took=100), run("queued"), run("queued")]
     assert seconds_left(runs) == pytest.approx(160)
     assert how_far(runs) == "2 of 4 finished · about 3 min left"
