@@ -9,10 +9,11 @@ from sqlalchemy import ColumnElement, Connection, update
 
 from backend.checkpoints import named
 from backend.contract.records import STOPS
-from backend.errors import Conflict, Invalid
+from backend.errors import Conflict, Invalid, NotFound
 from backend.runs import store
 from backend.storage.tables import run
 from backend.telemetry import events
+from backend.uploads import store as uploads
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ ADVICE = {
 
 
 def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
-    """Apply a command. Raises NotFound, and Conflict where the run's state, or a checkpoint that is gone, does not allow it."""
+    """Apply a command. Raises NotFound, and Conflict where the run's state, or a checkpoint or an upload that is gone, does not allow it."""
     for transition in COMMANDS[verb]:
         values = dict(transition.values)
         if values.get("status") == "stopped":
@@ -79,9 +80,17 @@ def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
 
 
 def _require_sources(tx: Connection, run_id: int) -> None:
+    row = store.row_of(tx, run_id)
+    missing: dict[str, str] = {}
     try:
-        named.store_of(tx, store.row_of(tx, run_id)["config"])
+        named.store_of(tx, row["config"])
     except Invalid as gone:
-        fields = " and ".join(error.field for error in gone.errors)
-        why = "; ".join(error.message for error in gone.errors)
-        raise Conflict(f"Run {run_id} cannot be retried; clone it and change {fields}: {why}") from None
+        missing = {error.field: error.message for error in gone.errors}
+    try:
+        if row["upload_id"] is not None:
+            uploads.get(tx, row["upload_id"])
+    except NotFound:
+        missing["its data"] = f"upload {row['upload_id']} was deleted"
+    if missing:
+        what, why = " and ".join(missing), "; ".join(missing.values())
+        raise Conflict(f"Run {run_id} cannot be retried; clone it and change {what}: {why}")

@@ -194,6 +194,18 @@ def test_a_retry_says_that_the_checkpoint_it_starts_from_was_deleted(backend: Ba
     assert status(backend, run.id) == "stopped"
 
 
+def test_a_retry_says_that_the_upload_it_reads_was_deleted(backend: Backend) -> None:
+    upload = backend.client.upload("sums", b'{"prompt": "1+1=", "answer": "2"}\n')
+    run = backend.client.create_run({**GRPO, "task": {"kind": "dataset", "source": f"upload:{upload.id}"}})
+    backend.client.command(run.id, "stop")
+    assert backend.client.command(run.id, "retry").status == "queued"
+    backend.client.command(run.id, "stop")
+    backend.client.delete_upload(upload.id)
+    said = refusal(lambda: backend.client.command(run.id, "retry"))
+    assert f"clone it and change its data: upload {upload.id} was deleted" in said
+    assert status(backend, run.id) == "stopped"
+
+
 def test_a_refused_command_says_the_status_and_what_to_do(backend: Backend) -> None:
     run = backend.client.create_run(GRPO)
     assert "is queued: only a paused run" in refusal(lambda: backend.client.command(run.id, "resume"))
