@@ -25,11 +25,16 @@ class Unreachable(Exception):
 
 
 class Transport:
-    """A connection. Thread-safe. Raises ApiError where the backend refuses and Unreachable where it does not answer."""
+    """A connection. Thread-safe. Raises ApiError where the backend refuses and Unreachable where it does not answer, or its address is none."""
 
     def __init__(self, base_url: str, token: str, *, timeout: float) -> None:
+        try:
+            url = httpx.URL(base_url.rstrip("/"))
+            url.host.encode("idna")  # what a connection would do with the name
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise Unreachable(f"the backend's address {base_url!r} cannot be read: {error}") from error
         self._http = httpx.Client(
-            base_url=base_url.rstrip("/"),
+            base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=timeout,
             follow_redirects=False,

@@ -33,6 +33,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GROUPSCOPE_{name}", "")
 
 
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:x", "http://[::1", f"http://{'a' * 300}", "http://xn--", "ftp://x", "http://"]
+)
+def test_an_address_that_cannot_be_one_is_named_in_one_line(address: str, tmp_path: Path) -> None:
+    ran = groupscope("runs", "--token-file", tmp_path / "token", "--backend", address)
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("groupscope: the backend")
+    assert address in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_importing_the_command_line_needs_the_base_install_only() -> None:
     heavy = "fastapi sqlalchemy uvicorn torch transformers streamlit numpy pandas"
