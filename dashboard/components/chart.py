@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from html import escape
 
 import streamlit as st
@@ -34,7 +35,7 @@ def show(
     range of x that a person drags over; the figure must have these selections.
     """
     modes = [name for name, wanted in ((PICKED, on_pick), (ZOOMED, on_zoom)) if wanted is not None]
-    with st.container(key=f"figure-{_slug(key)}", gap=None):
+    with st.container(key=place_key("figure", key), gap=None):
         if not modes:
             st.vega_lite_chart(figure.sent, figure.spec, key=key, alt=about, height="content")
         else:
@@ -59,6 +60,12 @@ def offer_pictures(figure: Figure, *, key: str, about: str, file: str = "") -> N
     pictures = offer(key, Offered(figure, about, _slug(file or about)))
     links = (f'<a href="{escape(address)}" download>{kind.upper()}</a>' for kind, address in pictures.items())
     st.html(f'<div class="pictures" role="group" aria-label="Save this chart">{"".join(links)}</div>')
+
+
+def place_key(place: str, key: str) -> str:
+    """A container's key that CSS can name: `panel-reward`. What CSS cannot is replaced, and a digest keeps apart two keys that would then be one."""
+    written = _slug(key)
+    return f"{place}-{written}" if written == key else f"{place}-{written}-{sha256(key.encode()).hexdigest()[:10]}"
 
 
 def _slug(text: str) -> str:

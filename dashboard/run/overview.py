@@ -1,6 +1,5 @@
 """A run's charts: is it learning, and why."""
 
-import re
 from collections.abc import Hashable
 
 import streamlit as st
@@ -11,7 +10,7 @@ from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
 from dashboard.charts.training import Panel, panels, single, training_figure
 from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
-from dashboard.components.chart import heading, show
+from dashboard.components.chart import heading, place_key, show
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
 from dashboard.form.widgets import in_words
@@ -129,7 +128,7 @@ def _has_place(panel: Panel, run: Run) -> bool:
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
-    with st.container(border=True, height="stretch", key=f"panel-{re.sub('[^A-Za-z0-9_]', '-', panel.key)}"):
+    with st.container(border=True, height="stretch", key=place_key("panel", panel.key)):
         steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
         mark, part = chosen(), zoom()
         figure = _figures().get(
