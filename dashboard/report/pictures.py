@@ -1,6 +1,7 @@
 """A figure as a picture: what the browser draws, drawn by vl-convert."""
 
 import json
+import math
 from typing import cast
 
 import vl_convert
@@ -47,6 +48,9 @@ def png(figure: Figure, *, width: int = WIDTH, title: str = "", scale: float = 2
 def _whole(figure: Figure, width: int, title: str) -> Spec:
     """The specification with its data in it. What was not finite is null, as it is where the browser draws."""
     rows = json.loads(figure.data.to_json(orient="records"))
+    for name, values in figure.data.select_dtypes("float").items():  # which to_json rounds to ten decimals
+        for row, value in zip(rows, values.tolist(), strict=True):
+            row[name] = value if math.isfinite(value) else None
     spec: Spec = {
         **figure.spec,
         "width": width,

@@ -1,3 +1,4 @@
+import json
 import re
 from html.parser import HTMLParser
 
@@ -5,10 +6,11 @@ import pytest
 import recorded
 from serving import Backend
 
+from backend.contract.records import Series
 from dashboard.charts.training import single, training_figure
 from dashboard.report.gather import gather
 from dashboard.report.page import report
-from dashboard.report.pictures import png
+from dashboard.report.pictures import _whole, png, svg
 
 HOSTILE = ["<script>alert(1)</script>", "![x](http://evil.example/x.png)", "\x1b[2J\x00\u202edesrever", "$a$ **b**"]
 
@@ -82,3 +84,13 @@ def test_bookmarked_groups_are_in_the_report_with_their_notes_and_hostile_texts_
 def test_a_chart_is_a_png_too() -> None:
     figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
     assert png(figure).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("scale", [3e-11, 1.26e-300, 1e300])
+def test_a_picture_has_small_and_large_numbers_as_they_were_measured(scale: float) -> None:
+    values = [scale * (1 + 0.3 * (step % 3)) for step in range(8)]
+    series = {"learning_rate": Series(step=list(range(9)), value=[*values, None])}
+    figure = training_figure(single("learning_rate"), series, steps=9, weight=0.0)
+    rows = json.loads(json.dumps(_whole(figure, 400, "")))["datasets"]["source"]
+    assert [row["value"] for row in rows if row["value"] is not None] == values
+    assert svg(figure)
