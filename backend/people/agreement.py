@@ -1,41 +1,133 @@
-"""People against the reward."""
+"""People against the reward. Pairs of thumbs are counted and not built: a thousand up and a thousand down are a million pairs."""
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from backend.contract.base import Json
 from backend.contract.people import Agreement, Disagreement
-from backend.people.pairs import Judgement, Pair
-from backend.people.preferences import trainable
+from backend.people.pairs import Pair, Said, Side, Thumbed
+from backend.people.preferences import chat_of
 
 SHOWN = 50
 
 
-def agreement(said: Judgement, config: Mapping[str, Json]) -> Agreement:
+@dataclass(frozen=True)
+class Tally:
+    """How many pairs there are, and in how many of them the reward says what people say, or the opposite."""
+
+    pairs: int = 0
+    agreed: int = 0
+    disagreed: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.pairs + other.pairs, self.agreed + other.agreed, self.disagreed + other.disagreed)
+
+    def __sub__(self, other: "Tally") -> "Tally":
+        return Tally(self.pairs - other.pairs, self.agreed - other.agreed, self.disagreed - other.disagreed)
+
+
+def agreement(said: Said, config: Mapping[str, Json]) -> Agreement:
     """How often the reward is higher for what people find better; `config` is the run's stored one."""
-    agreed, undecided = 0, 0
-    against: list[Disagreement] = []
-    for pair in said.pairs:
-        better, worse = pair.better.reward, pair.worse.reward
-        if better is None or worse is None or better == worse:
-            undecided += 1
-        elif better > worse:
-            agreed += 1
-        else:
-            against.append(_disagreement(pair, better, worse))
+    chosen = [pair for pair in said.chosen if pair.better.text != pair.worse.text]
+    spoken_of = said.spoken_of()
+    tallies = {of.group.id: _between(of.up, of.down, spoken_of[of.group.id]) for of in said.thumbed}
+    whole = sum(tallies.values(), _of_pairs(chosen))
+    trained = [pair for pair in chosen if pair.group.state != "probe"]
+    groups = [of for of in said.thumbed if of.group.state != "probe" and tallies[of.group.id].pairs]
+    chat = chat_of(config, [*(pair.group for pair in trained), *(of.group for of in groups)])
+    if chat:
+        trainable = len(trained) + sum(tallies[of.group.id].pairs for of in groups)
+    else:
+        trainable = sum(bool(pair.better.text and pair.worse.text) for pair in trained)
+        trainable += sum(_between(_written(of.up), _written(of.down), spoken_of[of.group.id]).pairs for of in groups)
     return Agreement(
-        thumbs_up=said.thumbs_up,
-        thumbs_down=said.thumbs_down,
-        choices=said.choices,
-        pairs=len(said.pairs),
-        trainable=len(trainable(config, said.pairs).pairs),
-        agreed=agreed,
-        disagreed=len(against),
-        undecided=undecided,
-        disagreements=against[:SHOWN],
+        thumbs_up=sum(len(of.up) for of in said.thumbed),
+        thumbs_down=sum(len(of.down) for of in said.thumbed),
+        choices=len(said.chosen),
+        pairs=whole.pairs,
+        trainable=trainable,
+        agreed=whole.agreed,
+        disagreed=whole.disagreed,
+        undecided=whole.pairs - whole.agreed - whole.disagreed,
+        disagreements=list(islice(_disagreements(chosen, said), SHOWN)),
     )
 
 
-def _disagreement(pair: Pair, better_reward: float, worse_reward: float) -> Disagreement:
+def _between(up: Sequence[Side], down: Sequence[Side], spoken_of: set[frozenset[int]]) -> Tally:
+    """Every thumb up with every thumb down, less those of equal texts and those of which a choice speaks."""
+    tally, ups, downs = _tally(up, down), _by_text(up), _by_text(down)
+    for text in ups.keys() & downs.keys():
+        tally -= _tally(ups[text], downs[text])
+    lower = {one.id: one for one in down}
+    higher = {one.id: one for one in up}
+    for pair in spoken_of:
+        for better in pair & higher.keys():
+            for worse in pair & lower.keys():
+                if higher[better].text != lower[worse].text:
+                    tally -= _tally([higher[better]], [lower[worse]])
+    return tally
+
+
+def _tally(up: Sequence[Side], down: Sequence[Side]) -> Tally:
+    rewards = sorted(one.reward for one in down if one.reward is not None)
+    scored = [one.reward for one in up if one.reward is not None]
+    agreed = sum(bisect_left(rewards, reward) for reward in scored)
+    disagreed = sum(len(rewards) - bisect_right(rewards, reward) for reward in scored)
+    return Tally(len(up) * len(down), agreed, disagreed)
+
+
+def _of_pairs(pairs: Sequence[Pair]) -> Tally:
+    return sum((_tally([pair.better], [pair.worse]) for pair in pairs), Tally())
+
+
+def _by_text(sides: Sequence[Side]) -> dict[str, list[Side]]:
+    found: dict[str, list[Side]] = defaultdict(list)
+    for side in sides:
+        found[side.text].append(side)
+    return found
+
+
+def _written(sides: Sequence[Side]) -> list[Side]:
+    return [side for side in sides if side.text]
+
+
+def _disagreements(chosen: Sequence[Pair], said: Said) -> Iterator[Disagreement]:
+    """In order: the newest group first, then by the indices of the better and the worse one."""
+    by_group: dict[int, list[Pair]] = defaultdict(list)
+    for pair in chosen:
+        by_group[pair.group.id].append(pair)
+    thumbed, spoken_of = {of.group.id: of for of in said.thumbed}, said.spoken_of()
+    for group_id in sorted(by_group.keys() | thumbed.keys(), reverse=True):
+        own = [found for pair in by_group[group_id] if (found := _disagreement(pair)) is not None]
+        of = thumbed.get(group_id)
+        if of is not None:
+            own += islice(_against(of, spoken_of[group_id]), SHOWN)
+        yield from sorted(own, key=lambda one: (one.better_index, one.worse_index))
+
+
+def _against(of: Thumbed, spoken_of: set[frozenset[int]]) -> Iterator[Disagreement]:
+    """Those of one group's thumbs, in order; what has a higher reward than every thumb down is passed over at once."""
+    highest = max((one.reward for one in of.down if one.reward is not None), default=None)
+    down = sorted(of.down, key=lambda one: one.index)
+    for better in sorted(of.up, key=lambda one: one.index):
+        if better.reward is None or highest is None or better.reward >= highest:
+            continue
+        for worse in down:
+            if worse.reward is None or worse.reward <= better.reward or worse.text == better.text:
+                continue
+            if frozenset((better.id, worse.id)) not in spoken_of:
+                found = _disagreement(Pair(of.group, better, worse, "thumbs"))
+                if found is not None:
+                    yield found
+
+
+def _disagreement(pair: Pair) -> Disagreement | None:
+    better, worse = pair.better.reward, pair.worse.reward
+    if better is None or worse is None or better >= worse:
+        return None
     return Disagreement(
         group_id=pair.group.id,
         step=pair.group.step,
@@ -43,6 +135,6 @@ def _disagreement(pair: Pair, better_reward: float, worse_reward: float) -> Disa
         prompt=pair.group.prompt or pair.group.prompt_text,
         better_index=pair.better.index,
         worse_index=pair.worse.index,
-        better_reward=better_reward,
-        worse_reward=worse_reward,
+        better_reward=better,
+        worse_reward=worse,
     )

@@ -1,7 +1,7 @@
 """Pairs of completions of which people said, one way or another, that the one is better."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -50,44 +50,58 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """All that people said of a run's completions."""
+class Thumbed:
+    """A group's completions with a thumb up, and those with a thumb down."""
 
-    thumbs_up: int
-    thumbs_down: int
-    choices: int
-    pairs: Sequence[Pair]  # the newest group first
+    group: Place
+    up: Sequence[Side]
+    down: Sequence[Side]
 
 
-def judgement(tx: Connection, run_id: int) -> Judgement:
-    """What people said, also of steps that a resume took back: which of two texts is better does not depend on that.
-
-    Where a choice speaks of two completions, their thumbs do not count. Two equal texts are no pair.
+@dataclass(frozen=True)
+class Said:
+    """All that people said of a run's completions, also of steps that a resume took back: which of two texts is better does not
+    depend on that. Where a choice speaks of two completions, their thumbs do not count. Two equal texts are no pair.
     """
+
+    chosen: Sequence[Pair]
+    thumbed: Sequence[Thumbed]
+
+    def spoken_of(self) -> Mapping[int, set[frozenset[int]]]:
+        """By group, the ids of the completions that each choice is between."""
+        found: dict[int, set[frozenset[int]]] = defaultdict(set)
+        for pair in self.chosen:
+            found[pair.group.id].add(frozenset((pair.better.id, pair.worse.id)))
+        return found
+
+    def pairs(self) -> list[Pair]:
+        """Each pair, the newest group first."""
+        spoken_of = self.spoken_of()
+        by_thumbs = (
+            Pair(of.group, better, worse, "thumbs")
+            for of in self.thumbed
+            for better, worse in product(of.up, of.down)
+            if frozenset((better.id, worse.id)) not in spoken_of[of.group.id]
+        )
+        pairs = [pair for pair in (*self.chosen, *by_thumbs) if pair.better.text != pair.worse.text]
+        pairs.sort(key=lambda pair: (-pair.group.id, pair.better.index, pair.worse.index))
+        return pairs
+
+
+def said_of(tx: Connection, run_id: int) -> Said:
+    """What people said of a run's completions."""
     chosen = [
         Pair(_place(row), _side(row, "better"), _side(row, "worse"), "choice")
         for row in tx.execute(_chosen(run_id)).mappings()
     ]
-    spoken_of = {frozenset((pair.better.id, pair.worse.id)) for pair in chosen}
-    thumbed = tx.execute(_thumbed(run_id)).mappings().all()
-    by_thumbs = [
-        pair for pair in _between_thumbs(thumbed) if frozenset((pair.better.id, pair.worse.id)) not in spoken_of
-    ]
-    pairs = [pair for pair in (*chosen, *by_thumbs) if pair.better.text != pair.worse.text]
-    pairs.sort(key=lambda pair: (-pair.group.id, pair.better.index, pair.worse.index))
-    up = sum(row["thumb"] == "up" for row in thumbed)
-    return Judgement(up, len(thumbed) - up, len(chosen), pairs)
-
-
-def _between_thumbs(thumbed: Sequence[RowMapping]) -> Iterator[Pair]:
-    """Every thumb up of a group with every thumb down of it."""
     by_group: dict[int, list[RowMapping]] = defaultdict(list)
-    for row in thumbed:
+    for row in tx.execute(_thumbed(run_id)).mappings():
         by_group[row["group_id"]].append(row)
+    thumbed = []
     for rows in by_group.values():
-        up, down = ([row for row in rows if row["thumb"] == what] for what in ("up", "down"))
-        for better, worse in product(up, down):
-            yield Pair(_place(better), _side(better, "own"), _side(worse, "own"), "thumbs")
+        up, down = ([_side(row, "own") for row in rows if row["thumb"] == what] for what in ("up", "down"))
+        thumbed.append(Thumbed(_place(rows[0]), up, down))
+    return Said(chosen, thumbed)
 
 
 def _thumbed(run_id: int) -> Select[Any]:

@@ -38,12 +38,15 @@ def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
     """Without pairs of probes, whose prompts are held out from training, and, where prompts are texts, without those with an
     empty side: no reader takes an empty text for an answer.
     """
-    asked = _asked(config)
     trained_on = [pair for pair in pairs if not of_probe(pair)]
-    chat = asked.get("prompt_format", "chat") == "chat" and all(
-        _asks_one_question(asked, pair.group) for pair in trained_on
-    )
+    chat = chat_of(config, [pair.group for pair in trained_on])
     return Trainable(chat, [pair for pair in trained_on if chat or (pair.better.text and pair.worse.text)])
+
+
+def chat_of(config: Config, groups: Sequence[Place]) -> bool:
+    """Whether the prompts of these groups, which are trained on, are written as chats."""
+    asked = _asked(config)
+    return asked.get("prompt_format", "chat") == "chat" and all(_asks_one_question(asked, group) for group in groups)
 
 
 def of_probe(pair: Pair) -> bool:

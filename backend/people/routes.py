@@ -13,7 +13,7 @@ from backend.errors import Conflict
 from backend.parameters import RowId
 from backend.people import preferences, store
 from backend.people.agreement import agreement
-from backend.people.pairs import judgement
+from backend.people.pairs import said_of
 from backend.runs import store as runs
 from backend.services import Services, ServicesDep
 from backend.uploads import jsonl
@@ -72,7 +72,7 @@ def run_agreement(services: ServicesDep, run_id: RowId) -> Agreement:
     """People against the reward."""
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
-        return agreement(judgement(tx, run_id), run.config)
+        return agreement(said_of(tx, run_id), run.config)
 
 
 @router.get("/runs/{run_id}/preferences", response_class=Lines)
@@ -113,12 +113,12 @@ def _keep(services: Services, name: str, partial: Path) -> r.Upload:
 def _lines(services: Services, run_id: int) -> list[bytes]:
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
-        return list(preferences.lines(run_id, run.config, judgement(tx, run_id).pairs))
+        return list(preferences.lines(run_id, run.config, said_of(tx, run_id).pairs()))
 
 
 def _why_none(services: Services, run_id: int) -> str:
     with services.database.read() as tx:
-        pairs = judgement(tx, run_id).pairs
+        pairs = said_of(tx, run_id).pairs()
     if not pairs:
         return f"There are no judged pairs in run {run_id} yet; say of two completions which is better."
     if all(map(preferences.of_probe, pairs)):
