@@ -142,7 +142,7 @@ def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
         "x:Q",
         title=None if title == X_TITLES["step"] else title,
         scale=alt.Scale(domain=alt.Undefined if domain is None else list(domain), nice=False, zero=False),
-        axis=x_axis(),
+        axis=x_axis(whole=title == X_TITLES["step"]),
     )
 
 

@@ -42,8 +42,8 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
             help = f"{help or ''} One `name: value` a line\\."
             st.text_area(label, show_settings(value), key=key, help=help, height=90, on_change=taking(read_settings))
         case Whole() if isinstance(value, int):
-            low, high = field.minimum, field.maximum
-            st.number_input(label, low, high, value=value, step=1, key=key, help=help, on_change=taking(_same))
+            # without bounds of its own: Streamlit would keep the last good number, and the form would start another run than it shows
+            st.number_input(label, value=value, step=1, key=key, help=help, on_change=taking(_same))
         case _:
             text, read = show_number(value), taking(read_number)
             st.text_input(label, text, key=key, help=help, placeholder="none", on_change=read)

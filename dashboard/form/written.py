@@ -110,10 +110,7 @@ def fits(field: Field, value: Json) -> bool:
         case Flag():
             return isinstance(value, bool)
         case Whole():
-            low, high = field.minimum, field.maximum
-            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _EXACT:
-                return False
-            return (low is None or value >= low) and (high is None or value <= high)
+            return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT
         case Choice():
             return value in field.options
         case Choices():

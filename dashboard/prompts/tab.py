@@ -39,7 +39,8 @@ def draw_prompts(run: Run) -> None:
     prompts = sorted(page.items, key=lambda prompt: not prompt.probes)
     probes = sum(bool(prompt.probes) for prompt in prompts)
     about = f" · {probes} of them probes: sampled again every few steps, never trained on" if probes else ""
-    st.markdown(f"**{counted(len(prompts), 'prompt')}**{about} :gray[:small[· click a line to open its history]]")
+    more = "" if page.next_cursor is None and cursor(PAGES) is None else " on this page"
+    st.markdown(f"**{counted(len(prompts), 'prompt')}**{more}{about} :gray[:small[· click a line to open its history]]")
     prompt = _pick(run, prompts)
     if prompt is not None:
         go("prompt", prompt=prompt.prompt_id, runs=run.id)

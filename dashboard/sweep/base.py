@@ -11,6 +11,7 @@ from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.common_ground import warmed_up
 from backend.contract.records import Run
 from dashboard.components.model_text import one_line
+from dashboard.components.whole_number import whole_number
 from dashboard.form import draft as drafts
 from dashboard.form.defaults import complete
 from dashboard.form.draft import Schemas
@@ -47,15 +48,8 @@ def choose_base(label: str, bases: Sequence[Base], help: str) -> Base:
     )
     chosen = known[key]
     steps = get(chosen.config, "budget.steps")
-    own = length.number_input(
-        "Steps of each",
-        1,
-        1_000_000,
-        value=steps if isinstance(steps, int) else 100,
-        step=1,
-        key=f"steps:{chosen.key}",
-        bind="query-params",
-    )
+    usual = steps if isinstance(steps, int) else 100
+    own = whole_number("Steps of each", 1, 1_000_000, usual, place=length, key=f"steps:{chosen.key}")
     return Base(chosen.key, chosen.name, warmed_up(cast("Config", put(chosen.config, "budget.steps", own))))
 
 

@@ -4,13 +4,15 @@ import re
 
 import streamlit as st
 
+from dashboard.components.whole_number import whole_number
+
 MOST_SEEDS = 10
 
 
 def show_seeds() -> list[int] | None:
     """So many from 0, or exactly those that are named; None where they cannot be read."""
     many, named = st.columns(2)
-    number = many.number_input("Seeds of each", 1, MOST_SEEDS, value=3, step=1, key="seeds", bind="query-params")
+    number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
     text = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
     return list(range(number)) if not text.strip() else read_seeds(text)
 

@@ -7,6 +7,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from dashboard.comparison.settings import cell, short_names
+from dashboard.components.whole_number import whole_number
 from dashboard.form.draft import Schemas
 from dashboard.form.schema import Whole
 from dashboard.form.widgets import in_words
@@ -77,15 +78,14 @@ def _random(swept: Mapping[str, Sweepable], base: Config) -> tuple[list[dict[str
     """A range or a list for each field, how many draws, and their seed; the points, and what cannot be drawn."""
     sources, problems = _rows(swept, base, _show_source)
     many, seed, _ = st.columns([1, 1, 2])
-    draws = many.number_input("Draws", 1, MOST_RUNS, value=12, step=1, key="draws", bind="query-params")
-    drawn_with = seed.number_input(
+    draws = whole_number("Draws", 1, MOST_RUNS, 12, place=many, key="draws")
+    drawn_with = whole_number(
         "Seed of the draws",
         0,
         2**31 - 1,
-        value=0,
-        step=1,
+        0,
+        place=seed,
         key="draw-seed",
-        bind="query-params",
         help="The same seed draws the same values again; more draws begin with the same ones\\. The runs' own seeds stand to the right\\.",
     )
     if problems:

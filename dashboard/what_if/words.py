@@ -31,6 +31,11 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
         return (
             "**What if:** these are not the run's own settings. Nothing is trained, and nothing that is stored changes."
         )
+    if chosen != own.settings:
+        return (
+            "**What if:** these are not the run's own settings, and the advantages do not depend on what was changed. "
+            "Nothing is trained, and nothing that is stored changes."
+        )
     if difference == 0:
         return "**The run's own settings.** Computed again, every advantage of the step is the stored one, digit for digit."
     if difference <= ROUNDING:

@@ -172,6 +172,23 @@ def test_a_wrong_number_stops_the_start_says_why_at_its_field_and_offers_the_fix
     assert at.number_input(key=key(at, "optimizer.warmup_steps")).value <= 5
 
 
+@pytest.mark.parametrize(
+    ("field", "number"), [("sampling.group_size", 0), ("budget.steps", 99_999_999), ("budget.seed", -1)]
+)
+def test_a_number_out_of_range_stops_the_start_and_stays_as_it_was_typed(
+    open_page: OpenPage, field: str, number: int
+) -> None:
+    at = open_page("new-run")
+    typed = at.number_input(key=key(at, field))
+    assert (typed.min, typed.max) == (-(2**53) + 1, 2**53 - 1), (
+        "the browser would keep the last good one, and say nothing"
+    )
+    typed.set_value(number).run()
+    assert start_disabled(at)
+    assert at.number_input(key=key(at, field)).value == number
+    assert "should be " in texts(at)
+
+
 def test_the_sampling_engine_is_chosen_and_one_that_nobody_has_is_said(open_page: OpenPage, backend: Backend) -> None:
     backend.client.claim(ClaimRequest(worker=WorkerInfo(name="plain", device="CPU", store="/s")))
     at = open_page("new-run")

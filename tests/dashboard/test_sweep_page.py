@@ -110,6 +110,15 @@ def test_seeds_are_named_or_refused(open_page: Open, seeds: str, label: str, rea
     assert reason is None or reason in sentences(at)
 
 
+@pytest.mark.parametrize(("field", "number"), [("seeds", 11), ("steps:common:grpo", 0)])
+def test_a_number_out_of_range_queues_nothing(open_page: Open, field: str, number: int) -> None:
+    at = open_page("sweep", recipes="grpo")
+    [typed] = [one for one in at.number_input if str(one.key).startswith(field.partition(":")[0])]
+    typed.set_value(number).run()
+    assert any(f"not {number}" in one.value for one in at.error)
+    assert not [one for one in at.button if one.label.startswith("Queue")]
+
+
 def test_no_recipe_is_no_sweep(open_page: Open) -> None:
     at = open_page("sweep", recipes="grpo")
     next(button for button in at.button if button.label == "None").click().run()

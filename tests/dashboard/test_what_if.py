@@ -1,5 +1,6 @@
 """The what-if's arithmetic: what follows from other weights, gates, estimators and β, and what is said of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,7 @@ def test_the_runs_own_settings_change_nothing() -> None:
         step, step.advantages_P_G, [group.state for group in step.groups]
     )
     assert "digit for digit" in agreement(own, own.settings, 0.0)
+    assert "do not depend on what was changed" in agreement(own, replace(own.settings, beta=own.settings.beta + 1), 0.0)
 
 
 def test_without_the_format_reward_a_group_that_only_differed_in_it_is_dead() -> None:
