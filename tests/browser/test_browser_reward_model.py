@@ -9,6 +9,8 @@ from on_page import field, fill, open_section, settled
 from playwright.sync_api import Page, expect
 from stack import Stack
 
+from dashboard.components.chart import place_key
+
 pytestmark = pytest.mark.slow
 
 MINUTES = 4 * 60_000  # for a loaded machine; both runs together take about one
@@ -54,8 +56,9 @@ def train_a_reward_model(page: Page) -> int:
     finished(page)
     first, last = shown(page, "Held-out pairs")
     assert first < 90 <= last
-    for panel in ("loss", "accuracy", "margin", "eval-accuracy"):
-        expect(page.locator(f".st-key-panel-{panel} canvas, .st-key-panel-{panel} svg").first).to_be_visible()
+    for panel in ("loss", "accuracy", "margin", "eval/accuracy"):
+        place = f".st-key-{place_key('panel', panel)}"
+        expect(page.locator(f"{place} canvas, {place} svg").first).to_be_visible()
     expect(page.get_by_role("tab", name="Groups")).to_have_count(0)
     page.get_by_role("tab", name="Checkpoints").click()
     expect(page.get_by_text(f"rewards.functions.0.source: run:{run_id}@30")).to_be_visible()
