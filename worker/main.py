@@ -11,7 +11,7 @@ from pathlib import Path
 import transformers
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.home import in_words, load, make_private, token_in
+from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import MemoryExhausted, Worker, run_claim
@@ -40,6 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
         token = settings.read_token()
         store = store_name(settings.checkpoints)
         name, lock = take_name(settings.home.resolve(), store)
+        try:
+            client = Client(settings.backend_url, token)
+        except Unreachable as error:
+            raise CannotStart(str(error)) from None
     write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -48,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     process = Process(sys.argv[1:] if arguments is None else arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, process.ask)
-    with lock, Client(settings.backend_url, token) as client:
+    with lock, client:
         device = find_device()
         info = WorkerInfo(
             name=name,

@@ -255,6 +255,9 @@ def test_each_process_refuses_in_words(tmp_path: Path) -> None:
     refused(start("worker.main", home=file), "is a file")
     refused(start("worker.main", home=bad), "holds no token")
     refused(start("worker.main", home=tmp_path / "h2", JUDGES="{"), "settings cannot be read")
+    refused(
+        start("worker.main", "--backend", "http://127.0.0.1:x", home=bad, TOKEN="long-enough-token"), "cannot be read"
+    )
     refused(start("worker.main", "--token-file", str(bad / "none"), home=bad), "none: No such file")
     for name in ("backend.lock", "token", "workers"):
         (tmp_path / "h5" / name).parent.mkdir(exist_ok=True)
