@@ -126,9 +126,9 @@ def runs(
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """List the newest runs."""
+    """List the newest runs; samples of the form and of checkpoints are not among them."""
     with _client(backend, token_file, home) as client:
-        found = client.runs(status=status, kind=None, limit=limit).items
+        found = client.runs(status=status, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
             typer.echo(_row(run))
@@ -153,6 +153,8 @@ def export(
     """Write a run with all its groups and metrics, as JSON lines or as Parquet."""
     if output is None and sys.stdout.isatty():  # what models wrote would steer the terminal
         _fail(f"run {run_id} is not shown in a terminal: write it to a file with -o, or send it to a program (| less)")
+    if output is not None and output.is_dir():
+        _fail(f"{output} is a directory: name a file in it")
     with _client(backend, token_file, home) as client:
         if what == "report":
             client.run(run_id)  # refused in plain words
@@ -301,6 +303,8 @@ def _plain_errors() -> Iterator[None]:
         _fail(f"{error.message} ({error.code})")
     except (Unreachable, CannotStart) as error:
         _fail(str(error))
+    except BrokenPipeError:  # the next program has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         _fail(system_words(error))
 

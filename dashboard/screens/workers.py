@@ -83,7 +83,7 @@ def show_use() -> None:
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"The last {duration((now - start).total_seconds())}, in your time zone; grey is idle or away. Busy: "
+        f"The last {duration((now - start).total_seconds())}, in your time zone; grey is idle, away, or spent on runs that were deleted since. Busy: "
         + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
         + "."
     )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from acting import GRPO, SAMPLE, Actor, group
 from serving import TOKEN, Backend
 from typer.testing import CliRunner, Result
 
@@ -150,6 +151,30 @@ def test_an_export_is_whole_or_not_there(backend: Backend, tmp_path: Path) -> No
     missing = groupscope("export", 2, "-o", tmp_path / "none.jsonl", "--backend", backend.url, "--token-file", "token")
     assert (missing.exit_code, "There is no run 2" in missing.output) == (1, True)
     assert [path.name for path in tmp_path.glob("*.jsonl*")] == ["run.jsonl"]
+
+
+def test_samples_are_no_runs_of_the_list(backend: Backend) -> None:
+    backend.client.create_run(SAMPLE, name="tried before the launch")
+    said = groupscope("runs", "--backend", backend.url, "--token-file", "token")
+    assert (said.exit_code, "tried" in said.output) == (0, False), said.output
+
+
+def test_an_export_into_a_directory_asks_for_a_file(backend: Backend, tmp_path: Path) -> None:
+    said = groupscope("export", 1, "-o", tmp_path, "--backend", backend.url, "--token-file", "token")
+    assert (said.exit_code, "name a file in it" in said.output) == (1, True), said.output
+
+
+@pytest.mark.slow
+def test_a_program_that_reads_the_beginning_of_an_export_ends_it_quietly(backend: Backend) -> None:
+    actor = Actor(backend.client, "one")
+    backend.client.create_run(GRPO)
+    actor.begin()
+    for step in range(40):
+        actor.report(step, groups=[group(index, prompt_id="x" * 200) for index in range(40)])
+    told = {**os.environ, "GROUPSCOPE_TOKEN": TOKEN, "GROUPSCOPE_BACKEND_URL": backend.url, "PYTHONPATH": str(ROOT)}
+    command = f"{sys.executable} -m backend.cli export 1 | head -c 10"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, env=told, check=False)  # noqa: S607
+    assert (len(ended.stdout), ended.stderr) == (10, b"")
 
 
 def test_a_report_that_is_not_made_is_said_in_words(
