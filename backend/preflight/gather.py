@@ -25,6 +25,7 @@ from backend.workers import store as workers
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
+RUNS_TIMED = 10  # for one that finished in one go, whose evaluations can be timed
 FIRST_STEPS = 5  # their mean reward stands for the model before training
 MOST_SECONDS = 1e9  # of a step, 30 years: what a worker reports beyond it measures nothing
 PHASES = {f"time/{phase}": phase for phase in ("rollout", "reward", "reference", "update", "report")}
@@ -128,6 +129,7 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     device: str | None = None
     evaluated: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name in ("step_time", *PHASES)}
+    timed = 0
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
             continue
@@ -140,7 +142,8 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
             device = row["device"]
         if "step_time" in series and _evaluation(row["config"]) == _evaluation(wanted_config):
             evaluated += _seconds_each(tx, row)
-        if len(seconds["step_time"]) >= STEPS_LOOKED_AT:
+        timed += 1
+        if len(seconds["step_time"]) >= STEPS_LOOKED_AT and (evaluated or timed >= RUNS_TIMED):
             break
     if device is None:
         return None

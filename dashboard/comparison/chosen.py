@@ -114,6 +114,9 @@ def _choose_runs() -> list[Run]:
         max_selections=MOST,
         placeholder="Choose runs by name or number",
     )
+    gone = [f"run {run_id}" for run_id in numbers("runs", MOST) if run_id not in known]
+    if gone:
+        st.caption(f"Not there any more: {', '.join(gone)}.")
     if chosen != wanted:
         _put_into_address(chosen)
     st.session_state["compared-in-address"] = chosen

@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
+from backend.preflight import gather
 from backend.storage.tables import run
 
 WORKER = p.WorkerInfo(name="one", device="CPU, 2 threads", memory_bytes=2**34, store="/store")
@@ -49,6 +50,19 @@ def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backen
     assert (answer.success_rate, answer.success_basis) == (0.4, "pass@1 before training in run 1")
     assert answer.memory is not None
     assert answer.memory.available_bytes == 2**34
+
+
+def test_an_interrupted_run_hides_no_evaluations_of_an_older_one(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "STEPS_LOOKED_AT", 2)
+    for _ in range(2):
+        run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    with backend.services.database.write() as tx:
+        tx.execute(update(run).where(run.c.id == 2).values(attempt=2))
+    time = backend.client.preflight({"kind": "grpo", "budget": {"steps": 7}}).time
+    assert time is not None
+    assert time.total_seconds == 14.0 + 2 * 3.0
 
 
 def test_evaluations_of_another_size_are_not_counted_and_that_is_said(backend: Backend) -> None:
