@@ -76,5 +76,8 @@ def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPa
     assert "Use" not in texts(open_page("workers"))
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
-    assert "The last 1 h 00 m, in your time zone; grey is idle or away. Busy: busy_one < 1 %." in texts(at)
+    assert (
+        "The last 1 h 00 m, in your time zone; grey is idle, away, or spent on runs that were deleted since. Busy: busy_one < 1 %."
+        in texts(at)
+    )
     assert at.get("vega_lite_chart")
