@@ -68,9 +68,7 @@ class Run(Record):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    trained_seconds: float | None = (
-        None  # over all attempts, without queue and pauses; None before anything was measured
-    )
+    trained_seconds: float | None = None  # over all attempts, without queue and pauses; None before a report
 
 
 class RunCreate(Frozen):

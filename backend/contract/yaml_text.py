@@ -17,14 +17,14 @@ class Unreadable(ValueError):
 
 
 class _Plain(yaml.SafeLoader):
-    """Without what makes a short text large or is no JSON value: aliases, tags and dates."""
+    """Refuses aliases, which make a short text large, and tags and dates, which are no JSON values."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # the library's
         if isinstance(event, yaml.AliasEvent):
             raise _refused(f"*{event.anchor} repeats another part; write that part out", event)
         if (tag := getattr(event, "tag", None)) is not None:
@@ -47,7 +47,7 @@ class _Plain(yaml.SafeLoader):
 
 
 def _refused(problem: str, at: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)  # type: ignore[arg-type]
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)  # type: ignore[arg-type]  # its stubs know no mark of an event
 
 
 _Plain.add_constructor("tag:yaml.org,2002:int", _Plain.number)
@@ -66,8 +66,9 @@ def read(text: str) -> Json:
         plain: Json = json.loads(written, parse_int=_whole)
         storable(plain)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        mark, where = error.problem_mark, ""
+        if mark is not None:
+            where = f"line {mark.line + 1}, column {mark.column + 1}: "
         raise Unreadable(f"{where}{error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise Unreadable(str(error).splitlines()[0]) from error

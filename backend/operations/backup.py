@@ -148,8 +148,9 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):
-        yield f"checkpoints/{folder}/{MANIFEST}"  # this, and what it lists, also where it is gone: then it is said
-        yield from (f"checkpoints/{folder}/{name}" for name in listed(home / "checkpoints" / folder))
+        # the manifest, and what it lists, also if it is gone: then it is named. A link is not followed
+        wanted = (f"checkpoints/{folder}/{name}" for name in (MANIFEST, *listed(home / "checkpoints" / folder)))
+        yield from (name for name in wanted if not (home / name).is_symlink())
         yield from _files_of(home / "checkpoints", folder, deep=True)
 
 

@@ -73,7 +73,8 @@ class Installation:
 
 def examine(installation: Installation) -> Iterator[Finding]:
     """Every finding, as soon as it is known."""
-    for check in (_versions, _home, _disk, _database, _files, _clock, _limits, _gpu, _backend):
+    records = (_elsewhere,) if installation.elsewhere else (_database, _files, _clock)
+    for check in (_versions, _home, _disk, *records, _limits, _gpu, _backend):
         yield from check(installation)
 
 
@@ -148,12 +149,14 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
 
 
+def _elsewhere(_: Installation) -> Iterator[Finding]:
+    """That the records lie in a database of their own."""
+    yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
+
+
 def _database(installation: Installation) -> Iterator[Finding]:
     """Whether the database can be opened, is of this version, and is intact."""
     path = installation.database
-    if installation.elsewhere:
-        yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
-        return
     if not os.access(installation.home, os.X_OK):
         return  # said above
     if not path.is_file():
@@ -191,8 +194,6 @@ def _database(installation: Installation) -> Iterator[Finding]:
 def _files(installation: Installation) -> Iterator[Finding]:
     """Whether the files that the database names are there and whole."""
     home = installation.home
-    if installation.elsewhere:
-        return
     try:
         with closing(_read_only(installation.database)) as database:
             uploads = database.execute("select id, size_bytes, sha256 from upload").fetchall()
@@ -241,8 +242,6 @@ def _whole(folder: Path, sha: str, thorough: bool) -> bool:
 
 def _clock(installation: Installation) -> Iterator[Finding]:
     """Whether anything was recorded in the future: then this machine's clock was set back."""
-    if installation.elsewhere:
-        return
     try:
         with closing(_read_only(installation.database)) as database:
             newest = database.execute("select max(created_at) from run").fetchone()[0]

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 MANIFEST = "manifest.json"
 
@@ -42,11 +42,13 @@ def hold(store: Path, paths: Iterable[str], folder: Path) -> bool:
 
 
 def listed(checkpoint: Path) -> list[str]:
-    """The files of a checkpoint by its own manifest; none if that is gone or damaged."""
+    """The files of a checkpoint by its own manifest; none if that is gone, damaged, or names what lies elsewhere."""
     try:
-        return sorted(json.loads((checkpoint / MANIFEST).read_bytes())["files"])
-    except (OSError, ValueError, KeyError, TypeError):
+        names = sorted(json.loads((checkpoint / MANIFEST).read_bytes())["files"])
+        paths = list(map(PurePosixPath, names))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
+    return [] if any(path.is_absolute() or ".." in path.parts for path in paths) else names
 
 
 def _lives(process: str) -> bool:

@@ -2,9 +2,8 @@
 
 import logging
 import time
-from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Table, delete, func, select, tuple_, update
 
 from backend.checkpoints import files
 from backend.contract import records as r
@@ -36,19 +35,14 @@ def mark(tx: Connection, run_id: int) -> None:
     status = store.row_of(tx, run_id)["status"]
     if status == "running":
         raise Conflict(f"Run {run_id} is running; stop it first, then delete it.")
-    other = tx.execute(_needing(run_id)).scalar_one_or_none()
+    waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
+    other = tx.execute(select(func.min(run.c.id)).where(waiting, loads_from(run_id))).scalar_one_or_none()
     if other is not None:
         what = "starts from" if store.row_of(tx, other)["source_run_id"] == run_id else "is rewarded by"
         raise Conflict(f"Run {other} {what} a checkpoint of run {run_id}; stop or finish that one first.")
     tx.execute(update(run).where(run.c.id == run_id).values(status=store.DELETED, idempotency_key=None))
     for table in (checkpoint, trace_file):  # few rows; none may name a file that is not there any more
         tx.execute(delete(table).where(table.c.run_id == run_id))
-
-
-def _needing(run_id: int) -> Select[Any]:
-    """The first waiting run that loads a checkpoint of the run."""
-    waiting = run.c.status.in_(store.WAITING) & (run.c.id != run_id)
-    return select(func.min(run.c.id)).where(waiting, loads_from(run_id))
 
 
 def under_way(tx: Connection) -> list[r.Deletion]:

@@ -25,16 +25,13 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
         return "The run stored no advantages for this step."
     if chosen.advantage.kind == "gae":
         return CRITIC
-    if (chosen.advantage, chosen.rewards) != (own.settings.advantage, own.settings.rewards) or (
-        own.penalised and chosen.beta != own.settings.beta
-    ):
-        return (
-            "**What if:** these are not the run's own settings. Nothing is trained, and nothing that is stored changes."
-        )
     if chosen != own.settings:
+        moved = (chosen.advantage, chosen.rewards) != (own.settings.advantage, own.settings.rewards)
+        moved |= own.penalised and chosen.beta != own.settings.beta
+        unmoved = "" if moved else ", and the advantages do not depend on what was changed"
         return (
-            "**What if:** these are not the run's own settings, and the advantages do not depend on what was changed. "
-            "Nothing is trained, and nothing that is stored changes."
+            f"**What if:** these are not the run's own settings{unmoved}. Nothing is trained, and nothing that is stored "
+            "changes."
         )
     if difference == 0:
         return "**The run's own settings.** Computed again, every advantage of the step is the stored one, digit for digit."

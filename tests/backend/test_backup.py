@@ -168,6 +168,21 @@ def test_a_checkpoint_that_is_half_deleted_is_taken_for_none_and_what_it_lacks_i
     assert made.vanished == ("checkpoints/run-1/step-1/model.safetensors",)
 
 
+def test_a_manifest_that_names_what_lies_elsewhere_takes_nothing_from_there(
+    backend: Backend, keeper: Actor, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("of another user")
+    [manifest] = (backend.home / "checkpoints").glob("run-1/*/manifest.json")
+    (manifest.parent / "link").symlink_to(tmp_path / "secret")
+    for names in (["link"], ["../../../../secret"], [str(tmp_path / "secret")], ["link", 7], [["link"]]):
+        manifest.write_text(json.dumps({"files": names}))
+        back_up(backend.home, tmp_path / "backup.tar", quiet)
+        assert b"of another user" not in (tmp_path / "backup.tar").read_bytes()
+        restore(tmp_path / "backup.tar", tmp_path / "restored", quiet)
+        shutil.rmtree(tmp_path / "restored")
+        (tmp_path / "backup.tar").unlink()
+
+
 def test_the_settings_of_a_home_are_in_its_backup(backend: Backend, tmp_path: Path) -> None:
     (backend.home / ".env").write_text("GROUPSCOPE_TOKEN=long-enough-for-a-token\n")
     back_up(backend.home, tmp_path / "backup.tar", quiet)
