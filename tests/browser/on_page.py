@@ -57,8 +57,10 @@ def fill(page: Page, label: str, value: str, within: str = "body") -> None:
 
 
 def open_section(page: Page, name: str) -> None:
-    """Unfold a section of the form."""
-    page.locator(f".st-key-section-{name} summary").click()
+    """Unfold a section of the form, to its whole height: scrolled to before, what is in it moves away under the mouse."""
+    section = page.locator(f".st-key-section-{name}")
+    section.locator("summary").click()
+    expect(section.locator("details")).to_have_css("overflow", "visible")
 
 
 def cards(page: Page, count: int) -> list[Card]:
