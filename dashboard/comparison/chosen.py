@@ -6,8 +6,9 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run, Sweep
 from dashboard.comparison.progress import how_far
-from dashboard.components.address import numbers
+from dashboard.components.address import numbers, write
 from dashboard.components.model_text import one_line
+from dashboard.components.told import heard, tell
 from dashboard.format import counted, plain
 from dashboard.session import carried_out, client, guard, link, run_or_none
 
@@ -103,31 +104,20 @@ def _choose_runs() -> list[Run]:
     with guard():
         known = {run.id: run for run in client().runs(limit=200).items}
         wanted = _asked(known)
-    # the address leads, also when the browser goes back to an earlier one
-    if "compared" not in st.session_state or wanted != st.session_state.get("compared-in-address"):
-        st.session_state["compared"] = wanted
-    chosen = st.multiselect(
+    tell("compared", wanted)
+    st.multiselect(
         "Runs",
         list(known),
         key="compared",
         format_func=lambda run_id: label(known[run_id]),
         max_selections=MOST,
         placeholder="Choose runs by name or number",
+        on_change=heard("compared", lambda chosen: write(runs=",".join(map(str, chosen)) or None)),
     )
     gone = [f"run {run_id}" for run_id in numbers("runs", MOST) if run_id not in known]
     if gone:
         st.caption(f"Not there any more: {', '.join(gone)}.")
-    if chosen != wanted:
-        _put_into_address(chosen)
-    st.session_state["compared-in-address"] = chosen
-    return [known[run_id] for run_id in chosen]
-
-
-def _put_into_address(run_ids: list[int]) -> None:
-    if run_ids:
-        st.query_params["runs"] = ",".join(map(str, run_ids))
-    else:
-        st.query_params.pop("runs", None)
+    return [known[run_id] for run_id in wanted]
 
 
 def _asked(known: dict[int, Run]) -> list[int]:

@@ -58,6 +58,12 @@ def test_a_choice_goes_into_the_address(open_page: Open, runs: list[int]) -> Non
     assert "runs" not in at.query_params
 
 
+def test_a_browser_that_has_not_heard_of_the_choice_is_told_again(open_page: Open, runs: list[int]) -> None:
+    at = open_page("compare", runs=str(runs[0])).run()
+    assert at.multiselect[0].proto.set_value  # what was sent before may be lost when a page is drawn again at once
+    assert at.multiselect[0].value == runs[:1]
+
+
 def test_a_deleted_run_in_the_address_leaves_the_others(open_page: Open, backend: Backend, runs: list[int]) -> None:
     backend.client.delete_run(runs[0])
     at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
