@@ -1,5 +1,6 @@
 """Long series in few points: each the mean of its stretch, with its extremes, at any length."""
 
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -37,6 +38,7 @@ def mean_of(values: Sequence[float]) -> float:
 
 @given(st.lists(VALUES, min_size=1, max_size=300), st.integers(1, 50))
 @example([5e-324, 5e-324], 1)
+@example([0.0, 5e-324, 5e-324], 1)
 def test_each_point_is_the_mean_of_its_stretch_with_its_extremes(values: list[float | None], limit: int) -> None:
     width = fitting_width(0, len(values) - 1, limit)
     series = in_stretches((stretch_of(step, value) for step, value in enumerate(values)), width)
@@ -50,8 +52,8 @@ def test_each_point_is_the_mean_of_its_stretch_with_its_extremes(values: list[fl
         assert stretch["finite"] == len(of_stretch)
         assert stretch["missing"] == series.step[place] - stretch["start"] + 1 - len(of_stretch)
         if of_stretch:
-            # 1e20 and 1, less 1e20, are 0 in one order of adding and 1 in another
-            most = 1e-9 * max(map(abs, of_stretch))
+            # 1e20 and 1, less 1e20, are 0 in one order of adding and 1 in another; the smallest numbers have few digits
+            most = max(1e-9 * max(map(abs, of_stretch)), sys.float_info.min)
             assert series.value[place] == pytest.approx(mean_of(of_stretch), rel=1e-9, abs=most)
         else:
             assert series.value[place] is None
