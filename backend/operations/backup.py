@@ -84,13 +84,16 @@ def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
         copy = Path(scratch) / DATABASE
         _copy_database(source, copy, say, lambda live: hold(home / "checkpoints", _checkpoints(live, home), held))
         with closing(sqlite3.connect(copy)) as database:
-            files = {name: home / name for name in _named_files(database, home)} | _held_files(held)
+            # what is held is read where it is held: its run may have removed it meanwhile
+            held_files = {name: held / name.removeprefix("checkpoints/") for name in _files_of(held, ".", deep=True)}
+            files = {name: home / name for name in _named_files(database, home)} | held_files
+            promised = _promised_files(database, home)
             runs = int(_value(database, "select count(*) from run"))
         total = copy.stat().st_size + sum(map(_size, files.values()))
         _require_room(Path(scratch), total)
         partial = Path(scratch) / "archive.tar"
         written = _write_archive(partial, {DATABASE: copy, **files}, Progress(say, "files", total))
-        vanished = tuple(sorted(files.keys() - written.keys()))
+        vanished = tuple(sorted((files.keys() | promised) - written.keys()))
         os.replace(partial, output)
     size = sum(size for size, _ in written.values())
     return BackedUp(len(written), size, runs, vanished)
@@ -148,10 +151,16 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):
-        # the manifest, and what it lists, also if it is gone: then it is named. A link is not followed
-        wanted = (f"checkpoints/{folder}/{name}" for name in (MANIFEST, *listed(home / "checkpoints" / folder)))
-        yield from (name for name in wanted if not (home / name).is_symlink())
         yield from _files_of(home / "checkpoints", folder, deep=True)
+
+
+def _promised_files(database: sqlite3.Connection, home: Path) -> set[str]:
+    """The files that checkpoints say they have. Whoever wrote a checkpoint chose these names: none of them is opened."""
+    return {
+        f"checkpoints/{folder}/{name}"
+        for folder in _checkpoints(database, home)
+        for name in (MANIFEST, *listed(home / "checkpoints" / folder))
+    }
 
 
 def _checkpoints(database: sqlite3.Connection, home: Path) -> list[str]:
@@ -160,11 +169,6 @@ def _checkpoints(database: sqlite3.Connection, home: Path) -> list[str]:
     rows = database.execute("SELECT store, path FROM checkpoint ORDER BY path").fetchall()
     ours = (path for store, path in rows if store_path(store).resolve() == root)
     return [path for path in ours if (root / path).resolve().is_relative_to(root)]
-
-
-def _held_files(held: Path) -> dict[str, Path]:
-    """Where to read what is held, by its name in the archive."""
-    return {name: held / name.removeprefix("checkpoints/") for name in _files_of(held, ".", deep=True)}
 
 
 def _files_of(store: Path, folder: str, *, deep: bool) -> Iterator[str]:
@@ -307,7 +311,7 @@ def _settle(folder: Path, home: Path) -> int:
             here = f"{home.resolve() / 'checkpoints'}{mark}"
             for table in ("run", "checkpoint"):  # the names are constants; the values are bound
                 database.execute(
-                    f"UPDATE {table} SET store = ? WHERE store LIKE ? ESCAPE '!'",  # noqa: S608
+                    f"UPDATE {table} SET store = ? WHERE store LIKE ? ESCAPE '!'",  # noqa: S608 — see above
                     (here, f"%{mark}"),
                 )
             database.commit()

@@ -60,7 +60,7 @@ class Connection(H11Protocol):
     _late: asyncio.TimerHandle | None = None
     _deadline_of = ""  # what the deadline is for
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         """Count it; beyond the bound, close the one that has waited longest for its client."""
         super().connection_made(transport)
         self._watch()

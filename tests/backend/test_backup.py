@@ -174,7 +174,19 @@ def test_a_manifest_that_names_what_lies_elsewhere_takes_nothing_from_there(
     (tmp_path / "secret").write_text("of another user")
     [manifest] = (backend.home / "checkpoints").glob("run-1/*/manifest.json")
     (manifest.parent / "link").symlink_to(tmp_path / "secret")
-    for names in (["link"], ["../../../../secret"], [str(tmp_path / "secret")], ["link", 7], [["link"]]):
+    (manifest.parent / "there").symlink_to(tmp_path, target_is_directory=True)
+    outside = ["link"], ["there/secret"], ["../../../../secret"], [str(tmp_path / "secret")]
+    for names in (
+        *outside,
+        ["link", 7],
+        [7],
+        [["link"]],
+        [""],
+        [f"./{manifest.name}"],
+        ["\0"],
+        ["\ud800"],
+        [2 * "x/" * 999],
+    ):
         manifest.write_text(json.dumps({"files": names}))
         back_up(backend.home, tmp_path / "backup.tar", quiet)
         assert b"of another user" not in (tmp_path / "backup.tar").read_bytes()
