@@ -49,8 +49,8 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (10 minutes)
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
-test-faults: $(VENV)/.test wallclock ## Every fault of docs/reliability.md with its full count (under 20 minutes)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or faults" --durations 10
+test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (under 20 minutes)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long --durations 10
 
 test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hour; installs 3.4 GB into .vllm, or VLLM=folder)
 	scripts/vllm_server.sh $(VLLM)

@@ -14,25 +14,12 @@ from skips import pytest_sessionfinish, pytest_terminal_summary
 __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"]
 
 
-FAULTS = Path(__file__).with_name("faults")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What `make test-faults` selects by: every long test, and those of faults/ that have no long form.
-
-    What only a target of its own runs is slow, too.
-    """
-    in_full = {_function(item) for item in items if item.get_closest_marker("long")}
+    """What only a target of its own runs is slow, too."""
     for item in items:
-        if FAULTS in item.path.parents and _function(item) not in in_full:
-            item.add_marker("faults")
         if any(item.get_closest_marker(alone) for alone in ("long", "vllm", "containers")):
             item.add_marker("slow")
-
-
-def _function(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
 
 
 def pytest_collection_finish() -> None:
