@@ -83,8 +83,8 @@ def taken(one: socket.socket) -> bytes:
 
 
 def drip(one: socket.socket) -> None:
-    """Send a piece of a header again and again."""
-    while True:
+    """Send a piece of a header again and again, for at most half a minute."""
+    for _ in range(300):
         one.sendall(b"G")
         time.sleep(0.1)
 
