@@ -46,7 +46,7 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 	PYTHONPATH=.:tests $(BIN)/python -u tests/faults/soak.py $(ARGS)
 	$(BIN)/python scripts/fuzz_http.py
 
-mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (10 minutes)
+mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (about an hour)
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (under 20 minutes)
