@@ -59,7 +59,7 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
 	$(BIN)/python -m pytest tests/containers -m containers --exitfirst --durations 5
 
-check: $(VENV)/.test ## Formatting, lint, types and the fast tests (under a minute)
+check: $(VENV)/.test ## Formatting, lint, types and the fast tests (four minutes)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
