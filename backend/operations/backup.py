@@ -155,7 +155,7 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
 
 
 def _promised_files(database: sqlite3.Connection, home: Path) -> set[str]:
-    """The files that checkpoints say they have. Whoever wrote a checkpoint chose these names: none of them is opened."""
+    """The names in the checkpoints' manifests. They are never opened, since a manifest may name any file of this machine."""
     return {
         f"checkpoints/{folder}/{name}"
         for folder in _checkpoints(database, home)
@@ -309,9 +309,9 @@ def _settle(folder: Path, home: Path) -> int:
         if label.is_file():
             mark = f"#{label.read_text().strip()}"
             here = f"{home.resolve() / 'checkpoints'}{mark}"
-            for table in ("run", "checkpoint"):  # the names are constants; the values are bound
+            for table in ("run", "checkpoint"):
                 database.execute(
-                    f"UPDATE {table} SET store = ? WHERE store LIKE ? ESCAPE '!'",  # noqa: S608 — see above
+                    f"UPDATE {table} SET store = ? WHERE store LIKE ? ESCAPE '!'",  # noqa: S608 — constants; values are bound
                     (here, f"%{mark}"),
                 )
             database.commit()
