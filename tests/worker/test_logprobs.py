@@ -33,7 +33,7 @@ def plain(policy: Policy, prompt: list[int], completion: list[int], temperature:
 def test_mixed_lengths_equal_a_plain_forward_of_each_row(temperature: float, path: Path) -> None:
     policy = random_policy(dtype=torch.float32)
     batch = TokenBatch.of(PROMPTS, COMPLETIONS, CPU)
-    assert len(batch.packing.prompt_places_U_L) == 3
+    assert len(batch.packing.counts_U) == 3
     chosen = by(path, policy)
     with torch.no_grad():
         values = chosen(batch, temperature=temperature)

@@ -10,6 +10,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.packing import Packing
 from worker.policy.value_head import ValueHead
@@ -56,7 +57,7 @@ class TokenBatch:
         """The tokens in one row, each prompt there once."""
         different = {tuple(prompt): place for place, prompt in enumerate(dict.fromkeys(map(tuple, self.prompts_R)))}
         of_R = [different[tuple(prompt)] for prompt in self.prompts_R]
-        return Packing.of(list(different), self.completions_R, of_R).to(self.ids_M.device)
+        return Packing.of(list(different), self.completions_R, of_R, self.ids_M.device)
 
     def longest(self, count: int) -> "TokenBatch":
         """The batch of the longest completions, without support."""
@@ -162,7 +163,9 @@ class TrainingPass:
         x_N_H = decoder.embed(packing.ids_N)
         rotate = decoder.rotation(packing.positions_N, x_N_H)
         recompute = self._recompute and torch.is_grad_enabled()
-        x_N_H = run_layers(decoder.layers, x_N_H, rotate, packing.attend, recompute=recompute)
+        x_N_H = run_layers(
+            decoder.layers, x_N_H, rotate, lambda _, *states_N: attend(*states_N, packing), recompute=recompute
+        )
         return decoder.normalise(x_N_H.index_select(0, packing.predicting_M))
 
     def _row_by_row(self, batch: TokenBatch) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from worker.policy.attention import attend
 from worker.policy.decoder import run_layers
 from worker.policy.fused import SamplingWeights
 from worker.policy.packing import Packing
@@ -24,15 +25,15 @@ class Prefilled:
 def prefill(weights: SamplingWeights, prompts_U: Sequence[Sequence[int]], device: torch.device) -> Prefilled:
     """Pass U prompts through the model, packed."""
     # A completion of one token, which nothing computes: what predicts it is what is wanted.
-    packing = Packing.of(prompts_U, [[0]] * len(prompts_U), range(len(prompts_U))).to(device)
+    packing = Packing.of(prompts_U, [[0]] * len(prompts_U), range(len(prompts_U)), device)
     keys, values = [], []
 
-    def attend(index: int, queries: Tensor, keys_N: Tensor, values_N: Tensor) -> Tensor:
-        keys.append(packing.lay_out(keys_N)[0])
-        values.append(packing.lay_out(values_N)[0])
-        return packing.attend(index, queries, keys_N, values_N)
+    def keep(_: int, queries_N: Tensor, keys_N: Tensor, values_N: Tensor) -> Tensor:
+        keys.append(packing.prompt_rows(keys_N))
+        values.append(packing.prompt_rows(values_N))
+        return attend(queries_N, keys_N, values_N, packing)
 
-    x_N_H = run_layers(weights.layers, weights.embed(packing.ids_N), weights.rotation(packing.positions_N), attend)
+    x_N_H = run_layers(weights.layers, weights.embed(packing.ids_N), weights.rotation(packing.positions_N), keep)
     return Prefilled(
         torch.stack(keys),
         torch.stack(values),

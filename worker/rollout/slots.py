@@ -6,9 +6,9 @@ Rows 0 to n − 1 are in use. Nothing moves while they are; one that ends gives 
 import torch
 from torch import Tensor
 
+from worker.policy.attention import attend_one
 from worker.policy.decoder import run_layers
 from worker.policy.fused import SamplingWeights
-from worker.policy.packing import attention
 from worker.rollout.choice import invert, truncate
 from worker.rollout.draws import uniforms
 from worker.rollout.engine import Request
@@ -116,9 +116,7 @@ class Slots:
             all_keys, all_values = self._keys[index], self._values[index]
             all_keys[each, :, at] = keys
             all_values[each, :, at] = values
-            return attention(queries[:, :, None], all_keys[:rows, :, :width], all_values[:rows, :, :width], mask)[
-                :, :, 0
-            ]
+            return attend_one(queries, all_keys[:rows, :, :width], all_values[:rows, :, :width], mask)
 
         x = run_layers(weights.layers, weights.embed(self._token[:rows]), self._rotation.of(at), attend)
         self._length[:rows] = (at + 1).clamp_(max=self._capacity - 1)
