@@ -16,6 +16,7 @@ from worker.algorithms.objective import TokenTerms, token_terms
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
+from worker.policy.device import abilities
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
@@ -73,7 +74,7 @@ class Learner:
             head = [parameter for name, parameter in policy.named_parameters() if name.startswith("value_head.")]
             groups.append({"params": head, "lr": config.algorithm.advantage.value_learning_rate})
         self.optimizer = torch.optim.AdamW(
-            groups, weight_decay=config.optimizer.weight_decay, fused=policy.device.type in ("cpu", "cuda")
+            groups, weight_decay=config.optimizer.weight_decay, fused=abilities(policy.device).fused_optimizer
         )
         self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._skipped = SkippedUpdates()

@@ -7,7 +7,8 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, LlamaForCausalLM
 from worker_models import CPU, tiny_policy
 
-from worker.policy import vocabulary
+from worker.policy import device, vocabulary
+from worker.policy.device import Abilities
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.policy.vocabulary import Output, TokenStatistics, chunk_rows, token_statistics
@@ -39,7 +40,7 @@ def in_chunks(
 def test_chunks_change_neither_value_nor_gradient(
     monkeypatch: pytest.MonkeyPatch, with_bias: bool, with_support: bool
 ) -> None:
-    monkeypatch.setattr(vocabulary, "_CHUNK_BYTES", {"cpu": 16 * 4 * WORDS})
+    monkeypatch.setitem(device._ABILITIES, "cpu", Abilities(logits_bytes=16 * 4 * WORDS))
     monkeypatch.setattr(vocabulary, "_TABLE_ROWS", 7)
     torch.manual_seed(0)
     ids = torch.randint(WORDS, (TOKENS,))

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
+from worker.policy.device import abilities
 from worker.policy.packing import Blocks, Packing
 
 
@@ -30,7 +31,7 @@ def attend_one(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> T
 
     Heads that share a key head are queries of one, so that no key is copied.
     """
-    together = queries.unflatten(1, (keys.shape[1], -1))
+    together = queries.view(len(queries), keys.shape[1], -1, queries.shape[-1])
     return functional.scaled_dot_product_attention(together, keys, values, attn_mask=mask).flatten(1, 2)
 
 
@@ -217,7 +218,7 @@ def _parts(at: Blocks, dtype: torch.dtype) -> list[_Part]:
 
 def _in_rows(each_B: Tensor, rows: int) -> Tensor:
     """(B, heads, …) to (rows, heads, B / rows, …)."""
-    return each_B.unflatten(0, (rows, -1)).transpose(1, 2)
+    return each_B.view(rows, -1, *each_B.shape[1:]).transpose(1, 2)
 
 
 def _in_line(each: Tensor) -> Tensor:
@@ -265,13 +266,10 @@ class Plain:
         to_shares = _precise(gradient @ _each(states.v, states.q).mT)
         inner = _precise(gradient * read.states).sum(-1, keepdim=True)
         to_scores = (shares * (to_shares - inner) * states.q.shape[-1] ** -0.5).to(states.q.dtype)
-        groups = states.k.shape[1], -1
-        to_k, to_v = to_scores.mT @ states.q, shares.to(gradient.dtype).mT @ gradient
-        return States(
-            to_scores @ _each(states.k, states.q),
-            to_k.unflatten(1, groups).sum(2),
-            to_v.unflatten(1, groups).sum(2),
-        )
+        to_keys = to_scores.mT @ states.q, shares.to(gradient.dtype).mT @ gradient
+        rows, heads, keys, width = states.k.shape
+        to_k, to_v = (each.view(rows, heads, -1, keys, width).sum(2) for each in to_keys)
+        return States(to_scores @ _each(states.k, states.q), to_k, to_v)
 
     def _scores(self, states: States, mask: Tensor | None, *, causal: bool) -> Tensor:
         scores = _precise(states.q @ _each(states.k, states.q).mT) * states.q.shape[-1] ** -0.5
@@ -293,6 +291,7 @@ def _each(states: Tensor, queries: Tensor) -> Tensor:
 
 def way_for(queries_N: Tensor) -> Way:
     """The fastest way on the device of these queries, in their precision."""
-    if queries_N.device.type == "cpu":
-        return SideBySide(OnCpu())
-    return SideBySide(Plain())
+    half = queries_N.dtype in (torch.bfloat16, torch.float16)
+    if abilities(queries_N.device).lines and half and queries_N.shape[-1] % 8 == 0:
+        return InOneLine()
+    return SideBySide(OnCpu() if queries_N.device.type == "cpu" else Plain())

@@ -6,16 +6,54 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import torch
+
+from worker.policy.recording import CudaGraphs, Recorder
 
 # Keys and values of all rows at once: more rows than that wait. On a GPU a share of what is free.
 _CACHE_BYTES = 2**30
 _CACHE_SHARE = 0.4
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a kind of device can do, and how much of it is used at once."""
+
+    asynchronous: bool = False  # it works on what was asked while more is asked: whoever waits for a result holds it up
+    recorder: Callable[[], Recorder] | None = None  # records steps of sampling
+    keeps_copies: bool = False  # weights and slots for sampling stay while the policy is trained, at their places
+    capacity_step: int = 32  # tokens; slots are made for multiples, so that they fit the next rollout's prompts too
+    logits_bytes: int = 48 * 2**20  # of a chunk of logits
+    whole_norm: bool = False  # torch's own normalisation is the fastest
+    lines: bool = False  # attention of rows of any length, one behind the other, in half precision
+    fused_optimizer: bool = True
+
+
+_ABILITIES = {
+    "cpu": Abilities(),
+    "cuda": Abilities(
+        asynchronous=True,
+        recorder=CudaGraphs,
+        keeps_copies=True,
+        capacity_step=128,
+        logits_bytes=2**30,
+        whole_norm=True,
+        lines=True,
+    ),
+    "mps": Abilities(fused_optimizer=False),
+}
+
+
+def abilities(device: torch.device) -> Abilities:
+    """What this device can do."""
+    return _ABILITIES.get(device.type, _ABILITIES["cpu"])
 
 
 def find_device() -> torch.device:
@@ -69,7 +107,7 @@ def compute_dtype(device: torch.device, dtype: str) -> torch.dtype:
 
     On the CPU `auto` means float32: bfloat16 is emulated there on most machines.
     """
-    capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    capable = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and capable) else torch.float32
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from worker.policy.decoder import Decoder, ModuleLayer, Rotation, norm
+from worker.policy.device import abilities
 from worker.policy.linear import Projection, projection
 
 
@@ -34,7 +35,7 @@ class Fused:
             if self._bias is not None and bias is not None:
                 self._bias.copy_(bias)
             return
-        if weight.device.type == "cuda":
+        if abilities(weight.device).keeps_copies:
             self._weight, self._bias = weight, bias
         self._project = projection(weight, bias, self._rows)
 

@@ -164,7 +164,7 @@ class TrainingPass:
         rotate = decoder.rotation(packing.positions_N, x_N_H)
         recompute = self._recompute and torch.is_grad_enabled()
         x_N_H = run_layers(
-            decoder.layers, x_N_H, rotate, lambda _, *states_N: attend(*states_N, packing), recompute=recompute
+            decoder.layers, x_N_H, rotate, lambda _, q_N, k_N, v_N: attend(q_N, k_N, v_N, packing), recompute=recompute
         )
         return decoder.normalise(x_N_H.index_select(0, packing.predicting_M))
 

@@ -61,7 +61,7 @@ class Packing:
     def prompt_rows(self, states_N: Tensor) -> Tensor:
         """The prompts' states, (N, heads, d), side by side: (U, heads, L, d)."""
         places = self.blocks.places_B[: self.blocks.prompt_places]
-        return states_N.index_select(0, places).unflatten(0, (self.blocks.prompts, -1)).transpose(1, 2)
+        return states_N.index_select(0, places).view(self.blocks.prompts, -1, *states_N.shape[1:]).transpose(1, 2)
 
     @cached_property
     def blocks(self) -> "Blocks":

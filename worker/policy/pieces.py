@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
+from worker.policy.device import abilities
 from worker.policy.linear import product
 
 
@@ -37,7 +38,7 @@ def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
 
 
 def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    if x.device.type == "cuda":  # one kernel; on a CPU torch's own is many times slower for the rows of a training pass
+    if abilities(x.device).whole_norm:  # one kernel; on a CPU it is many times slower for the rows of a training pass
         return functional.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
     return (x * _scale(x, eps)).mul_(weight).to(x.dtype)
 

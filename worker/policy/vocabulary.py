@@ -10,10 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from worker.policy.device import abilities
 from worker.policy.linear import Projection, product
-
-# Logits of one chunk.
-_CHUNK_BYTES = {"cpu": 48 * 2**20, "cuda": 2**30}
 
 _TABLE_ROWS = 8192  # of the output layer's gradient, computed at once
 
@@ -35,7 +33,7 @@ class Output(NamedTuple):
 
 def chunk_rows(vocabulary: int, device: torch.device) -> int:
     """How many rows of logits exist at once."""
-    return max(16, _CHUNK_BYTES.get(device.type, _CHUNK_BYTES["cpu"]) // (4 * vocabulary))
+    return max(16, abilities(device).logits_bytes // (4 * vocabulary))
 
 
 def token_statistics(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from backend.contract.training import Optimizer
+from worker.policy.device import abilities
 from worker.policy.policy import Policy, recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
@@ -53,7 +54,7 @@ class PairLearner:
             [parameter for _, parameter in self._parameters],
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
-            fused=objective.trained.device.type in ("cpu", "cuda"),
+            fused=abilities(objective.trained.device).fused_optimizer,
         )
         self._skipped = SkippedUpdates()
 

@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from worker.policy.device import abilities
 from worker.policy.fused import SamplingWeights
 from worker.policy.policy import Policy
 from worker.rollout.choice import supports
 from worker.rollout.engine import Request
 from worker.rollout.prefill import Prefilled, prefill
-from worker.rollout.rows import Row, ends, row_keys
-from worker.rollout.slots import SLACK, Slots
+from worker.rollout.rows import Row, row_keys
+from worker.rollout.slots import SLACK, Drawing, Slots
+from worker.rollout.stop_texts import StopTexts
 
 # What prompts may hold at once while they pass through the model.
 _PREFILL_TOKENS = 16_384
@@ -30,14 +32,17 @@ class Generation:
     ) -> None:
         self._policy, self._weights, self._slots = policy, weights, slots
         self._prompts_P, self._decoding, draws = request.prompts_P, request.decoding, request.draws
+        slots.drawing = Drawing.of(request)
+        self._stop = StopTexts(policy, request.decoding.stop)
+        self._met: dict[int, int] = {}  # at which length a row that has just ended has a stop text
         self._waiting = deque(rows_R)
         self._keys = {} if draws is None else dict(zip(map(id, rows_R), row_keys(draws, rows_R).tolist(), strict=True))
         self._rows: list[Row] = []  # by slot
         self._drawn: list[int] = []  # of each
         self._ready: dict[int, tuple[Prefilled, int]] = {}  # by prompt, until its last row has begun
         self._keeps_supports = request.logprobs == "renormalized"
-        # A GPU works ahead of whoever looks for rows that have ended.
-        ahead = policy.device.type == "cuda" and not self._decoding.stop and not self._keeps_supports
+        # A device that works by itself goes ahead of whoever looks for rows that have ended.
+        ahead = abilities(policy.device).asynchronous and not self._keeps_supports
         self._look_every = SLACK if ahead else 1
 
     @torch.inference_mode()
@@ -99,8 +104,7 @@ class Generation:
 
     def _step(self) -> None:
         allowed = self._slots.step(self._weights, len(self._rows), self._width())
-        if allowed is not None:
-            self._keep_supports(self._rows, allowed)
+        self._keep_supports(self._rows, allowed[: len(self._rows)])
         self._drawn = [drawn + 1 for drawn in self._drawn]
 
     def _width(self) -> int:
@@ -134,24 +138,31 @@ class Generation:
         return rows
 
     def _ended(self) -> list[int]:
+        limit, count = self._decoding.max_new_tokens, len(self._rows)
+        stopped = self._slots.stopped[:count].tolist()
         if self._decoding.stop:
-            written = self._slots.ids[: len(self._rows), : max(self._drawn)].tolist()
-            texts = [ids[:drawn] for ids, drawn in zip(written, self._drawn, strict=True)]
-            for row, ids in zip(self._rows, texts, strict=True):
-                row.completion.ids = ids
-            return [slot for slot, row in enumerate(self._rows) if ends(row.completion, self._policy, self._decoding)]
-        stopped = self._slots.stopped[: len(self._rows)].tolist()
-        limit = self._decoding.max_new_tokens
+            stopped = [one or text for one, text in zip(stopped, self._met_stop_text(), strict=True)]
         return [slot for slot, drawn in enumerate(self._drawn) if stopped[slot] or drawn >= limit]
+
+    def _met_stop_text(self) -> list[bool]:
+        """Which rows have a stop text, looked for in the tokens since the last look."""
+        new = [drawn - len(row.completion.ids) for row, drawn in zip(self._rows, self._drawn, strict=True)]
+        newest = self._slots.newest(len(self._rows), max(new)).tolist()
+        for row, count, ids in zip(self._rows, new, newest, strict=True):
+            drawn = row.completion.ids
+            drawn += ids[len(ids) - count :]
+            if (length := self._stop.end_of(drawn, len(drawn) - count)) is not None:
+                self._met[id(row)] = length
+        return [id(row) in self._met for row in self._rows]
 
     def _write(self, row: Row, ids: list[int], logprobs: list[float]) -> None:
         """What was drawn, without what a row was ahead."""
-        completion = row.completion
-        stops = self._policy.stop_ids
-        length = next((place + 1 for place, token in enumerate(ids) if token in stops), len(ids))
-        completion.ids = ids[: min(length, self._decoding.max_new_tokens)]
+        completion, limit = row.completion, self._decoding.max_new_tokens
+        stops = (place + 1 for place, token in enumerate(ids) if token in self._policy.stop_ids)
+        length = min(next(stops, len(ids) + 1), self._met.pop(id(row), len(ids) + 1))
+        completion.ids = ids[: min(length, limit)]
         completion.logprobs = logprobs[: len(completion.ids)]
-        ends(completion, self._policy, self._decoding)  # says why
+        completion.finish_reason = "stop" if length <= min(len(ids), limit) else "length"
 
     def _close_gaps(self, ended: set[int]) -> None:
         """The last rows take the slots of those that ended before them."""

@@ -10,8 +10,9 @@ from transformers import DynamicCache
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import uniforms
-from worker.rollout.engine import Request
-from worker.rollout.rows import Row, ends, row_keys
+from worker.rollout.engine import Completion, Request
+from worker.rollout.rows import Row, row_keys
+from worker.rollout.stop_texts import StopTexts
 
 # Tokens whose keys and values are held at once: bounds memory, and is far above what saturates a small machine.
 _TOKENS_IN_FLIGHT = 131_072
@@ -44,6 +45,7 @@ class Wave:
         self.rows = rows  # unfinished ones, in the order of the batch
         self._policy, self._decoding = policy, decoding
         self._kind = request.logprobs
+        self._stop = StopTexts(policy, decoding.stop)
         self._position = 0
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -93,7 +95,7 @@ class Wave:
                 row.completion.logprobs.append(logprob)
                 if could_draw is not None:
                     row.completion.supports.append(could_draw[slot])
-                if not ends(row.completion, self._policy, self._decoding):
+                if not self._ended(row.completion):
                     alive.append(slot)
         self.rows = [self._slots[slot] for slot in alive]
         self._position += 1
@@ -103,6 +105,13 @@ class Wave:
             seen = self._width + self._position
             self._logits = self._forward(tokens[:, None], self._attention[:, :seen], self._next_position[:, None])
             self._next_position = self._next_position + 1
+
+    def _ended(self, completion: Completion) -> bool:
+        ids = completion.ids
+        if ids[-1] in self._policy.stop_ids or self._stop.end_of(ids, len(ids) - 1) is not None:
+            completion.finish_reason = "stop"
+            return True
+        return len(ids) >= self._decoding.max_new_tokens
 
     def _compact(self, alive: list[int], tokens: Tensor) -> Tensor:
         indices = torch.tensor(alive, device=tokens.device)

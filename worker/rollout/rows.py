@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backend.contract.training import Decoding
-from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Request
 
@@ -35,13 +33,3 @@ def row_keys(draws: Draws, rows: Sequence[Row]) -> Tensor:
     """The key of each row's random numbers, (R,)."""
     groups, indices = ([getattr(row, name) for row in rows] for name in ("group", "index"))
     return draws.keys(torch.tensor(groups), torch.tensor(indices))
-
-
-def ends(completion: Completion, policy: Policy, decoding: Decoding) -> bool:
-    """Whether its newest token ends a completion; then says so in it."""
-    stopped = completion.ids[-1] in policy.stop_ids or (
-        bool(decoding.stop) and any(text in policy.decode(completion.ids) for text in decoding.stop)
-    )
-    if stopped:
-        completion.finish_reason = "stop"
-    return stopped or len(completion.ids) >= decoding.max_new_tokens

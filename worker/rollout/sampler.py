@@ -7,7 +7,7 @@ import torch
 
 from backend.contract.training import Decoding
 from worker.policy.decoder import Decoder
-from worker.policy.device import cache_bytes
+from worker.policy.device import abilities, cache_bytes
 from worker.policy.fused import SamplingWeights
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
@@ -18,8 +18,6 @@ from worker.rollout.plain import sample_plainly
 from worker.rollout.rows import Row, rows_of
 from worker.rollout.slots import Slots
 
-# What rows may hold comes in these steps, so that slots fit the next rollout too, whose prompts are of other lengths.
-_CAPACITY = {"cpu": 32, "cuda": 128}
 _KEPT_BYTES = 256 * 2**20  # slots of this size are kept while the policy is trained on a CPU
 _TYPICAL_ROWS = 32  # what the weights are laid out for: any number of rows can read them
 _CHECKED_TOKENS = 8
@@ -37,7 +35,8 @@ class NativeEngine:
         self._checked = False
         self._weights: SamplingWeights | None = None
         self._loaded = -1  # the policy's updates when they were copied
-        self._slots: dict[tuple[object, ...], Slots] = {}  # the last ones, by what they were made for
+        self._slots: Slots | None = None
+        self._most_slots = 0  # of their capacity
 
     def sample(
         self,
@@ -78,10 +77,12 @@ class NativeEngine:
         try:
             generation.run(on_ended)
         finally:
-            if self._policy.device.type == "cpu":  # laid out again in a moment; till then the update needs the memory
+            if not abilities(
+                self._policy.device
+            ).keeps_copies:  # made again in a moment; till then the update needs the memory
                 self._weights = None
-                if request.longest_row * weights.token_bytes * slots.count > _KEPT_BYTES:
-                    self._slots.clear()
+                if slots.capacity * weights.token_bytes * slots.count > _KEPT_BYTES:
+                    self._slots = None
 
     def _current_weights(self) -> SamplingWeights:
         policy = self._policy
@@ -96,23 +97,25 @@ class NativeEngine:
         return self._weights
 
     def _slots_for(self, weights: SamplingWeights, request: Request) -> Slots:
-        """Those of the last rollout where they fit: on a GPU the steps that they have recorded come with them."""
-        step = _CAPACITY.get(self._policy.device.type, 32)
+        """Those that there are if they are large enough, with the steps that they have recorded; else larger ones."""
+        device, step = self._policy.device, abilities(self._policy.device).capacity_step
+        rows, new = request.rows, request.decoding.max_new_tokens
         capacity = -(-request.longest_row // step) * step
-        how = request.decoding.model_dump_json(), request.logprobs, request.draws is None
-        made_for = (request.rows, capacity, *how)
-        if made_for not in self._slots:
-            self._slots.clear()  # first, since two of them may not fit
-            budget = cache_bytes(self._policy.device)
-            self._slots[made_for] = Slots(
-                weights,
-                self._policy.device,
-                request,
-                count=min(request.rows, max(1, budget // (capacity * weights.token_bytes))),
-                capacity=capacity,
-                stop_ids=self._policy.stop_ids,
-            )
-        return self._slots[made_for]
+        if (has := self._slots) is not None:
+            if capacity <= has.capacity and new <= has.new and min(rows, self._most_slots) <= has.count:
+                return has
+            rows, new, capacity = max(rows, has.count), max(new, has.new), max(capacity, has.capacity)
+        self._slots = has = None  # first, since two of them may not fit
+        self._most_slots = max(1, cache_bytes(device) // (capacity * weights.token_bytes))
+        self._slots = Slots(
+            weights,
+            device,
+            count=min(rows, self._most_slots),
+            capacity=capacity,
+            new=new,
+            stop_ids=self._policy.stop_ids,
+        )
+        return self._slots
 
     def _check(self, prompt: Sequence[int]) -> None:
         self._checked = True

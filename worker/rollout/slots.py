@@ -3,54 +3,76 @@
 Rows 0 to n − 1 are in use. Nothing moves while they are; one that ends gives its slot to a waiting row, or to the last one.
 """
 
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from worker.policy.attention import attend_one
 from worker.policy.decoder import run_layers
+from worker.policy.device import abilities
 from worker.policy.fused import SamplingWeights
+from worker.policy.recording import RecordedSteps
 from worker.rollout.choice import invert, truncate
 from worker.rollout.draws import uniforms
-from worker.rollout.engine import Request
+from worker.rollout.engine import Logprobs, Request
 from worker.rollout.prefill import Prefilled
 
 SLACK = 8
 """Tokens that a row may be ahead of whoever looks at it."""
 
-# On a GPU, steps of equal shape are recorded once and played back: rows and widths come in multiples of these.
-_ROWS, _WIDTH = 16, 64
+# Where steps are recorded, a few shapes serve all: rows come in powers of 2 of these, widths grow by a quarter in multiples.
+_ROWS, _WIDTH, _GROWTH = 16, 64, 1.25
 _BLANK = 16
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """How tokens are drawn, and what their log-probabilities are of."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    greedy: bool
+    measured: Logprobs
+
+    @staticmethod
+    def of(request: Request) -> "Drawing":
+        """What a request asks for."""
+        how = request.decoding
+        return Drawing(how.temperature, how.top_k, how.top_p, request.draws is None, request.logprobs)
+
+
 class Slots:
-    """S rows of at most `capacity` tokens, prompt included, and what has been drawn for them."""
+    """S rows of at most `capacity` tokens, prompt included, `new` of them drawn, and what has been drawn for them."""
 
     def __init__(
         self,
         weights: SamplingWeights,
         device: torch.device,
-        request: Request,
         *,
         count: int,
         capacity: int,
+        new: int,
         stop_ids: set[int],
     ) -> None:
-        self._decoding, self._kind, self._greedy = request.decoding, request.logprobs, request.draws is None
-        self.count, self._capacity = count, capacity + SLACK
-        cache = (len(weights.layers), count, weights.key_heads, self._capacity, weights.head_dim)
+        self.drawing: Drawing
+        self.count, self.capacity, self.new = count, capacity, new
+        self._tokens = capacity + SLACK
+        cache = (len(weights.layers), count, weights.key_heads, self._tokens, weights.head_dim)
         self._keys, self._values = (torch.empty(cache, dtype=weights.dtype, device=device) for _ in range(2))
         self._blank = 0  # so many columns hold numbers: what is not looked at must not be NaN either
-        self._rotation = weights.rotation(torch.arange(self._capacity, device=device))
+        self._rotation = weights.rotation(torch.arange(self._tokens, device=device))
         self._stop_ids = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
         self._token, self._length, self._drawn, self._key = (
             torch.zeros(count, dtype=torch.long, device=device) for _ in range(4)
         )
         self.stopped = torch.zeros(count, dtype=torch.bool, device=device)
-        self.ids = torch.zeros(count, self._decoding.max_new_tokens + SLACK, dtype=torch.long, device=device)
+        self.ids = torch.zeros(count, new + SLACK, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(self.ids.shape, device=device)
-        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
-        # Nothing that a recorded step leaves is read but what lies here, so that all of them may use the same memory.
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        recorder = abilities(device).recorder
+        self._recorded = None if recorder is None else RecordedSteps(recorder())
 
     def place(self, slots_N: Tensor, prefilled: Prefilled, prompts_N: Tensor, keys_N: Tensor) -> Tensor:
         """Begin rows: each with its prompt of the prefilled ones and its key of random numbers. Draws their first tokens.
@@ -76,34 +98,30 @@ class Slots:
         for state in (self._token, self._length, self._drawn, self._key, self.stopped, self.ids, self.logprobs):
             state[targets_N] = state[sources_N]
 
+    def newest(self, rows: int, count: int) -> Tensor:
+        """The newest tokens of the first rows, (rows, count); where one has fewer, its first stands before them."""
+        columns = self._drawn[:rows, None] - torch.arange(count, 0, -1, device=self._drawn.device)
+        return self.ids[:rows].gather(1, columns.clamp_(min=0))
+
     def _blank_until(self, width: int) -> None:
         if width > self._blank:
-            wider = min(self._capacity, -(-width // _BLANK) * _BLANK)
+            wider = min(self._tokens, -(-width // _BLANK) * _BLANK)
             for states in (self._keys, self._values):
                 states[:, :, :, self._blank : wider] = 0
             self._blank = wider
 
-    def step(self, weights: SamplingWeights, rows: int, width: int) -> Tensor | None:
+    def step(self, weights: SamplingWeights, rows: int, width: int) -> Tensor:
         """Add one token to each of the first rows, none of which has more than `width` with it.
 
-        Returns what `place` returns; None where the step was played back.
+        Returns what `place` returns, of these rows or of more; the next step may overwrite it.
         """
-        if self._token.device.type != "cuda" or self._kind == "renormalized":
+        if self._recorded is None:
             self._blank_until(width)
             return self._compute(weights, rows, width)
-        rows = min(self.count, -(-rows // _ROWS) * _ROWS)  # the rows beyond are drawn for nobody
-        width = min(self._capacity, -(-width // _WIDTH) * _WIDTH)
+        rows = min(self.count, _at_least(rows, _ROWS, 2.0))  # the rows beyond are drawn for nobody
+        width = min(self._tokens, _at_least(width, _WIDTH, _GROWTH))
         self._blank_until(width)
-        if (rows, width) not in self._graphs:
-            self._graphs[rows, width] = None  # the first step of a shape warms up what a recording must find ready
-            return self._compute(weights, rows, width)
-        graph = self._graphs[rows, width]
-        if graph is None:
-            graph = self._graphs[rows, width] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                self._compute(weights, rows, width)
-        graph.replay()
-        return None
+        return self._recorded.run((rows, width, self.drawing), partial(self._compute, weights, rows, width))
 
     def _compute(self, weights: SamplingWeights, rows: int, width: int) -> Tensor:
         at = self._length[:rows]
@@ -119,16 +137,17 @@ class Slots:
             return attend_one(queries, all_keys[:rows, :, :width], all_values[:rows, :, :width], mask)
 
         x = run_layers(weights.layers, weights.embed(self._token[:rows]), self._rotation.of(at), attend)
-        self._length[:rows] = (at + 1).clamp_(max=self._capacity - 1)
+        self._length[:rows] = (at + 1).clamp_(max=self._tokens - 1)
         return self._draw(slice(0, rows), weights.logits(x))
 
     def _draw(self, slots: slice | Tensor, logits: Tensor) -> Tensor:
-        tempered = logits if self._decoding.temperature == 1 else logits / self._decoding.temperature
-        allowed = truncate(tempered, top_k=self._decoding.top_k, top_p=self._decoding.top_p)
+        how = self.drawing
+        tempered = logits if how.temperature == 1 else logits / how.temperature
+        allowed = truncate(tempered, top_k=how.top_k, top_p=how.top_p)
         shares = allowed.softmax(-1)
         drawn = self._drawn[slots]
-        tokens = allowed.argmax(-1) if self._greedy else invert(shares, uniforms(self._key[slots], drawn))
-        measured = {"tempered": tempered, "plain": logits, "renormalized": allowed}[self._kind]
+        tokens = allowed.argmax(-1) if how.greedy else invert(shares, uniforms(self._key[slots], drawn))
+        measured = {"tempered": tempered, "plain": logits, "renormalized": allowed}[how.measured]
         each = torch.arange(self.count, device=tokens.device)[slots]
         self.ids[each, drawn] = tokens
         if measured is allowed:  # what can be drawn is far above the smallest share
@@ -139,3 +158,11 @@ class Slots:
         self._drawn[slots] = (drawn + 1).clamp_(max=self.ids.shape[1] - 1)
         self.stopped[slots] |= (tokens[:, None] == self._stop_ids).any(-1)
         return allowed
+
+
+def _at_least(count: int, unit: int, growth: float) -> int:
+    """The first that is enough of some multiples of `unit`, each about `growth` times the one before."""
+    enough = unit
+    while enough < count:
+        enough = max(enough + unit, int(enough * growth) // unit * unit)
+    return enough

@@ -1,0 +1,72 @@
+"""Steps of equal shape, recorded once and played back: a GPU gets the kernels of a whole step by one call instead of five hundred."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Compute = Callable[[], Tensor]
+
+_WORTH = 8
+"""Steps of a shape that are computed before one is recorded, which takes about as long as that."""
+_MOST = 24
+"""Recorded steps at once: each holds some memory of the device."""
+
+
+class Recorder(Protocol):
+    """What records a step."""
+
+    def record(self, compute: Compute) -> Compute:
+        """What does the same again, into the same memory. Nothing is computed yet."""
+
+
+class CudaGraphs:
+    """Recorded as CUDA graphs, which share memory: what a step returns is overwritten by the next, whatever its shape."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, compute: Compute) -> Compute:
+        """See `Recorder`."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            found = compute()
+
+        def play() -> Tensor:
+            graph.replay()
+            return found
+
+        return play
+
+
+class Recomputation:
+    """Computes again, on any device: whoever plays back can be tried without a GPU."""
+
+    def record(self, compute: Compute) -> Compute:
+        """See `Recorder`."""
+        return compute
+
+
+class RecordedSteps:
+    """Steps by their shapes; those that come often are recorded, and of these the ones that were not played for longest go."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._seen: Counter[Hashable] = Counter()
+        self._recorded: OrderedDict[Hashable, Compute] = OrderedDict()
+
+    def run(self, shape: Hashable, compute: Compute) -> Tensor:
+        """Compute a step of this shape, or play it back. What `compute` reads and writes lies where it lay the first time."""
+        if self._recorder is None:
+            return compute()
+        if shape not in self._recorded:
+            self._seen[shape] += 1
+            if self._seen[shape] <= _WORTH:  # which also warms up what a recording must find ready
+                return compute()
+            if len(self._recorded) == _MOST:
+                self._recorded.popitem(last=False)
+            self._recorded[shape] = self._recorder.record(compute)
+        self._recorded.move_to_end(shape)
+        return self._recorded[shape]()
