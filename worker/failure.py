@@ -31,6 +31,13 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
     if isinstance(error, SpoolFull):
         message = f"The backend was away for too long: {error}. Retry: the run goes on from its last checkpoint."
         return Fail(attempt=attempt, error=RunError(code="spool_full", message=message))
+    if device_lost(error):
+        said = str(error).partition("\n")[0]
+        message = (
+            "The GPU reported an error after which this process can compute nothing more there. The worker starts again with a "
+            f"clean one, and the run goes on from its last checkpoint. ({said})"
+        )
+        return Fail(attempt=attempt, error=RunError(code="device_lost", message=message, details=trace), retryable=True)
     if out_of_memory(error):
         said = str(error).partition("\n")[0] or type(error).__name__  # Python's own MemoryError says nothing
         message = (
@@ -53,7 +60,18 @@ def out_of_memory(error: Exception) -> bool:
     # A CPU's allocator, Apple's and the CUDA driver say it in words only.
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
+        and any(words in str(error) for words in ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
+    )
+
+
+def device_lost(error: Exception) -> bool:
+    """Whether this process cannot compute on its GPU any more: CUDA fails every call that follows such an error."""
+    return not out_of_memory(error) and (
+        isinstance(error, torch.AcceleratorError)
+        or (
+            isinstance(error, RuntimeError)
+            and any(words in str(error) for words in ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error"))
+        )
     )
 
 

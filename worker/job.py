@@ -31,7 +31,7 @@ from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
-from worker.failure import failure, out_of_memory
+from worker.failure import device_lost, failure, out_of_memory
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.policy.loading import load_policy
@@ -79,12 +79,12 @@ class Worker:
         return self.settings.home.resolve() / "spool" / self.info.name
 
 
-class MemoryExhausted(Exception):
-    """The device ran out of memory: the process should be replaced, since fragments may stay."""
+class Spent(Exception):
+    """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there."""
 
 
 def run_claim(worker: Worker, claim: Claim) -> None:
-    """Do what was claimed and tell how it ended. Raises MemoryExhausted after that was told."""
+    """Do what was claimed and tell how it ended. Raises Spent after that was told."""
     lease = Lease(worker.client, claim, worker.info.name)
     spool = Spool(
         worker.spool_folder,
@@ -97,7 +97,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_taken=partial(_remove_forgotten, worker.settings.checkpoints, claim.run_id),
     )
     watch = _watch(worker, claim, lease, spool)
-    exhausted = False
+    spent = False
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -108,7 +108,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         except LeaseLost:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
-            exhausted = out_of_memory(error)
+            spent = out_of_memory(error) or device_lost(error)
             end = failure(claim.attempt, error, worker.settings.home)
             if end.retryable:
                 log.exception("run %s crashed", claim.run_id)
@@ -120,8 +120,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         if lease.lost:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
-    if exhausted:
-        raise MemoryExhausted
+    if spent:
+        raise Spent
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
@@ -388,5 +388,5 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
     if claim is not None:
         try:
             run_claim(worker, claim)
-        except MemoryExhausted:
+        except Spent:
             log.warning("run %s, a sample, did not fit beside the training", claim.run_id)

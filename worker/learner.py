@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
 from worker.policy.device import abilities
+from worker.policy.later import Later
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
 from worker.rollout.rollout import Rollout
@@ -49,12 +51,17 @@ class _Pass:
     credit: Credit
     weights_R_T: Tensor
     tokens: TokenRecord | None  # filled in by the last pass on a batch
+    later: Later = field(default_factory=Later)
+    loss: float = 0.0
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, name: str, values: Tensor) -> None:
-        # On the CPU: Apple's GPUs have no float64.
+        """Values on the CPU: Apple's GPUs have no float64."""
         total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = total + float(values.detach().cpu().double().sum()), count + values.numel()
+        self.sums[name] = total + float(values.double().sum()), count + values.numel()
+
+    def add_loss(self, part: Tensor) -> None:
+        self.loss += float(part)
 
     def metrics(self) -> dict[str, float]:
         return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
@@ -115,25 +122,26 @@ class Learner:
 
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
         """
+        later = Later()
         for micro, done in with_progress(batch.micro_batches):
             if self._algorithm.needs_reference:
                 micro.reference_R_T = self._policy.reference_logprobs(
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
-                batch.tokens.put("reference_logprob", micro.rows, micro.reference_R_T)
+                later.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
             if self._looks_back:
-                self._look_back(batch.tokens, micro)
+                self._look_back(batch.tokens, micro, later)
             on_progress("reference", done, batch.rollout.rows)
+        later.fetch()
 
-    def _look_back(self, tokens: TokenRecord, micro: MicroBatch) -> None:
+    def _look_back(self, tokens: TokenRecord, micro: MicroBatch, later: Later) -> None:
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if values.value_R_T is not None:
-            tokens.put("value", micro.rows, values.value_R_T)
+            later.when_known(values.value_R_T, partial(tokens.put, "value", micro.rows))
         if micro.reference_R_T is not None:
             estimator = self._algorithm.kl.estimator
-            tokens.put(
-                "kl", micro.rows, kl_per_token(values.full_logprob_R_T, micro.reference_R_T, estimator=estimator)
-            )
+            kl_R_T = kl_per_token(values.full_logprob_R_T, micro.reference_R_T, estimator=estimator)
+            later.when_known(kl_R_T, partial(tokens.put, "kl", micro.rows))
 
     def update(
         self,
@@ -173,22 +181,22 @@ class Learner:
 
     def _carry_out(self, step: int, one: _Pass, on_progress: OnProgress) -> tuple[dict[str, float], str]:
         """Forward, backward and one optimizer step over the whole rollout; the metrics of this pass, and what was not finite."""
-        loss = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._policy.model):
             for micro, done in with_progress(one.batch.micro_batches):
                 part = self._loss(micro, one)
                 part.backward()  # type: ignore[no-untyped-call]
-                loss += float(part.detach())
+                one.later.when_known(part, one.add_loss)
                 on_progress("update", done, sum(len(part.rows) for part in one.batch.micro_batches))
-        grad_norm, fault = clipped(self._policy.named_parameters(), self._config.optimizer.max_grad_norm, loss)
+        one.later.fetch()
+        grad_norm, fault = clipped(self._policy.named_parameters(), self._config.optimizer.max_grad_norm, one.loss)
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
             self.optimizer.step()
             self._policy.updates += 1
-        return {"loss": loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault
+        return {"loss": one.loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault
 
     def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
@@ -232,14 +240,15 @@ class Learner:
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
-        one.add("rewards/margins", margin_N)
-        one.add("rewards/accuracies", (margin_N.sign() + 1) / 2)  # a tie is a coin's toss: half right
+        one.later.when_known(margin_N, lambda margin_N: one.add("rewards/margins", margin_N))
+        # A tie is a coin's toss: half right.
+        one.later.when_known(margin_N, lambda margin_N: one.add("rewards/accuracies", (margin_N.sign() + 1) / 2))
         loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
         return loss
 
     def _measure(self, micro: MicroBatch, values: TokenValues, terms: TokenTerms, one: _Pass) -> None:
-        """Add to the pass's metrics and, in the last pass, put the values of every token into the record."""
-        mask_R_T, credit, tokens = micro.mask_R_T, one.credit, one.tokens
+        """Add to the pass's metrics and, in the last pass, put the values of every token into the record, once they are here."""
+        mask_R_T, credit, tokens = one.batch.tokens.mask[micro.rows, : micro.mask_R_T.shape[1]], one.credit, one.tokens
         measured = {
             "entropy": values.entropy_R_T,
             "ratio_mean": terms.ratio_R_T,
@@ -248,11 +257,16 @@ class Learner:
         }
         if terms.kl_R_T is not None:
             measured["kl"] = terms.kl_R_T
-        if values.value_R_T is not None and credit.returns_R_T is not None:
-            error_R_T = values.value_R_T - micro.of(credit.returns_R_T)
-            one.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
         for name, tensor in measured.items():
-            one.add(name, tensor[mask_R_T])
+            one.later.when_known(tensor, lambda known_R_T, name=name: one.add(name, known_R_T[mask_R_T]))
+        if values.value_R_T is not None and credit.returns_R_T is not None:
+            returns_R_T = credit.returns_R_T[micro.rows, : mask_R_T.shape[1]].float()
+
+            def add_error(value_R_T: Tensor) -> None:
+                error_R_T = value_R_T - returns_R_T
+                one.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
+
+            one.later.when_known(values.value_R_T, add_error)
         if tokens is None:
             return
         recorded = {
@@ -268,7 +282,7 @@ class Learner:
         }
         for name, values_R_T in recorded.items():
             if values_R_T is not None:
-                tokens.put(name, micro.rows, values_R_T)
+                one.later.when_known(values_R_T, partial(tokens.put, name, micro.rows))
 
     @torch.no_grad()
     def _measure_after(self, batch: Batch) -> None:

@@ -14,7 +14,7 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
-from worker.job import MemoryExhausted, Worker, run_claim
+from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, find_device, give_back_memory, keep_freed_memory, memory_bytes, versions
 from worker.process import Process
@@ -77,8 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             _serve(worker)
-        except MemoryExhausted:
-            log.warning("out of memory: starting again with a clean process")
+        except Spent:
+            log.warning("starting again with a clean process")
             process.end(again=True)
     return 0
 

@@ -175,9 +175,25 @@ def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError()]
+    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError(), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")]
 )
 def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
     told = failure(1, error).error
     assert told.code == "out_of_memory"
-    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)"))
+    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)", "`cublasCreate(handle)`)"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: device-side assert triggered\nmore"),
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUDA error: unspecified launch failure"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle )`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+    ],
+)
+def test_an_error_that_ends_all_work_on_a_gpu_is_tried_again_by_a_clean_process(error: Exception) -> None:
+    told = failure(1, error)
+    assert (told.error.code, told.retryable) == ("device_lost", True)
+    assert told.error.message.endswith(f"({str(error).splitlines()[0]})")

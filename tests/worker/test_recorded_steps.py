@@ -17,7 +17,6 @@ from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Drawing
 
-
 Shape = tuple[int, int, Drawing]
 
 

@@ -51,7 +51,7 @@ class FusedLayer:
         def fused(owner: nn.Module, *names: str) -> Fused:
             return Fused([getattr(owner, name) for name in names], dtype, rows)
 
-        self._layer = layer
+        self._layer, self._dtype = layer, dtype
         self._read = fused(layer.attention, "q_proj", "k_proj", "v_proj")
         self._write = fused(layer.attention, "o_proj")
         self._gate_up = fused(layer.mlp, "gate_proj", "up_proj")
@@ -65,7 +65,7 @@ class FusedLayer:
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        states = self._read(norm(x_N_H, self._layer.norms[0])).view(len(x_N_H), -1, self._layer.head_dim)
+        states = self._read(norm(x_N_H, self._layer.norms[0]).to(self._dtype)).view(len(x_N_H), -1, self._layer.head_dim)
         both, values = states.tensor_split((sum(self._heads[:2]),), dim=1)
         if self._layer.query_norm is not None and self._layer.key_norm is not None:
             queries, keys = both.tensor_split((self._heads[0],), dim=1)
@@ -78,7 +78,7 @@ class FusedLayer:
 
     def think(self, x_N_H: Tensor) -> Tensor:
         """See `Layer`."""
-        gate, up = self._gate_up(norm(x_N_H, self._layer.norms[1])).chunk(2, dim=-1)
+        gate, up = self._gate_up(norm(x_N_H, self._layer.norms[1]).to(self._dtype)).chunk(2, dim=-1)
         return self._down(functional.silu(gate) * up)
 
 
@@ -100,8 +100,8 @@ class SamplingWeights:
         self._output.load()
 
     def embed(self, ids_N: Tensor) -> Tensor:
-        """The stream before the first layer, (N, H)."""
-        return self._decoder.embed(ids_N).to(self.dtype)
+        """The stream before the first layer, (N, H): in float32, as in training, whatever the products are in."""
+        return self._decoder.embed(ids_N)
 
     def rotation(self, positions_N: Tensor) -> Rotation:
         """The rotation at these positions, in float32 as in training."""
@@ -110,7 +110,7 @@ class SamplingWeights:
 
     def logits(self, x_N_H: Tensor) -> Tensor:
         """Of the next token, (N, V), in float32."""
-        return self._output(self._decoder.normalise(x_N_H)).float()
+        return self._output(self._decoder.normalise(x_N_H).to(self.dtype)).float()
 
     @property
     def token_bytes(self) -> int:

@@ -82,8 +82,7 @@ class TransformersEngine:
         """The library at work, until the end or an error: then its thread and its cache are gone."""
         config = ContinuousBatchingConfig(return_logprobs=True, seed=seed or 0, num_blocks=blocks)
         config.max_batch_tokens = None if blocks is None else _CPU_BATCH_TOKENS
-        # Flash attention knows no float32. 5.17 has no such choice yet.
-        config.auto_switch_to_flash = self._dtype.itemsize == 2
+        config.auto_switch_to_flash = self._dtype.itemsize == 2  # flash attention knows no float32
         model = cast(ContinuousMixin, self._synced_copy())
         cuda = [self._policy.device] if self._policy.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):  # the library seeds the process's generators
@@ -119,6 +118,8 @@ class TransformersEngine:
             if isinstance(twin, PeftModel):
                 twin = cast(PreTrainedModel, cast(LoraModel, twin.base_model).merge_and_unload())
             self._copy = cast(PreTrainedModel, cast(torch.nn.Module, twin).to(self._dtype).requires_grad_(False))
+            if self._dtype.itemsize > 2 and not hasattr(ContinuousBatchingConfig, "auto_switch_to_flash"):
+                self._copy.set_attn_implementation("paged|sdpa")  # 5.17 turns to flash by itself from any other
         elif self._updates == self._policy.updates:
             return self._copy
         own = dict(self._copy.named_parameters(remove_duplicate=False))
