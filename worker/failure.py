@@ -60,7 +60,9 @@ def out_of_memory(error: Exception) -> bool:
     # A CPU's allocator, Apple's and the CUDA driver say it in words only.
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
+        and any(
+            words in str(error) for words in ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+        )
     )
 
 

@@ -56,9 +56,12 @@ class _Pass:
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, name: str, values: Tensor) -> None:
-        """Values on the CPU: Apple's GPUs have no float64."""
+        """Add a micro-batch's values. On the CPU: Apple's GPUs have no float64."""
         total, count = self.sums.get(name, (0.0, 0))
         self.sums[name] = total + float(values.double().sum()), count + values.numel()
+
+    def add_tokens(self, name: str, mask_R_T: Tensor, values_R_T: Tensor) -> None:
+        self.add(name, values_R_T[mask_R_T])
 
     def add_loss(self, part: Tensor) -> None:
         self.loss += float(part)
@@ -240,9 +243,9 @@ class Learner:
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
-        one.later.when_known(margin_N, lambda margin_N: one.add("rewards/margins", margin_N))
-        # A tie is a coin's toss: half right.
-        one.later.when_known(margin_N, lambda margin_N: one.add("rewards/accuracies", (margin_N.sign() + 1) / 2))
+        right_N = (margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
+        for name, values_N in {"rewards/margins": margin_N, "rewards/accuracies": right_N}.items():
+            one.later.when_known(values_N, partial(one.add, name))
         loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
         return loss
 
@@ -258,7 +261,7 @@ class Learner:
         if terms.kl_R_T is not None:
             measured["kl"] = terms.kl_R_T
         for name, tensor in measured.items():
-            one.later.when_known(tensor, lambda known_R_T, name=name: one.add(name, known_R_T[mask_R_T]))
+            one.later.when_known(tensor, partial(one.add_tokens, name, mask_R_T))
         if values.value_R_T is not None and credit.returns_R_T is not None:
             returns_R_T = credit.returns_R_T[micro.rows, : mask_R_T.shape[1]].float()
 

@@ -16,7 +16,8 @@ from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
-from worker.policy.device import describe, find_device, give_back_memory, keep_freed_memory, memory_bytes, versions
+from worker.policy.cards import take_device
+from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, versions
 from worker.process import Process
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         token = settings.read_token()
         store = store_name(settings.checkpoints)
         name, lock = take_name(settings.home.resolve(), store)
+        device, card = take_device(settings.device)
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
@@ -52,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     process = Process(sys.argv[1:] if arguments is None else arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, process.ask)
-    with lock, client:
-        device = find_device()
+    with lock, card, client:
         info = WorkerInfo(
             name=name,
             device=describe(device),
@@ -118,6 +119,7 @@ def _settings(arguments: list[str]) -> Settings:
     parser.add_argument("--backend", dest="backend_url", help="the backend's address (GROUPSCOPE_BACKEND_URL)")
     parser.add_argument("--token-file", type=Path, help="a file with the backend's token (GROUPSCOPE_TOKEN)")
     parser.add_argument("--home", type=Path, help="data directory (GROUPSCOPE_HOME)")
+    parser.add_argument("--device", help="cpu, mps, cuda, or one card as cuda:1 (GROUPSCOPE_DEVICE)")
     given = vars(parser.parse_args(arguments))
     if file := given.pop("token_file"):
         given["token"] = token_in(file)

@@ -29,6 +29,11 @@ class Settings(BaseSettings):
     home: Path = Field(DEFAULT, description="Data directory: checkpoints, spool, converted models.")
     backend_url: str = Field("http://127.0.0.1:8000", description="Where the backend answers.")
     token: Token | None = Field(None, description="The backend's token; the file <home>/token where it is not given.")
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d+)?)$")] | None = Field(
+        None,
+        description="Where to compute: cpu, mps, cuda, or one card as cuda:1. Without it: the first card that no other worker of "
+        "this machine has, else Apple's GPU, else the CPU.",
+    )
     model_root: Path | None = Field(None, description="The folder below which local:<folder> models may lie.")
     spool_cap_bytes: int = Field(
         2 * 2**30, ge=2**20, description="The run fails when more than this waits for an absent backend."

@@ -175,12 +175,20 @@ def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError(), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory\nmore"),
+        torch.OutOfMemoryError(),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
 )
 def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
     told = failure(1, error).error
     assert told.code == "out_of_memory"
-    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)", "`cublasCreate(handle)`)"))
+    assert told.message.endswith(
+        ("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)", "`cublasCreate(handle)`)")
+    )
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ class Plain:
         return States(to_scores @ _each(states.k, states.q), to_k, to_v)
 
     def _scores(self, states: States, mask: Tensor | None, *, causal: bool) -> Tensor:
-        scores = _precise(states.q @ _each(states.k, states.q).mT) * states.q.shape[-1] ** -0.5
+        scores: Tensor = _precise(states.q @ _each(states.k, states.q).mT) * states.q.shape[-1] ** -0.5
         if mask is not None:
             scores = scores + mask
         if causal:

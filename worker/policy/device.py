@@ -56,13 +56,11 @@ def abilities(device: torch.device) -> Abilities:
     return _ABILITIES.get(device.type, _ABILITIES["cpu"])
 
 
-def find_device() -> torch.device:
-    """The accelerator where there is one (CUDA, then MPS), else the CPU."""
+def fastest_kind() -> str:
+    """The accelerator's kind where there is one (CUDA, then MPS), else the CPU's."""
     if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def describe(device: torch.device) -> str:
@@ -117,11 +115,11 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     return nullcontext() if computed is torch.float32 else torch.autocast(device.type, dtype=computed)
 
 
-def cache_bytes(device: torch.device) -> int:
-    """What keys and values of rows that are sampled together may take."""
+def cache_bytes(device: torch.device, promised: int = 0) -> int:
+    """What keys and values of rows that are sampled together may take. Training will need the bytes that are promised to it."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nothing yet
-        return int(_CACHE_SHARE * (torch.cuda.mem_get_info(device)[0] + held))
+        return max(0, int(_CACHE_SHARE * (torch.cuda.mem_get_info(device)[0] + held - promised)))
     return _CACHE_BYTES
 
 

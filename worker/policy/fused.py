@@ -65,7 +65,9 @@ class FusedLayer:
 
     def read(self, x_N_H: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`."""
-        states = self._read(norm(x_N_H, self._layer.norms[0]).to(self._dtype)).view(len(x_N_H), -1, self._layer.head_dim)
+        states = self._read(norm(x_N_H, self._layer.norms[0]).to(self._dtype)).view(
+            len(x_N_H), -1, self._layer.head_dim
+        )
         both, values = states.tensor_split((sum(self._heads[:2]),), dim=1)
         if self._layer.query_norm is not None and self._layer.key_norm is not None:
             queries, keys = both.tensor_split((self._heads[0],), dim=1)

@@ -1,0 +1,91 @@
+"""Half precision on a random four-layer Qwen2: what training keeps, and how far sampling and training are from each other."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from worker_models import CPU, tiny_policy
+
+from backend.catalog.models import ModelShape
+from backend.contract.model import Model
+from backend.contract.training import Decoding
+from backend.preflight.memory import _activations_per_token
+from worker.policy.logprobs import TokenBatch
+from worker.policy.policy import Policy
+from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
+from worker.rollout.sampler import NativeEngine
+
+SHAPE = ModelShape(
+    hidden=256, layers=4, heads=8, kv_heads=2, head_dim=32, intermediate=704, vocabulary=512, context=2048
+)
+LENGTHS = {"short completions": (256, 64, 8), "long completions": (64, 512, 2)}  # prompt, completion, completions
+
+
+def qwen2(dtype: str) -> Policy:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=SHAPE.vocabulary,
+        hidden_size=SHAPE.hidden,
+        intermediate_size=SHAPE.intermediate,
+        num_hidden_layers=SHAPE.layers,
+        num_attention_heads=SHAPE.heads,
+        num_key_value_heads=SHAPE.kv_heads,
+        max_position_embeddings=SHAPE.context,
+        initializer_range=0.04,
+        tie_word_embeddings=True,
+    )
+    return Policy(Qwen2ForCausalLM(config), tiny_policy(reference=False).tokenizer, CPU, dtype)
+
+
+def batch_of(prompt: int, completion: int, rows: int) -> TokenBatch:
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(SHAPE.vocabulary, (rows, completion), generator=draw).tolist()
+    return TokenBatch.of([list(range(prompt))] * rows, tokens, CPU)
+
+
+def gradients(policy: Policy, batch: TokenBatch) -> Tensor:
+    policy.model.zero_grad()
+    policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
+    found = [parameter.grad for parameter in policy.parameters()]
+    assert all(one is not None and one.dtype is torch.float32 for one in found)
+    return torch.cat([one.flatten() for one in found if one is not None])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_preflight_counts_what_the_gradient_keeps_within_a_tenth(lengths: tuple[int, int, int]) -> None:
+    policy, batch = qwen2("bfloat16"), batch_of(*lengths)
+    policy.logprobs(batch, temperature=1.0)  # the check of the first pass is not counted
+    own = {weight.untyped_storage().data_ptr() for weight in policy.model.parameters()}
+    kept = dict[int, int]()
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        values = policy.logprobs(batch, temperature=1.0)
+    counted = len(batch.packing.ids_N) * _activations_per_token(SHAPE, Model(), bfloat16=True)
+    assert values.logprob_R_T.requires_grad
+    assert sum(kept.values()) == pytest.approx(counted, rel=0.1)
+
+
+def test_gradients_in_half_precision_point_where_those_in_float32_do() -> None:
+    batch = batch_of(64, 128, 4)
+    half, whole = gradients(qwen2("bfloat16"), batch), gradients(qwen2("float32"), batch)
+    assert float(torch.cosine_similarity(half, whole, dim=0)) > 0.999
+
+
+def test_the_sampler_is_as_near_to_the_training_pass_as_rounding_allows() -> None:
+    policy = qwen2("bfloat16")
+    prompts = [list(range(first, first + 32)) for first in range(4)]
+    how = Decoding(max_new_tokens=64)
+    completions = NativeEngine(policy).sample(Request(prompts, 4, how, Draws(0, "train")))
+    rows = [prompt for prompt in prompts for _ in range(4)]
+    batch = TokenBatch.of(rows, [one.ids for one in completions], CPU)
+    with torch.no_grad():
+        trained = policy.logprobs(batch, temperature=1.0).logprob_R_T[batch.mask_R_T]
+    sampled = torch.tensor([logprob for one in completions for logprob in one.logprobs])
+    assert float((trained - sampled).abs().mean()) < 0.006
