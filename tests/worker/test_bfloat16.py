@@ -32,7 +32,7 @@ def qwen2(dtype: str) -> Policy:
         num_attention_heads=SHAPE.heads,
         num_key_value_heads=SHAPE.kv_heads,
         max_position_embeddings=SHAPE.context,
-        initializer_range=0.04,
+        initializer_range=0.045,
         tie_word_embeddings=True,
     )
     return Policy(Qwen2ForCausalLM(config), tiny_policy(reference=False).tokenizer, CPU, dtype)
