@@ -16,8 +16,9 @@ from worker.algorithms.kl import kl_per_token
 from worker.algorithms.objective import TokenTerms, token_terms
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
+from worker.failure import out_of_memory
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
-from worker.policy.device import abilities
+from worker.policy.device import abilities, give_back_memory
 from worker.policy.later import Later
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
@@ -73,8 +74,9 @@ class _Pass:
 class Learner:
     """Holds the optimizer. For each step of a run: `split`, `look`, then `update`."""
 
-    def __init__(self, policy: Policy, config: GrpoConfig) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, config: GrpoConfig, make_room: Callable[[], bool] = lambda: False) -> None:
+        """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
+        self._policy, self._make_room = policy, make_room
         self._config = config
         self._algorithm = config.algorithm
         self._temperature = 1.0 if config.algorithm.logprobs == "plain" else config.sampling.temperature
@@ -172,7 +174,8 @@ class Learner:
         passes, faults = [], []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
-            measured, fault = self._carry_out(step, _Pass(batch, credit, weights_R_T, tokens), on_progress)
+            one = self._accumulate(_Pass(batch, credit, weights_R_T, tokens), on_progress)
+            measured, fault = self._apply(step, one)
             passes.append(measured)
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
@@ -182,16 +185,32 @@ class Learner:
         self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
-    def _carry_out(self, step: int, one: _Pass, on_progress: OnProgress) -> tuple[dict[str, float], str]:
-        """Forward, backward and one optimizer step over the whole rollout; the metrics of this pass, and what was not finite."""
+    def _accumulate(self, one: _Pass, on_progress: OnProgress) -> _Pass:
+        """Forward and backward over the whole rollout; once more where memory ran out and others had some to give back."""
+        try:
+            return self._pass_through(one, on_progress)
+        except Exception as error:
+            if not (out_of_memory(error) and self._make_room()):
+                raise
+        self.optimizer.zero_grad(set_to_none=True)  # what the failed pass held is gone only here, behind the error
+        give_back_memory()
+        self._policy.remark("memory ran out in the update: the sampler's was given back, and the update began again")
+        return self._pass_through(_Pass(one.batch, one.credit, one.weights_R_T, one.tokens), on_progress)
+
+    def _pass_through(self, one: _Pass, on_progress: OnProgress) -> _Pass:
         self.optimizer.zero_grad(set_to_none=True)
+        rows = sum(len(micro.rows) for micro in one.batch.micro_batches)
         with recomputing(self._policy.model):
             for micro, done in with_progress(one.batch.micro_batches):
                 part = self._loss(micro, one)
                 part.backward()  # type: ignore[no-untyped-call]
                 one.later.when_known(part, one.add_loss)
-                on_progress("update", done, sum(len(part.rows) for part in one.batch.micro_batches))
+                on_progress("update", done, rows)
         one.later.fetch()
+        return one
+
+    def _apply(self, step: int, one: _Pass) -> tuple[dict[str, float], str]:
+        """One optimizer step; the metrics of this pass, and what was not finite."""
         grad_norm, fault = clipped(self._policy.named_parameters(), self._config.optimizer.max_grad_norm, one.loss)
         rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)

@@ -47,7 +47,7 @@ class Trainer:
     ) -> None:
         self._config, self._policy, self._items, self._scorer = config, policy, items, scorer
         self._engine, self._channels = engine, channels
-        self._learner = Learner(policy, config)
+        self._learner = Learner(policy, config, engine.make_room)
         self._token_texts = TokenTexts(policy.tokenizer)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:

@@ -243,3 +243,27 @@ def test_a_step_of_dead_groups_only_leaves_the_weights() -> None:
 def test_dead_groups_pass_where_a_penalty_or_a_bonus_has_a_gradient_there(algorithm: dict[str, object]) -> None:
     _, tokens = train(Learner(random_policy(), configured(**algorithm)), ragged(), torch.zeros(ROWS).double())
     assert tokens.known("ratio").all()
+
+
+def test_memory_that_runs_out_in_an_update_is_looked_for_at_the_sampler_and_the_update_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    untouched, short = random_policy(), random_policy()
+    expected, _ = train(Learner(untouched, configured()), ragged(), advantages())
+    asked = list[str]()
+    failing = iter([True])
+    backward = torch.Tensor.backward
+
+    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    learner = Learner(short, configured(), make_room=lambda: asked.append("slots") is None)
+    found, _ = train(learner, ragged(), advantages())
+    assert (asked, found.metrics) == (["slots"], expected.metrics)
+    assert all(map(torch.equal, short.parameters(), untouched.parameters()))
+    failing = iter([True])
+    with pytest.raises(torch.OutOfMemoryError):
+        train(Learner(random_policy(), configured()), ragged(), advantages())

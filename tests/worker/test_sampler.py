@@ -31,7 +31,7 @@ def test_a_completion_does_not_depend_on_how_many_fit_beside_it(monkeypatch: pyt
     policy = tiny_policy(reference=False)
     together = roll_out(policy, CONFIG)
     token_bytes = 2 * 4 * 128 * 4  # keys and values of 4 layers, in float32
-    monkeypatch.setattr(sampler, "cache_bytes", lambda device: rows * 64 * token_bytes)
+    monkeypatch.setattr(sampler, "cache_bytes", lambda device, promised: rows * 64 * token_bytes)
     made = []
     monkeypatch.setattr(sampler, "Slots", lambda *given, **named: made.append(named["count"]) or Slots(*given, **named))
     apart = roll_out(policy, CONFIG)

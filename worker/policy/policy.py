@@ -94,6 +94,12 @@ class Policy:
         head = [] if self.value_head is None else list(self.value_head.named_parameters(prefix="value_head"))
         return self._trained() + head
 
+    @property
+    def bytes_to_train(self) -> int:
+        """What gradients will take, and AdamW's moments, which are made in the first update."""
+        each = sum(parameter.nbytes for _, parameter in self.named_parameters())
+        return each if self.updates else 3 * each
+
     def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from worker.policy.device import abilities
+
 # The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
 _BELOW_ONE = 1 - 2.0**-22
 
@@ -36,7 +38,9 @@ def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
 
 def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
     """The token of each row at which the cumulative distribution passes u, (R,)."""
-    cumulative_R_V = probabilities_R_V.cumsum(-1)
+    # CUDA adds up a single row by another method, which rounds differently each time.
+    alone = len(probabilities_R_V) == 1 and abilities(probabilities_R_V.device).asynchronous
+    cumulative_R_V = (probabilities_R_V.repeat(2, 1) if alone else probabilities_R_V).cumsum(-1)[: len(uniforms_R)]
     threshold_R_1 = uniforms_R[:, None] * _BELOW_ONE * cumulative_R_V[:, -1:]
     return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(
         max=probabilities_R_V.shape[-1] - 1
@@ -45,6 +49,6 @@ def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
 
 def supports(scaled_R_V: Tensor) -> list[list[int]]:
     """The tokens of each row that may be drawn."""
-    allowed_R_V = scaled_R_V > float("-inf")
-    counts = allowed_R_V.sum(-1).tolist()
-    return [ids.tolist() for ids in torch.split(allowed_R_V.nonzero()[:, 1], counts)]
+    places = (scaled_R_V > float("-inf")).nonzero().cpu()  # at once: the device is waited for once, for any number of rows
+    counts = torch.bincount(places[:, 0], minlength=len(scaled_R_V)).tolist()
+    return [ids.tolist() for ids in torch.split(places[:, 1], counts)]

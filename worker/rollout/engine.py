@@ -69,6 +69,9 @@ class Engine(Protocol):
         RunFailure `prompt_too_long`.
         """
 
+    def make_room(self) -> bool:
+        """Give back what is held between rollouts and can be made again; False where nothing was."""
+
 
 def check_lengths(policy: Policy, request: Request) -> None:
     """Raises RunFailure `empty_prompt` or `prompt_too_long` before anything is sampled."""

@@ -69,6 +69,11 @@ class NativeEngine:
             sample_plainly(self._policy, request, rows_R, on_ended)
         return completions
 
+    def make_room(self) -> bool:
+        """See `Engine`."""
+        held, self._slots, self._weights = self._slots is not None, None, None
+        return held
+
     def _generate(self, request: Request, rows_R: Sequence[Row], on_ended: Callable[[list[Row]], None]) -> None:
         with torch.inference_mode():
             weights = self._current_weights()
@@ -106,7 +111,8 @@ class NativeEngine:
                 return has
             rows, new, capacity = max(rows, has.count), max(new, has.new), max(capacity, has.capacity)
         self._slots = has = None  # first, since two of them may not fit
-        self._most_slots = max(1, cache_bytes(device) // (capacity * weights.token_bytes))
+        room = cache_bytes(device, promised=self._policy.bytes_to_train)
+        self._most_slots = max(1, room // (capacity * weights.token_bytes))
         self._slots = Slots(
             weights,
             device,

@@ -66,6 +66,11 @@ class TransformersEngine:
                 on_progress(len(gathering.completions) - len(gathering.unfinished))
         return gathering.completions
 
+    def make_room(self) -> bool:
+        """See `Engine`."""
+        held, self._copy = self._copy is not None, None
+        return held
+
     def _generation(self, decoding: Decoding, seed: int | None, completions: int) -> GenerationConfig:
         return GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=seed is not None,

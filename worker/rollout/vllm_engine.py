@@ -122,6 +122,10 @@ class VllmEngine:
         await self._weight_check.compare_logprobs(server, model, prompts_P, emptied=emptied is not None)
         self._updates, self._checked = self._policy.updates, False
 
+    def make_room(self) -> bool:
+        """See `Engine`: the server holds everything."""
+        return False
+
     def _completions(self, choices: Sequence[Choice]) -> list[Completion]:
         return [
             Completion(

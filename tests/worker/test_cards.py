@@ -1,0 +1,52 @@
+"""Which device a worker takes."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from backend.contract.home import CannotStart
+from worker.policy.cards import take_device
+
+
+@pytest.fixture
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A machine with two; the cards that were chosen."""
+    chosen = list[int]()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda card: SimpleNamespace(uuid=f"test-{id(chosen)}-{card}")
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    return chosen
+
+
+def test_workers_of_one_machine_take_a_card_each_and_the_third_is_told(two_cards: list[int]) -> None:
+    with take_device(None)[1], take_device(None)[1]:
+        assert two_cards == [0, 1]
+        with pytest.raises(CannotStart, match=r"all of its GPUs \(2\).*--device cuda:0"):
+            take_device("cuda")
+        device, held = take_device("cuda:0")  # by its number it is shared
+        assert device == torch.device("cuda", 0)
+    with take_device(None)[1], held:
+        assert two_cards == [0, 1, 0, 0]  # what was given back is taken again
+
+
+def test_a_card_that_is_not_there_is_refused_with_those_that_are(two_cards: list[int]) -> None:
+    with pytest.raises(
+        CannotStart, match="GROUPSCOPE_DEVICE is cuda:2, and torch finds 2 cards, cuda:0 to cuda:1 here"
+    ):
+        take_device("cuda:2")
+
+
+def test_the_cpu_is_taken_where_it_is_asked_for(two_cards: list[int]) -> None:
+    device, _ = take_device("cpu")
+    assert device == torch.device("cpu")
+    assert not two_cards
+
+
+def test_without_any_card_the_first_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(CannotStart, match="no such device"):
+        take_device("cuda")
