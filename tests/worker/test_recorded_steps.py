@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from torch import Tensor
 from worker_models import items, tiny_policy
 
 from backend.contract.training import Decoding
@@ -15,7 +16,7 @@ from worker.policy.recording import Compute, Recomputation
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.sampler import NativeEngine
-from worker.rollout.slots import Drawing
+from worker.rollout.slots import Drawing, Slots
 
 Shape = tuple[int, int, Drawing]
 
@@ -104,3 +105,34 @@ def test_what_is_sampled_between_steps_costs_no_recorded_one(recorded: list[Shap
         engine.sample(BETWEEN[step % len(BETWEEN)])
     assert max(Counter(recorded).values()) == 1
     assert len(recorded) <= 24
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("decoding", "logprobs", "most"),
+    [({}, "tempered", 1.0), ({"stop": ["</think>", "= 1"]}, "tempered", 1.0), ({"top_k": 5}, "renormalized", 5.0)],
+    ids=["plain", "stop texts", "renormalized"],
+)
+def test_the_host_asks_the_device_as_often_for_many_rows_as_for_few(
+    decoding: dict[str, Any], logprobs: Logprobs, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, asks, steps, here = NativeEngine(tiny_policy(reference=False)), list[int](), list[int](), list[Tensor]()
+    to_host, listed, step = Tensor.cpu, Tensor.tolist, Slots.step
+
+    def cpu(self: Tensor) -> Tensor:
+        here.append(to_host(self).clone())
+        asks.append(1)
+        return here[-1]
+
+    def tolist(self: Tensor) -> Any:
+        if self.untyped_storage().data_ptr() not in {one.untyped_storage().data_ptr() for one in here[-1:]}:
+            asks.append(1)
+        return listed(self)
+
+    monkeypatch.setattr(Tensor, "cpu", cpu)
+    monkeypatch.setattr(Tensor, "tolist", tolist)
+    monkeypatch.setattr(Slots, "step", lambda *given: steps.append(1) or step(*given))
+    for prompts in (1, 8):
+        asks.clear(), steps.clear(), here.clear()
+        engine.sample(asked(0, prompts=prompts, logprobs=logprobs, **decoding))
+        assert len(asks) <= 8 + most * len(steps)

@@ -55,7 +55,7 @@ class Policy:
         self._dtype = dtype
         self.remarks: list[str] = []
         """What the run should tell about how it computes, until somebody has told it."""
-        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remark)
+        self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remarks.append)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
         self.updates = 0
