@@ -14,6 +14,7 @@ from backend.contract.records import RunError
 from worker.errors import RunFailure
 from worker.spool import Damaged, Refused, SpoolFull
 
+_ALLOC_FAILED = "CUBLAS_STATUS_ALLOC_FAILED"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -33,9 +34,14 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
         return Fail(attempt=attempt, error=RunError(code="spool_full", message=message))
     if device_lost(error):
         said = str(error).partition("\n")[0]
+        full = (
+            " It is often full: if this comes again, lower optimizer.micro_batch_tokens."
+            if _ALLOC_FAILED in said
+            else ""
+        )
         message = (
             "The GPU reported an error after which this process can compute nothing more there. The worker starts again with a "
-            f"clean one, and the run goes on from its last checkpoint. ({said})"
+            f"clean one, and the run goes on from its last checkpoint.{full} ({said})"
         )
         return Fail(attempt=attempt, error=RunError(code="device_lost", message=message, details=trace), retryable=True)
     if out_of_memory(error):
@@ -60,9 +66,7 @@ def out_of_memory(error: Exception) -> bool:
     # A CPU's allocator, Apple's and the CUDA driver say it in words only.
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError)
-        and any(
-            words in str(error) for words in ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-        )
+        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
     )
 
 

@@ -97,7 +97,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_taken=partial(_remove_forgotten, worker.settings.checkpoints, claim.run_id),
     )
     watch = _watch(worker, claim, lease, spool)
-    spent = False
+    spent = ""
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -108,7 +108,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         except LeaseLost:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
-            spent = out_of_memory(error) or device_lost(error)
+            spent = "out of memory" if out_of_memory(error) else "the GPU failed" if device_lost(error) else ""
             end = failure(claim.attempt, error, worker.settings.home)
             if end.retryable:
                 log.exception("run %s crashed", claim.run_id)
@@ -121,7 +121,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
     if spent:
-        raise Spent
+        raise Spent(spent)
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:

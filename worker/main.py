@@ -78,8 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             _serve(worker)
-        except Spent:
-            log.warning("starting again with a clean process")
+        except Spent as spent:
+            log.warning("%s: starting again with a clean process", spent)
             process.end(again=True)
     return 0
 

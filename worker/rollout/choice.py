@@ -49,6 +49,8 @@ def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
 
 def supports(scaled_R_V: Tensor) -> list[list[int]]:
     """The tokens of each row that may be drawn."""
-    places = (scaled_R_V > float("-inf")).nonzero().cpu()  # at once: the device is waited for once, for any number of rows
+    places = (
+        (scaled_R_V > float("-inf")).nonzero().cpu()
+    )  # at once: the device is waited for once, for any number of rows
     counts = torch.bincount(places[:, 0], minlength=len(scaled_R_V)).tolist()
     return [ids.tolist() for ids in torch.split(places[:, 1], counts)]
