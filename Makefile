@@ -19,7 +19,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench bench-gpu bench-inspector clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench gpu-check bench-gpu bench-inspector clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -70,6 +70,9 @@ fmt: $(VENV)/.test ## Format the code and mend what the linter can
 
 bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two CPU cores (under 40 minutes)
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
+
+gpu-check: $(VENV)/.test ## What only a GPU can show, a verdict a line (under 8 minutes); on a CPU: make gpu-check ARGS=--toy
+	cd benchmarks && ../$(BIN)/python gpu_check.py $(ARGS)
 
 bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)

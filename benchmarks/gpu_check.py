@@ -1,0 +1,307 @@
+"""Does what only a GPU can show hold? A line and a verdict for each promise, in under 8 minutes.
+
+python benchmarks/gpu_check.py            on the first NVIDIA GPU (make gpu-check)
+python benchmarks/gpu_check.py --write    and put the lines into docs/gpu.md
+python benchmarks/gpu_check.py --toy      every branch on a CPU, in less than 3 minutes: a trial of the check itself
+"""
+
+import argparse
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from results.page import replace_tables  # noqa: E402  # found beside this file
+from sides.random_model import SIZES, TOY_SIZES  # noqa: E402
+
+from backend.contract.grpo import GrpoConfig  # noqa: E402  # found by the line above
+from backend.contract.model import Model  # noqa: E402
+from backend.contract.training import Decoding, Sampling  # noqa: E402
+from worker.algorithms.advantages import group_statistics  # noqa: E402
+from worker.credit import Credit  # noqa: E402
+from worker.learner import Learner  # noqa: E402
+from worker.policy import device as devices  # noqa: E402
+from worker.policy.attention import Plain, SideBySide, States, way_for  # noqa: E402
+from worker.policy.loading import load_policy  # noqa: E402
+from worker.policy.packing import Packing  # noqa: E402
+from worker.policy.policy import Policy  # noqa: E402
+from worker.policy.recording import Recomputation  # noqa: E402
+from worker.policy.sources import TINY_ARITHMETIC, resolve  # noqa: E402
+from worker.rollout.draws import Draws  # noqa: E402
+from worker.rollout.engine import Completion, Request  # noqa: E402
+from worker.rollout.rollout import Rollout  # noqa: E402
+from worker.rollout.sampler import NativeEngine  # noqa: E402
+
+PAGE = ROOT / "docs" / "gpu.md"
+MARKS = "<!-- checked on a GPU: begin -->", "<!-- checked on a GPU: end -->"
+DECODINGS = {
+    "plain": {},
+    "top-k": {"top_k": 20},
+    "top-p": {"top_p": 0.9},
+    "stop texts": {"stop": ["</think>", "= 1"]},
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A promise, whether it holds, and what was seen."""
+
+    promise: str
+    holds: bool
+    seen: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """The device, and how much is tried on it."""
+
+    device: torch.device
+    toy: bool
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """Of different lengths."""
+        return [list(range(5, 5 + 8 + 3 * number)) for number in range(4 if self.toy else 16)]
+
+    def tiny(self, *, fast: bool = True, dtype: str = "float32") -> Policy:
+        """The shipped model."""
+        source = resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None)
+        return load_policy(Model(dtype=dtype), source, self.device, fast=fast)
+
+    def large(self, *, lora: bool = False) -> Policy:
+        """Random weights of Qwen2.5-0.5B's shape."""
+        torch.manual_seed(0)
+        sizes = TOY_SIZES if self.toy else SIZES
+        model = Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True, max_position_embeddings=4096))
+        if lora:
+            from peft import LoraConfig, get_peft_model
+
+            model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+        policy = Policy(model, self.tiny().tokenizer, self.device, "bfloat16")
+        if not lora:
+            policy.copy_reference()
+        return policy
+
+
+def versions(check: Check) -> Line:
+    """What ran, so that figures can be explained later."""
+    parts = [f"torch {torch.__version__}", devices.describe(check.device)]
+    if check.device.type == "cuda":
+        driver = subprocess.run(  # noqa: S603
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+        ).stdout.strip()
+        parts += [f"driver {driver}", f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+    query = torch.empty(1, 1, 64, dtype=torch.bfloat16, device=check.device)
+    return Line("what ran is known", True, ", ".join([*parts, f"attention {type(way_for(query)).__name__}"]))
+
+
+def kernels(check: Check) -> Line:
+    """The attention of training in half precision, forward and gradients, against float32 written out."""
+    lengths = [7, 64, 33], [5, 130, 17, 1, 80, 64, 9], [0, 0, 1, 1, 2, 2, 2]
+    packing = Packing.of([[1] * n for n in lengths[0]], [[2] * n for n in lengths[1]], lengths[2], check.device)
+    draw = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(len(packing.ids_N), heads, 64, generator=draw).to(check.device) for heads in (14, 2, 2)]
+    exact = States(*drawn)
+    half = States(*(each.bfloat16() for each in drawn))
+    gradient = torch.randn(exact.q.shape, generator=draw).to(check.device)
+    way, plain = way_for(half.q), SideBySide(Plain())
+    read, wanted = way.read(half, packing), plain.read(exact, packing)
+    found = [read.states, *way.gradients(gradient.bfloat16(), half, read, packing)]
+    right = [wanted.states, *plain.gradients(gradient, exact, wanted, packing)]
+    errors = [float((one.float() - other).norm() / other.norm()) for one, other in zip(found, right, strict=True)]
+    return Line(
+        "attention in half precision is float32's but for rounding",
+        max(errors) < 2e-2,
+        f"{type(way).__name__}: " + ", ".join(f"{error:.1e}" for error in errors),
+    )
+
+
+def recorded(check: Check) -> Line:
+    """Recorded steps against computed ones, in float32, with other requests between."""
+    asked = [
+        Request(check.prompts, 4, Decoding.model_validate({"max_new_tokens": 40, **how}), Draws(0, "train", step))
+        for step, how in enumerate([*DECODINGS.values(), *DECODINGS.values()])
+    ]
+    with _abilities(check.device, recorder=None, asynchronous=False):
+        computing = NativeEngine(check.tiny())
+        eager = [computing.sample(one) for one in asked]
+    playing = NativeEngine(check.tiny())
+    pairs = [
+        (one, other)
+        for request, before in zip(asked, eager, strict=True)
+        for one, other in zip(playing.sample(request), before, strict=True)
+    ]
+    same = sum(one.ids == other.ids for one, other in pairs)
+    apart = max(_apart(one, other) for one, other in pairs if one.ids == other.ids)
+    return Line(
+        "recorded steps draw what computed ones draw",
+        same >= 0.99 * len(pairs) and apart < 1e-3,
+        f"{same} of {len(pairs)} completions the same, log-probs within {apart:.1e}",
+    )
+
+
+def waits(check: Check) -> Line:
+    """Nothing between the first kernel of a decode step or a training pass and its last waits for the device."""
+    policy = check.large()
+    learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check)
+    batch = learner.split(rollout)
+    policy.logprobs(batch.micro_batches[0].batch, temperature=1.0)  # the check of the first pass compares numbers
+    with _no_waiting(check.device):
+        policy.logprobs(batch.micro_batches[0].batch, temperature=1.0).logprob_R_T.sum().backward()
+    return Line("a training pass waits for nothing", True, "torch's debug mode for synchronisation raised nothing")
+
+
+def memory(check: Check) -> Line:
+    """After runs 1, 2 and 3 the device holds the same."""
+    held = []
+    for _ in range(3):
+        policy = check.large()
+        learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check)
+        _train(learner, rollout)
+        del policy, learner, rollout
+        devices.give_back_memory()
+        held.append(torch.cuda.memory_allocated() if check.device.type == "cuda" else len(gc.get_objects()))
+    return Line("a run leaves no memory behind", held[2] <= held[1], f"held after each: {held}")
+
+
+def room(check: Check) -> Line:
+    """An update that runs out of memory takes the sampler's, and begins again."""
+    policy = check.large()
+    engine, asked = NativeEngine(policy), list[bool]()
+    learner = Learner(policy, GrpoConfig(), lambda: asked.append(engine.make_room()) is None and asked[-1])
+    rollout = _rollout(policy, check, engine)
+    backward, failing = Tensor.backward, iter([True])
+
+    def once(self: Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    Tensor.backward = once  # type: ignore[method-assign]
+    try:
+        update = _train(learner, rollout)
+    finally:
+        Tensor.backward = backward  # type: ignore[method-assign]
+    holds = update.applied and (asked == [True] or check.toy)
+    return Line("an update that finds no memory takes the sampler's", holds, f"the sampler had some: {asked}")
+
+
+def lost(check: Check) -> Line:
+    """A device-side assert is known for what it is."""
+    code = (
+        "import torch, sys\nfrom worker.failure import device_lost\n"
+        "try:\n    torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()\n"
+        "except Exception as error:\n    sys.exit(0 if device_lost(error) else 3)\nsys.exit(4)"
+    )
+    if check.toy:
+        code = "import torch, sys\nfrom worker.failure import device_lost\nsys.exit(0 if device_lost(torch.AcceleratorError('CUDA error: x')) else 3)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    return Line(
+        "a poisoned context replaces the process", ended.returncode == 0, f"the process ended with {ended.returncode}"
+    )
+
+
+def learns(check: Check) -> Line:
+    """Half precision and LoRA: the rewarded tokens become likelier."""
+    policy = check.large(lora=True)
+    config = GrpoConfig.model_validate({"model": {"lora": {"rank": 16}}, "optimizer": {"learning_rate": 1e-3}})
+    learner, shares = Learner(policy, config), []
+    for step in range(4 if check.toy else 20):
+        rollout = _rollout(policy, check, step=step)
+        even = torch.tensor([sum(id % 2 == 0 for id in one.ids) / len(one.ids) for one in rollout.completions_R])
+        shares.append(float(even.mean()))
+        _train(learner, rollout, even.double(), step=step)
+    return Line(
+        "a LoRA run in half precision learns",
+        check.toy or shares[-1] > shares[0] + 0.05,
+        f"share of even tokens {shares[0]:.3f} → {shares[-1]:.3f}",
+    )
+
+
+CHECKS: list[Callable[[Check], Line]] = [versions, kernels, recorded, waits, memory, room, lost, learns]
+
+
+def _rollout(policy: Policy, check: Check, engine: NativeEngine | None = None, step: int = 0) -> Rollout:
+    how = Sampling(max_new_tokens=16 if check.toy else 128, group_size=4, prompts_per_step=len(check.prompts))
+    request = Request(check.prompts, 4, how, Draws(0, "train", step))
+    return Rollout([], [], check.prompts, 4, (engine or NativeEngine(policy)).sample(request))
+
+
+def _train(learner: Learner, rollout: Rollout, rewards_R: Tensor | None = None, step: int = 0):
+    batch = learner.split(rollout)
+    learner.look(batch)
+    if rewards_R is None:
+        rewards_R = torch.arange(rollout.rows, dtype=torch.float64) % 3
+    rewards_P_G = rewards_R.reshape(-1, rollout.group_size)
+    centred = (rewards_P_G - rewards_P_G.mean(1, keepdim=True)).reshape(-1, 1)
+    credit = Credit(rewards_P_G, group_statistics(rewards_P_G), centred, None, None)
+    return learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+
+
+def _apart(one: Completion, other: Completion) -> float:
+    return max(abs(mine - theirs) for mine, theirs in zip(one.logprobs, other.logprobs, strict=True))
+
+
+@contextmanager
+def _abilities(device: torch.device, **changed: object) -> Iterator[None]:
+    """The device as if it could do other things."""
+    known = devices._ABILITIES[device.type]
+    devices._ABILITIES[device.type] = replace(known, **changed)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        devices._ABILITIES[device.type] = known
+
+
+@contextmanager
+def _no_waiting(device: torch.device) -> Iterator[None]:
+    """Whatever waits for the device raises."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def main() -> int:
+    """Check, print, and end with 1 if a line does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--toy", action="store_true", help="every branch on the CPU")
+    parser.add_argument("--write", action="store_true", help=f"put the lines into {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    if not arguments.toy and not torch.cuda.is_available():
+        parser.error("torch finds no NVIDIA GPU here; --toy tries the check itself on the CPU")
+    check = Check(torch.device("cpu" if arguments.toy else "cuda"), arguments.toy)
+    changed = {"recorder": Recomputation, "asynchronous": True, "keeps_copies": True} if arguments.toy else {}
+    lines, began = list[Line](), time.monotonic()
+    with _abilities(check.device, **changed):
+        for one in CHECKS:
+            try:
+                lines.append(one(check))
+            except Exception as error:  # noqa: BLE001 — each line has its verdict, also the one after a line that broke
+                lines.append(Line(str(one.__doc__).partition("\n")[0], False, f"{type(error).__name__}: {error}"))
+            print(f"{'holds ' if lines[-1].holds else 'BROKEN'}  {lines[-1].promise}: {lines[-1].seen}", flush=True)
+    print(f"{sum(line.holds for line in lines)} of {len(lines)} lines hold, in {time.monotonic() - began:.0f} s")
+    if arguments.write:
+        rows = [f"| {line.promise} | {'holds' if line.holds else '**broken**'} | {line.seen} |" for line in lines]
+        table = "\n".join(["| promise | | seen |", "| --- | --- | --- |", *rows])
+        replace_tables(PAGE, table, begin=MARKS[0], end=MARKS[1])
+    return 0 if all(line.holds for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
