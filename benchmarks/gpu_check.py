@@ -98,9 +98,8 @@ def versions(check: Check) -> Line:
     """What ran, so that figures can be explained later."""
     parts = [f"torch {torch.__version__}", devices.describe(check.device)]
     if check.device.type == "cuda":
-        driver = subprocess.run(  # noqa: S603
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
-        ).stdout.strip()
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         parts += [f"driver {driver}", f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
     query = torch.empty(1, 1, 64, dtype=torch.bfloat16, device=check.device)
     return Line("what ran is known", True, ", ".join([*parts, f"attention {type(way_for(query)).__name__}"]))
