@@ -103,10 +103,12 @@ def defined(states_N: States, case: Case) -> Tensor:
 
 @pytest.mark.parametrize("way", [SideBySide(OnCpu()), SideBySide(Plain()), RowByRow()], ids=["cpu", "plain", "lines"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("scores", [2**24, 100], ids=["at once", "in parts"])
 def test_every_token_reads_its_prompt_and_what_stands_before_it(
-    case: Case, way: Way, monkeypatch: pytest.MonkeyPatch
+    case: Case, way: Way, scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "way_for", lambda queries_N: way)
+    monkeypatch.setattr(attention, "_SCORES", scores)
     packing = packed(case)
     states_N = states_of(packing)
     want, found = defined(states_N, case), attend(*states_N, packing)

@@ -1,5 +1,6 @@
 """The sampling engine."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from worker_models import items, random_policy, roll_out, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
-from worker.rollout import sampler
+from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
 from worker.rollout.engine import Completion, Logprobs, Request
@@ -154,6 +155,22 @@ def test_top_k_and_top_p_keep_the_likeliest() -> None:
     assert truncate(logits, top_k=2, top_p=1.0).isfinite().tolist() == [[True, True, False, False, False]]
     assert truncate(logits, top_k=0, top_p=0.6).isfinite().tolist() == [[True, True, False, False, False]]
     assert truncate(logits, top_k=0, top_p=0.01).isfinite().tolist() == [[True, False, False, False, False]]
+
+
+@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 6.0], ids=["flat", "as at random", "peaked"])
+@pytest.mark.parametrize("vocabulary", [3, 700, 5000])
+def test_the_likeliest_that_make_up_p_are_those_of_its_definition(
+    edge_of: Callable[[torch.Tensor, float], torch.Tensor], spread: float, vocabulary: int
+) -> None:
+    logits = spread * torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    logits[1, 1:] = float("-inf")  # one token alone
+    logits[2, :2] = 40.0  # two equally likely ones
+    for top_p in (1e-6, 0.3, 0.9, 0.999):
+        kept = logits >= edge_of(logits, top_p)
+        for row, of_row in zip(logits.double().softmax(-1), kept, strict=True):
+            assert row[of_row].sum() >= top_p - 1e-6  # of float32
+            assert row[row > row[of_row].min()].sum() < top_p + 1e-6
 
 
 def test_a_token_of_probability_zero_is_never_chosen() -> None:

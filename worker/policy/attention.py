@@ -16,6 +16,9 @@ from torch.nn import functional
 from worker.policy.device import abilities
 from worker.policy.packing import Blocks, Packing
 
+_SCORES = 2**24
+"""Scores that are written out at once."""
+
 
 def attend(queries_N: Tensor, keys_N: Tensor, values_N: Tensor, packing: Packing) -> Tensor:
     """What each token reads: prompts read themselves, completions their prompt and themselves, none what comes later.
@@ -251,32 +254,49 @@ class OnCpu:
 
 
 class Plain:
-    """Written out, for devices without another: it holds an array of queries × keys for as long as it runs."""
+    """Written out, so many queries at a time that their scores are no large array: for devices and precisions without another."""
 
     def read(self, states: States, mask: Tensor | None, *, causal: bool) -> Read:
         """See `Kernel`."""
-        scores = self._scores(states, mask, causal=causal)
-        sums = scores.logsumexp(-1)
-        shares = (scores - sums[..., None]).exp().to(states.v.dtype)
-        return Read(shares @ _each(states.v, states.q), sums)
+        values = _each(states.v, states.q)
+        parts = list[Read]()
+        for queries in self._parts(states):
+            scores = self._scores(states, queries, mask, causal=causal)
+            sums = scores.logsumexp(-1)
+            shares = (scores - sums[..., None]).exp().to(values.dtype)
+            parts.append(Read(shares @ values, sums))
+        read, all_sums = (torch.cat(each, dim=2) for each in zip(*parts, strict=True))
+        return Read(read, all_sums)
 
     def gradients(self, gradient: Tensor, states: States, read: Read, mask: Tensor | None, *, causal: bool) -> States:
         """See `Kernel`."""
-        shares = (self._scores(states, mask, causal=causal) - read.sums[..., None]).exp()
-        to_shares = _precise(gradient @ _each(states.v, states.q).mT)
-        inner = _precise(gradient * read.states).sum(-1, keepdim=True)
-        to_scores = (shares * (to_shares - inner) * states.q.shape[-1] ** -0.5).to(states.q.dtype)
-        to_keys = to_scores.mT @ states.q, shares.to(gradient.dtype).mT @ gradient
-        rows, heads, keys, width = states.k.shape
-        to_k, to_v = (each.view(rows, heads, -1, keys, width).sum(2) for each in to_keys)
-        return States(to_scores @ _each(states.k, states.q), to_k, to_v)
+        keys, values = _each(states.k, states.q), _each(states.v, states.q)
+        to_q, to_k, to_v = (torch.zeros_like(each) for each in (states.q, keys, values))
+        for queries in self._parts(states):
+            q, to_read = states.q[:, :, queries], gradient[:, :, queries]
+            shares = (self._scores(states, queries, mask, causal=causal) - read.sums[:, :, queries, None]).exp()
+            inner = _precise(to_read * read.states[:, :, queries]).sum(-1, keepdim=True)
+            to_scores = shares * (_precise(to_read @ values.mT) - inner) * q.shape[-1] ** -0.5
+            to_q[:, :, queries] = to_scores.to(q.dtype) @ keys
+            to_k += to_scores.to(q.dtype).mT @ q
+            to_v += shares.to(q.dtype).mT @ to_read
+        rows, heads, count, width = states.k.shape
+        return States(to_q, *(each.view(rows, heads, -1, count, width).sum(2) for each in (to_k, to_v)))
 
-    def _scores(self, states: States, mask: Tensor | None, *, causal: bool) -> Tensor:
-        scores: Tensor = _precise(states.q @ _each(states.k, states.q).mT) * states.q.shape[-1] ** -0.5
+    def _parts(self, states: States) -> list[slice]:
+        """Of the queries."""
+        rows, heads, count, _ = states.q.shape
+        most = max(1, _SCORES // (rows * heads * states.k.shape[2]))
+        return [slice(first, min(first + most, count)) for first in range(0, count, most)]
+
+    def _scores(self, states: States, queries: slice, mask: Tensor | None, *, causal: bool) -> Tensor:
+        q = states.q[:, :, queries]
+        scores: Tensor = _precise(q @ _each(states.k, q).mT) * q.shape[-1] ** -0.5
         if mask is not None:
             scores = scores + mask
         if causal:
-            scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), float("-inf"))
+            later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1 + queries.start)
+            scores = scores.masked_fill(later, float("-inf"))
         return scores
 
 

@@ -7,23 +7,50 @@ from worker.policy.device import abilities
 
 # The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
 _BELOW_ONE = 1 - 2.0**-22
+_LIKELIEST = 1024  # tokens that are looked at first
+_BITS_OF_ONE = 0x3F800000  # of the float32
 
 
 def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
     """Minus infinity outside the k likeliest tokens, and outside the likeliest that make up the probability p.
 
-    The likeliest token always stays. Ties at the edge of the k all stay.
+    The likeliest token always stays. Ties at the edge all stay.
     """
     if 0 < top_k < logits_R_V.shape[-1]:
         edge_R_1 = logits_R_V.topk(top_k, dim=-1).values[:, -1:]
         logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_R_1, float("-inf"))
     if top_p < 1:
-        sorted_R_V, order_R_V = logits_R_V.sort(dim=-1, descending=True)
-        probabilities_R_V = sorted_R_V.softmax(-1)
-        before_R_V = probabilities_R_V.cumsum(-1) - probabilities_R_V
-        dropped_R_V = torch.zeros_like(before_R_V, dtype=torch.bool).scatter(-1, order_R_V, before_R_V >= top_p)
-        logits_R_V = logits_R_V.masked_fill(dropped_R_V, float("-inf"))
+        edge_of = _edge_by_halving if abilities(logits_R_V.device).asynchronous else _edge_by_order
+        logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_of(logits_R_V, top_p), float("-inf"))
     return logits_R_V
+
+
+def _edge_by_order(logits_R_V: Tensor, top_p: float, most: int = _LIKELIEST) -> Tensor:
+    """The smallest logit of the likeliest tokens that make up p, (R, 1). Whole rows are sorted only where many do."""
+    top_R_K = logits_R_V.topk(min(most, logits_R_V.shape[-1]), dim=-1).values
+    probabilities_R_K = (top_R_K - logits_R_V.logsumexp(-1, keepdim=True)).exp()
+    before_R_K = probabilities_R_K.cumsum(-1) - probabilities_R_K
+    kept_R_1 = (before_R_K < top_p).sum(-1, keepdim=True)
+    edge_R_1 = top_R_K.gather(-1, kept_R_1 - 1)
+    if most < logits_R_V.shape[-1] and len(more := (kept_R_1[:, 0] == most).nonzero()[:, 0]):
+        edge_R_1[more] = _edge_by_order(logits_R_V[more], top_p, logits_R_V.shape[-1])
+    return edge_R_1
+
+
+def _edge_by_halving(logits_R_V: Tensor, top_p: float) -> Tensor:
+    """The same without an order and without a look at a number, which a recorded step cannot take."""
+    # Positive floats have the order of their bits read as whole numbers: halving these ends at the very float.
+    shares_R_V = (logits_R_V - logits_R_V.amax(-1, keepdim=True)).exp()
+    enough_R_1 = top_p * shares_R_V.sum(-1, keepdim=True)
+    low_R_1 = torch.zeros_like(enough_R_1, dtype=torch.int32)  # keeps enough; `high` does not
+    high_R_1 = torch.full_like(low_R_1, _BITS_OF_ONE + 1)
+    for _ in range(_BITS_OF_ONE.bit_length()):
+        middle_R_1 = (low_R_1 + high_R_1) // 2
+        kept_R_V = shares_R_V.masked_fill(shares_R_V < middle_R_1.view(torch.float32), 0)
+        keeps_R_1 = kept_R_V.sum(-1, keepdim=True) >= enough_R_1
+        low_R_1, high_R_1 = torch.where(keeps_R_1, middle_R_1, low_R_1), torch.where(keeps_R_1, high_R_1, middle_R_1)
+    edge_R_1 = torch.where(shares_R_V >= low_R_1.view(torch.float32), logits_R_V, float("inf"))
+    return edge_R_1.amin(-1, keepdim=True)
 
 
 def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
@@ -49,8 +76,7 @@ def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
 
 def supports(scaled_R_V: Tensor) -> list[list[int]]:
     """The tokens of each row that may be drawn."""
-    places = (
-        (scaled_R_V > float("-inf")).nonzero().cpu()
-    )  # at once: the device is waited for once, for any number of rows
+    # at once: the device is waited for once, for any number of rows
+    places = (scaled_R_V > float("-inf")).nonzero().cpu()
     counts = torch.bincount(places[:, 0], minlength=len(scaled_R_V)).tolist()
     return [ids.tolist() for ids in torch.split(places[:, 1], counts)]
