@@ -1,5 +1,7 @@
 """Half precision on a random four-layer Qwen2: what training keeps, and how far sampling and training are from each other."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +12,8 @@ from backend.catalog.models import ModelShape
 from backend.contract.model import Model
 from backend.contract.training import Decoding
 from backend.preflight.memory import _activations_per_token
+from worker.policy import logprobs
+from worker.policy.attention import attend
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
@@ -76,6 +80,17 @@ def test_gradients_in_half_precision_point_where_those_in_float32_do() -> None:
     batch = batch_of(64, 128, 4)
     half, whole = gradients(qwen2("bfloat16"), batch), gradients(qwen2("float32"), batch)
     assert float(torch.cosine_similarity(half, whole, dim=0)) > 0.999
+
+
+def test_attention_that_is_wrong_in_half_precision_alone_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(queries: Tensor, *given: Any) -> Tensor:
+        return attend(queries, *given) * (0.5 if queries.dtype is torch.bfloat16 else 1)
+
+    monkeypatch.setattr(logprobs, "attend", wrong)
+    policy = qwen2("bfloat16")
+    policy.logprobs(batch_of(64, 128, 4), temperature=1.0)
+    assert policy.computed_by.startswith("rows")
+    assert "(packed)" in policy.remarks[0]
 
 
 def test_the_sampler_is_as_near_to_the_training_pass_as_rounding_allows() -> None:

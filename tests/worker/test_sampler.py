@@ -11,6 +11,7 @@ from worker_models import items, random_policy, roll_out, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
+from worker.policy.policy import Policy
 from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
@@ -106,11 +107,29 @@ def test_the_weights_of_now_are_sampled() -> None:
     assert greedy(engine) == greedy(NativeEngine(policy)) != before
 
 
-def test_a_fast_sampler_that_is_wrong_is_not_used_and_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = tiny_policy(reference=False)
+def wrong_output(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert policy.decoder is not None
-    right = ids(roll_out(tiny_policy(reference=False, fast=False), CONFIG))
     monkeypatch.setattr(policy.decoder, "normalise", lambda x: 2 * x)
+
+
+def wrong_beside_the_first_row(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Slots.place
+
+    def one_token_short(self: Slots, slots_N: Tensor, *given: Any) -> Tensor:
+        allowed = place(self, slots_N, *given)
+        self._length[slots_N[slots_N > 0]] -= 1
+        return allowed
+
+    monkeypatch.setattr(Slots, "place", one_token_short)
+
+
+@pytest.mark.parametrize("fault", [wrong_output, wrong_beside_the_first_row])
+def test_a_fast_sampler_that_is_wrong_is_not_used_and_the_run_says_so(
+    fault: Callable[[Policy, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(reference=False)
+    right = ids(roll_out(tiny_policy(reference=False, fast=False), CONFIG))
+    fault(policy, monkeypatch)
     assert ids(roll_out(policy, CONFIG)) == right
     assert any("sampler" in remark and "plain forward" in remark for remark in policy.remarks)
 

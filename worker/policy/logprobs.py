@@ -1,6 +1,7 @@
 """Log-probabilities of sampled tokens, with and without gradient: what every ratio and every KL rests on."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast
@@ -8,6 +9,7 @@ from typing import Literal, cast
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
 from worker.policy.attention import attend
@@ -20,7 +22,8 @@ Path = Literal["packed", "rows", "plain"]
 # Apart from a plain forward by more than this, a path computes something else; rounding stays far below. At most, in
 # float32; in the mean, below it: there a single one may be off by a quarter where logits are large.
 _ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.15
-_CHECKED_ROWS = 2
+_CHECKED_ROWS, _CHECKED_ROWS_BELOW_FLOAT32 = 2, 8
+_CHECKED_TOKENS = 512  # below float32 plain attention holds queries × keys
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,11 @@ class TokenBatch:
         of_R = [different[tuple(prompt)] for prompt in self.prompts_R]
         return Packing.of(list(different), self.completions_R, of_R, self.ids_M.device)
 
-    def longest(self, count: int) -> "TokenBatch":
-        """The batch of the longest completions, without support."""
+    def longest(self, count: int, most: int | None = None) -> "TokenBatch":
+        """The batch of the longest completions, without support; at most so many tokens of each, and the last ones of its prompt."""
         rows = sorted(range(len(self.completions_R)), key=lambda row: -len(self.completions_R[row]))[:count]
-        prompts, completions = [self.prompts_R[row] for row in rows], [self.completions_R[row] for row in rows]
-        return TokenBatch.of(prompts, completions, self.ids_M.device)
+        prompts = [self.prompts_R[row][-most if most else 0 :] for row in rows]
+        return TokenBatch.of(prompts, [self.completions_R[row][:most] for row in rows], self.ids_M.device)
 
 
 @dataclass(frozen=True)
@@ -125,25 +128,36 @@ class TrainingPass:
         return float(apart_M.max()), _ROUNDING
 
     def check(self, batch: TokenBatch) -> None:
-        """The first time: hold each path against the plain one on the longest completions, and drop those that differ.
-
-        In float32 whatever the policy computes in, so that rounding cannot hide an error, nor look like one.
-        """
+        """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
         if self._checked:
             return
         self._checked = True
-        few = batch.longest(_CHECKED_ROWS)
-        with torch.autocast(batch.ids_M.device.type, enabled=False):
-            while self._paths:
+        while self._paths and (difference := self._difference(batch)):
+            path = self._paths.pop(0)
+            self._remark(
+                f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
+                "it is not used, which is slower"
+            )
+
+    def _difference(self, batch: TokenBatch) -> str | None:
+        """How far the path is from the plain one, where that is more than rounding.
+
+        In float32 first, where rounding hides no error and looks like none; then in the precision of training, whose kernels are
+        others.
+        """
+        kind = batch.ids_M.device.type
+        tried = [(batch.longest(_CHECKED_ROWS), False)]
+        if torch.is_autocast_enabled(kind):
+            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, _CHECKED_TOKENS), True))
+        for few, below in tried:
+            with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
                 with torch.enable_grad():  # the way that trains
                     logprob_M = self._by(self.path, few, 1.0)[1].logprob_M.detach()
-                apart, allowed = self.apart_from_plain(few, logprob_M)
-                if apart <= allowed:
-                    return
-                self._remark(
-                    f"the log-probs of the fast training pass ({self._paths.pop(0)}) are {apart:.2g} apart from a plain "
-                    f"forward (at most {allowed:g} is rounding): it is not used, which is slower"
-                )
+                with sdpa_kernel(SDPBackend.MATH) if below else nullcontext():
+                    apart, allowed = self.apart_from_plain(few, logprob_M)
+            if not apart <= allowed:
+                return f"{apart:.2g} (at most {allowed:g} is rounding)"
+        return None
 
     def _by(
         self, path: Path, batch: TokenBatch, temperature: float, *, with_hidden: bool = False

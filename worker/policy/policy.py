@@ -184,7 +184,8 @@ class Policy:
     @torch.no_grad()
     def reference_logprobs(self, batch: TokenBatch, *, temperature: float) -> TokenValues:
         """Of the reference: the weights that were set or copied; else, with adapters, the model without them."""
-        self._pass.check(batch)  # with the policy's own weights and adapters, which is what will be trained
+        with autocast(self.device, self._dtype):  # left again, since it keeps its copies of weights
+            self._pass.check(batch)  # with the policy's own weights and adapters, which is what will be trained
         with autocast(self.device, self._dtype), self._as_reference():
             return self._pass(batch, temperature=temperature)
 

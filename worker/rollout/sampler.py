@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from backend.contract.training import Decoding
 from worker.policy.decoder import Decoder
@@ -48,7 +49,7 @@ class NativeEngine:
         """See `Engine`."""
         check_lengths(self._policy, request)
         if self._fast and not self._checked:
-            self._check(request.prompts_P[0])
+            self._check(request.prompts_P)
         rows_R, size = rows_of(request), request.group_size
         completions = [row.completion for row in rows_R]
         unfinished_P, done = [size] * len(request.prompts_P), 0
@@ -74,18 +75,18 @@ class NativeEngine:
         held, self._slots, self._weights = self._slots is not None, None, None
         return held
 
-    def _generate(self, request: Request, rows_R: Sequence[Row], on_ended: Callable[[list[Row]], None]) -> None:
+    def _generate(
+        self, request: Request, rows_R: Sequence[Row], on_ended: Callable[[list[Row]], None], most: int | None = None
+    ) -> None:
         with torch.inference_mode():
             weights = self._current_weights()
-            slots = self._slots_for(weights, request)
+            slots = self._slots_for(weights, request, most or request.rows)
             generation = Generation(self._policy, weights, slots, request, rows_R)
         try:
             generation.run(on_ended)
         finally:
-            if not abilities(
-                self._policy.device
-            ).keeps_copies:  # made again in a moment; till then the update needs the memory
-                self._weights = None
+            if not abilities(self._policy.device).keeps_copies:
+                self._weights = None  # made again in a moment; till then the update needs the memory
                 if slots.capacity * weights.token_bytes * slots.count > _KEPT_BYTES:
                     self._slots = None
 
@@ -101,10 +102,10 @@ class NativeEngine:
         self._loaded = policy.updates
         return self._weights
 
-    def _slots_for(self, weights: SamplingWeights, request: Request) -> Slots:
+    def _slots_for(self, weights: SamplingWeights, request: Request, rows: int) -> Slots:
         """Those that there are if they are large enough, with the steps that they have recorded; else larger ones."""
         device, step = self._policy.device, abilities(self._policy.device).capacity_step
-        rows, new = request.rows, request.decoding.max_new_tokens
+        new = request.decoding.max_new_tokens
         capacity = -(-request.longest_row // step) * step
         if (has := self._slots) is not None:
             if capacity <= has.capacity and new <= has.new and min(rows, self._most_slots) <= has.count:
@@ -123,15 +124,18 @@ class NativeEngine:
         )
         return self._slots
 
-    def _check(self, prompt: Sequence[int]) -> None:
+    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Of the shortest and the longest prompt; one of the rows waits until another has ended."""
         self._checked = True
-        request = Request([prompt], 1, Decoding(max_new_tokens=_CHECKED_TOKENS), Draws(0, "sample"))
-        (row,) = rows_of(request)
-        self._generate(request, [row], lambda rows: None)
-        completion = row.completion
-        batch = TokenBatch.of([prompt], [completion.ids], self._policy.device)
-        apart, allowed = self._policy.apart_from_plain(batch, torch.tensor([completion.logprobs]))
-        if apart > allowed:
+        few = [min(prompts, key=len), max(prompts, key=len)]
+        request = Request(few, 2, Decoding(max_new_tokens=_CHECKED_TOKENS), Draws(0, "sample"))
+        rows = rows_of(request)
+        self._generate(request, rows, lambda ended: None, most=len(rows) - 1)
+        completions = [row.completion for row in rows]
+        batch = TokenBatch.of([few[row.prompt] for row in rows], [one.ids for one in completions], self._policy.device)
+        logprobs = pad_sequence([torch.tensor(one.logprobs) for one in completions], batch_first=True)
+        apart, allowed = self._policy.apart_from_plain(batch, logprobs)
+        if not apart <= allowed:
             self._fast = False
             self._policy.remark(
                 f"the fast sampler's log-probs are {apart:.2g} apart from a plain forward (at most {allowed:g} is rounding): "
