@@ -9,13 +9,16 @@ import argparse
 import gc
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -23,7 +26,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from results.page import replace_tables  # noqa: E402  # found beside this file
+from sides.process import environment  # noqa: E402
 from sides.random_model import SIZES, TOY_SIZES  # noqa: E402
+from sides.turns import ours  # noqa: E402
+from sides.workloads import LEARNING  # noqa: E402
 
 from backend.contract.grpo import GrpoConfig  # noqa: E402  # found by the line above
 from backend.contract.model import Model  # noqa: E402
@@ -34,6 +40,7 @@ from worker.learner import Learner  # noqa: E402
 from worker.policy import device as devices  # noqa: E402
 from worker.policy.attention import Plain, SideBySide, States, way_for  # noqa: E402
 from worker.policy.loading import load_policy  # noqa: E402
+from worker.policy.logprobs import TokenBatch  # noqa: E402
 from worker.policy.packing import Packing  # noqa: E402
 from worker.policy.policy import Policy  # noqa: E402
 from worker.policy.recording import Recomputation  # noqa: E402
@@ -153,12 +160,43 @@ def recorded(check: Check) -> Line:
 def waits(check: Check) -> Line:
     """Nothing between the first kernel of a decode step or a training pass and its last waits for the device."""
     policy = check.large()
-    learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check)
-    batch = learner.split(rollout)
-    policy.logprobs(batch.micro_batches[0].batch, temperature=1.0)  # the check of the first pass compares numbers
+    engine = NativeEngine(policy)
+    learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check, engine)
+    batch = learner.split(rollout).micro_batches[0].batch
+    policy.logprobs(batch, temperature=1.0)  # the check of the first pass compares numbers
     with _no_waiting(check.device):
-        policy.logprobs(batch.micro_batches[0].batch, temperature=1.0).logprob_R_T.sum().backward()
-    return Line("a training pass waits for nothing", True, "torch's debug mode for synchronisation raised nothing")
+        policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
+    slots, weights = engine._slots, engine._weights
+    assert slots is not None
+    assert weights is not None
+    for how in ({}, {"top_k": 20}, {"top_p": 0.9}):
+        slots.drawing = replace(slots.drawing, **how)
+        with torch.inference_mode(), _no_waiting(check.device):
+            slots._compute(weights, slots.count, slots.capacity)
+    return Line(
+        "a training pass and a decode step wait for nothing",
+        True,
+        "torch's debug mode for synchronisation raised nothing, for plain, top-k and top-p",
+    )
+
+
+def agree(check: Check) -> Line:
+    """What was drawn and what is trained have the same probabilities in half precision, for rows of mixed lengths."""
+    policy = check.large()
+    draws, how = Draws(0, "train"), Decoding(max_new_tokens=32 if check.toy else 256, stop=["7", "3 "])
+    completions = NativeEngine(policy).sample(Request(check.prompts, 8, how, draws))
+    prompts = [prompt for prompt in check.prompts for _ in range(8)]
+    batch = TokenBatch.of(prompts, [one.ids for one in completions], check.device)
+    with torch.no_grad():
+        trained = policy.logprobs(batch, temperature=1.0).logprob_R_T[batch.mask_R_T].cpu()
+    sampled = torch.tensor([logprob for one in completions for logprob in one.logprobs])
+    apart, lengths = float((trained - sampled).abs().mean()), [len(one.ids) for one in completions]
+    return Line(
+        "sampling and training agree in half precision",
+        apart < 0.03,
+        f"{len(lengths)} completions of {min(lengths)} to {max(lengths)} tokens by {policy.computed_by}: "
+        f"{apart:.4f} nats a token apart in the mean; {'; '.join(policy.remarks) or 'no fast path was refused'}",
+    )
 
 
 def memory(check: Check) -> Line:
@@ -177,37 +215,53 @@ def memory(check: Check) -> Line:
 def room(check: Check) -> Line:
     """An update that runs out of memory takes the sampler's, and begins again."""
     policy = check.large()
-    engine, asked = NativeEngine(policy), list[bool]()
-    learner = Learner(policy, GrpoConfig(), lambda: asked.append(engine.make_room()) is None and asked[-1])
+    engine, filler, asked = NativeEngine(policy), list[Tensor](), list[bool]()
+
+    def make_room() -> bool:
+        filler.clear()
+        asked.append(engine.make_room())
+        return True
+
+    learner = Learner(policy, GrpoConfig(), make_room)
     rollout = _rollout(policy, check, engine)
-    backward, failing = Tensor.backward, iter([True])
-
-    def once(self: Tensor, *given: object, **named: object) -> None:
-        if next(failing, False):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        backward(self, *given, **named)  # type: ignore[arg-type]
-
-    Tensor.backward = once  # type: ignore[method-assign]
-    try:
+    if check.device.type == "cuda":  # the weights' gradients do not fit
+        torch.cuda.empty_cache()
+        filler.append(torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device=check.device))
+    with _fails_once(check.toy):
         update = _train(learner, rollout)
-    finally:
-        Tensor.backward = backward  # type: ignore[method-assign]
-    holds = update.applied and (asked == [True] or check.toy)
-    return Line("an update that finds no memory takes the sampler's", holds, f"the sampler had some: {asked}")
+    return Line(
+        "an update that finds no memory takes the sampler's and begins again",
+        update.applied and len(asked) == 1,
+        f"asked for room {len(asked)} times; the sampler had some: {asked}",
+    )
 
 
 def lost(check: Check) -> Line:
     """A device-side assert is known for what it is."""
-    code = (
-        "import torch, sys\nfrom worker.failure import device_lost\n"
-        "try:\n    torch.zeros(4, device='cuda')[torch.tensor([9], device='cuda')].sum().item()\n"
-        "except Exception as error:\n    sys.exit(0 if device_lost(error) else 3)\nsys.exit(4)"
-    )
-    if check.toy:
-        code = "import torch, sys\nfrom worker.failure import device_lost\nsys.exit(0 if device_lost(torch.AcceleratorError('CUDA error: x')) else 3)"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    code, said = _process(check, "poisoned")
+    return Line("a poisoned context replaces the process", code == 0, f"the process ended with {code} {said}".strip())
+
+
+def anew(check: Check) -> Line:
+    """A worker that replaces itself leaves no memory behind."""
+    code, said = _process(check, "replaced")
+    return Line("a process that begins anew holds nothing of before", code == 0, said)
+
+
+def quickstart(check: Check) -> Line:
+    """The shipped recipe, by the product's own trainer in a process of its own."""
+    work = replace(LEARNING, steps=3) if check.toy else LEARNING
+    with (
+        tempfile.TemporaryDirectory(prefix="groupscope-check-") as folder,
+        ours(work, Path(folder), Path(folder) / "log", accelerator=not check.toy, threads=None) as side,
+    ):
+        steps = [side.step() for _ in range(work.steps)]
+    rewards = [step.trained.metrics["reward"] or 0.0 for step in steps]
+    first, last = fmean(rewards[:5]), fmean(rewards[-10:])
     return Line(
-        "a poisoned context replaces the process", ended.returncode == 0, f"the process ended with {ended.returncode}"
+        "the quickstart learns",
+        check.toy or last > 0.9,
+        f"reward {first:.3f} → {last:.3f} in {len(steps)} steps, {median(step.seconds for step in steps):.2f} s a step",
     )
 
 
@@ -228,7 +282,19 @@ def learns(check: Check) -> Line:
     )
 
 
-CHECKS: list[Callable[[Check], Line]] = [versions, kernels, recorded, waits, memory, room, lost, learns]
+CHECKS: list[Callable[[Check], Line]] = [
+    versions,
+    kernels,
+    recorded,
+    agree,
+    waits,
+    memory,
+    room,
+    lost,
+    anew,
+    learns,
+    quickstart,
+]
 
 
 def _rollout(policy: Policy, check: Check, engine: NativeEngine | None = None, step: int = 0) -> Rollout:
@@ -250,6 +316,30 @@ def _train(learner: Learner, rollout: Rollout, rewards_R: Tensor | None = None, 
 
 def _apart(one: Completion, other: Completion) -> float:
     return max(abs(mine - theirs) for mine, theirs in zip(one.logprobs, other.logprobs, strict=True))
+
+
+def _process(check: Check, what: str) -> tuple[int, str]:
+    """How a process that meets this ended, and the last that it said."""
+    command = [sys.executable, "-m", "sides.lost_device", what, check.device.type]
+    ended = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+    return ended.returncode, (ended.stdout or ended.stderr).strip().rpartition("\n")[2]
+
+
+@contextmanager
+def _fails_once(toy: bool) -> Iterator[None]:
+    """Where memory does not run out by itself, the first gradient says that it did."""
+    backward, failing = Tensor.backward, iter([True] if toy else [])
+
+    def once(self: Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    Tensor.backward = once  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Tensor.backward = backward  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -284,6 +374,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not arguments.toy and not torch.cuda.is_available():
         parser.error("torch finds no NVIDIA GPU here; --toy tries the check itself on the CPU")
+    transformers.utils.logging.disable_progress_bar()
     check = Check(torch.device("cpu" if arguments.toy else "cuda"), arguments.toy)
     changed = {"recorder": Recomputation, "asynchronous": True, "keeps_copies": True} if arguments.toy else {}
     lines, began = list[Line](), time.monotonic()

@@ -66,6 +66,14 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
 
 
 @pytest.mark.slow
+def test_a_trial_of_the_check_on_a_gpu_has_a_verdict_for_each_line() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--toy"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^(\d+) of \1 lines hold", ran.stdout, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "measured.json"
     parts = ["api", "views", "live", "memory"]
