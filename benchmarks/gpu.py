@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --write    and put the tables into docs/benchmarks.md
     python benchmarks/gpu.py --toy --out /tmp/toy.json    a trial of the benchmark itself, on the CPU and in seconds
 
-16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones, bfloat16. Nothing is downloaded.
+16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
 """
 
 import argparse
@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from results.machine import gpu, where
 from results.markdown import table
 from results.page import replace_tables
 from results.records import Agreement, Comparison, Measured, OnGpu, Pair
 from results.tables import side_by_side, where_the_time_goes
-from sides.messages import Trace
+from sides.messages import Lengths, Trace
 from sides.process import Side, environment
 from sides.turns import floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import LEARNING, Workload
@@ -49,8 +50,9 @@ class Sizes:
     new_tokens: int = 512
 
 
-def workload(sizes: Sizes, engine: str) -> Workload:
+def workload(sizes: Sizes, engine: str, lengths: Lengths = "fixed") -> Workload:
     """Random weights say random things: the reward grows with the few characters that come out, so that groups differ."""
+    batch = 32
     config = GrpoConfig.model_validate(
         {
             "model": {"source": f"local:{MODEL}"},
@@ -64,15 +66,19 @@ def workload(sizes: Sizes, engine: str) -> Workload:
                 "max_new_tokens": sizes.new_tokens,
                 "engine": engine,
             },
-            "optimizer": {"learning_rate": 1e-6},
+            # as many tokens at once as TRL's batch
+            "optimizer": {
+                "learning_rate": 1e-6,
+                "micro_batch_tokens": batch * (sizes.prompt_tokens + sizes.new_tokens),
+            },
             "budget": {"eval_every": 0},
         }
     )
     about = (
         f"a model of Qwen2.5-0.5B's shape, random weights, {sizes.prompts} × {sizes.group_size} completions, "
-        f"{sizes.prompt_tokens} prompt tokens, exactly {sizes.new_tokens} new"
+        f"{sizes.prompt_tokens} prompt tokens, {'exactly' if lengths == 'fixed' else 'at most'} {sizes.new_tokens} new"
     )
-    return Workload("gpu", about, config, STEPS, batch=32, endless=True, rows=_rows(sizes))
+    return Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=_rows(sizes))
 
 
 def _rows(sizes: Sizes) -> str:
@@ -97,16 +103,23 @@ class Bench:
 
     def measure(self, sizes: Sizes) -> OnGpu:
         """Against TRL, then against continuous batching; one of those at a time, since each takes what memory it finds."""
-        native, batching = workload(sizes, "native"), workload(sizes, "transformers")
+        native = workload(sizes, "native")
         with self.ours(native, "groupscope") as own:
             with theirs(native, own, self.logs / "trl.log", accelerator=not self.toy, threads=None) as other:
                 first, second = take_turns(("Groupscope", "TRL"), (own, other), STEPS)
             floor = floor_inputs(native, own, value_bytes=4 if self.toy else 2)
             against_trl = Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
-        with self.ours(native, "groupscope-again") as own, self.ours(batching, "continuous-batching") as other:
+        batching, mixed = (self._against_batching(sizes, lengths) for lengths in ("fixed", "mixed"))
+        return OnGpu(trl=against_trl, batching=batching, mixed=mixed, check=self._check())
+
+    def _against_batching(self, sizes: Sizes, lengths: Lengths) -> Comparison:
+        native, batching = (workload(sizes, engine, lengths) for engine in ("native", "transformers"))
+        with (
+            self.ours(native, f"groupscope-{lengths}") as own,
+            self.ours(batching, f"continuous-batching-{lengths}") as other,
+        ):
             first, second = take_turns(("Groupscope", "continuous batching"), (own, other), STEPS)
-            against_batching = Comparison(about=native.about, where=self._where(), first=first, second=second)
-        return OnGpu(trl=against_trl, batching=against_batching, check=self._check())
+        return Comparison(about=native.about, where=self._where(), first=first, second=second)
 
     def _check(self) -> Pair:
         """The tiny model's first step in float32, with fast paths and without."""
@@ -124,16 +137,7 @@ class Bench:
         return Pair(seed=0, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
     def _where(self) -> dict[str, str]:
-        listed = None if self.toy else _name_of_gpu()
-        return {"machine": listed or "CPU", "date": time.strftime("%Y-%m-%d")}
-
-
-def _name_of_gpu() -> str | None:
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return None
+        return where() if self.toy else where() | {"machine": gpu() or "?"}
 
 
 def tables(measured: OnGpu) -> str:
@@ -143,15 +147,17 @@ def tables(measured: OnGpu) -> str:
         "TRL, transformers' generate": (measured.trl.second, "time/generate"),
         "Groupscope, beside continuous batching": (measured.batching.first, "time/rollout"),
         "transformers' continuous batching": (measured.batching.second, "time/rollout"),
+        "Groupscope, completions of many lengths": (measured.mixed.first, "time/rollout"),
+        "transformers' continuous batching, the same": (measured.mixed.second, "time/rollout"),
     }
     rows = []
     for name, (side, metric) in sampled.items():
         seconds = median([one[metric] or 0.0 for one in side.metrics])
-        rows.append([name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}"])
-    parts = [
-        side_by_side({"whole steps": measured.trl}),
-        "### Sampling\n\n" + table(("", "seconds", "tokens a second"), rows),
-    ]
+        apart = [value for one in side.metrics if (value := one.get("sampling_logprob_diff")) is not None]
+        nats = f"{median(apart):.4f}" if apart else ""
+        rows.append([name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}", nats, side.attention])
+    header = ("", "seconds", "tokens a second", "nats a token apart from the training pass", "computed by")
+    parts = [side_by_side({"whole steps": measured.trl}), "### Sampling\n\n" + table(header, rows)]
     if measured.trl.floor is not None:
         parts.append(where_the_time_goes("on a GPU", measured.trl.first, measured.trl.floor))
     return "\n\n".join([*parts, _checked(measured.check)])
@@ -187,7 +193,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
     arguments = parser.parse_args()
-    if not arguments.toy and _name_of_gpu() is None:
+    if not arguments.toy and gpu() is None:
         parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")
     began = time.monotonic()
     sizes = Sizes(prompts=2, group_size=4, prompt_tokens=16, new_tokens=16) if arguments.toy else Sizes()

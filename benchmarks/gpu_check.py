@@ -25,7 +25,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from results.page import replace_tables  # noqa: E402  # found beside this file
+from results.machine import gpu  # noqa: E402  # found beside this file
+from results.page import replace_tables  # noqa: E402
 from sides.process import environment  # noqa: E402
 from sides.random_model import SIZES, TOY_SIZES  # noqa: E402
 from sides.turns import ours  # noqa: E402
@@ -103,11 +104,7 @@ class Check:
 
 def versions(check: Check) -> Line:
     """What ran, so that figures can be explained later."""
-    parts = [f"torch {torch.__version__}", devices.describe(check.device)]
-    if check.device.type == "cuda":
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        driver = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        parts += [f"driver {driver}", f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+    parts = [f"torch {torch.__version__}", gpu() or devices.describe(check.device)]
     query = torch.empty(1, 1, 64, dtype=torch.bfloat16, device=check.device)
     return Line("what ran is known", True, ", ".join([*parts, f"attention {type(way_for(query)).__name__}"]))
 

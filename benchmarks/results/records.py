@@ -12,7 +12,7 @@ from sides.process import Step
 
 
 def _is_kept(metric: str) -> bool:
-    return metric == "reward" or metric.startswith("time/")
+    return metric in {"reward", "sampling_logprob_diff"} or metric.startswith("time/")
 
 
 class Measured(BaseModel):
@@ -25,6 +25,7 @@ class Measured(BaseModel):
     lengths: list[list[int]] = []  # sampled tokens of each completion
     metrics: list[dict[str, float | None]] = []
     peak_memory: int = 0  # bytes
+    attention: str = ""  # of the library that sampled
 
     @staticmethod
     def of(ready: Ready) -> "Measured":
@@ -36,6 +37,7 @@ class Measured(BaseModel):
         self.seconds.append(step.seconds)
         self.lengths.append(step.trained.lengths)
         self.metrics.append({name: value for name, value in step.trained.metrics.items() if _is_kept(name)})
+        self.attention = step.trained.attention
         self.peak_memory = max(self.peak_memory, step.trained.peak_memory or 0)
 
     @property
@@ -127,6 +129,7 @@ class OnGpu(BaseModel):
 
     trl: Comparison
     batching: Comparison
+    mixed: Comparison  # the same with completions of many lengths
     check: Pair  # of the tiny model's first step
 
 

@@ -28,6 +28,7 @@ from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve
 from worker.reporter import Channels, Place
 from worker.rewards.scoring import RewardScorer
+from worker.rollout.engine import Engine
 from worker.rollout.engines import load_engine
 from worker.settings import Settings
 from worker.tasks.items import Item, Items, draw
@@ -40,8 +41,8 @@ _REPORT_SECONDS = 60.0
 class Gate:
     """What stands in for the backend: it stores reports as the spool does, and lets one step through at a time."""
 
-    def __init__(self, pipe: Pipe, policy: Policy, spool: Path) -> None:
-        self._pipe, self._policy, self._spool = pipe, policy, spool.open("wb")
+    def __init__(self, pipe: Pipe, policy: Policy, engine: Engine, spool: Path) -> None:
+        self._pipe, self._policy, self._engine, self._spool = pipe, policy, engine, spool.open("wb")
         self._arrived = threading.Condition()
         self._reports: dict[int, Report] = {}
         self._step = 0
@@ -69,9 +70,15 @@ class Gate:
                 metrics=report.metrics,
                 trace=_trace(report),
                 peak_memory=peak_memory(),
+                attention=self._attention(),
             )
         )
         self.wait()
+
+    def _attention(self) -> str:
+        """The engine's own; of a library, the name that it chose when it began."""
+        model = getattr(self._engine, "_copy", None)
+        return self._policy.computed_by if model is None else str(model.config._attn_implementation)
 
     def wait(self) -> None:
         """Until the driver wants a step."""
@@ -107,10 +114,13 @@ def main() -> None:
     folder, models = Path(tempfile.mkdtemp(prefix="groupscope-side-")), Path(job.models)
     source = resolve(config.model.source, converted=models, root=models, checkpoint=None)
     policy = load_policy(config.model, source, device, reference=config.algorithm.needs_reference, fast=job.fast)
-    if job.endless:
-        _never_stop(policy)
+    if job.lengths != "model":
+        _stop_at(
+            policy, [] if job.lengths == "fixed" else list(range(0, policy.config.get_text_config().vocab_size, 256))
+        )
     items = load_items(config.task, fetch_upload=lambda _: job.rows.encode())
-    gate = Gate(pipe, policy, folder / "spool.jsonl")
+    engine = load_engine(config.sampling.engine, policy, Settings())
+    gate = Gate(pipe, policy, engine, folder / "spool.jsonl")
     place = Place(1, 1, folder, "benchmark", None, str(device), {})
     channels = Channels(
         send=gate.send,
@@ -120,7 +130,6 @@ def main() -> None:
         shutting_down=lambda: False,
     )
     with RewardScorer(config.rewards) as scorer:
-        engine = load_engine(config.sampling.engine, policy, Settings())
         trainer = Trainer(config, policy, engine, items, scorer, place, channels)
         pipe.tell(_ready(config, policy, source, items))
         gate.wait()
@@ -147,12 +156,12 @@ def _prompt(policy: Policy, item: Item) -> Prompt:
     return Prompt(prompt=prompt, ids=ids, answer=item.answer, verifier=dict(item.verifier))
 
 
-def _never_stop(policy: Policy) -> None:
-    """Completions of a fixed length: without an ending token none ends early."""
+def _stop_at(policy: Policy, ids: list[int]) -> None:
+    """Let these tokens end completions, and no others."""
     policy.tokenizer.eos_token = None
-    if policy.model.generation_config is not None:
-        policy.model.generation_config.eos_token_id = None
-    assert not policy.stop_ids
+    assert policy.model.generation_config is not None
+    policy.model.generation_config.eos_token_id = ids
+    assert policy.stop_ids == set(ids)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ from pydantic import BaseModel
 
 from backend.contract.base import Json
 
+Lengths = Literal["model", "fixed", "mixed"]
+"""When completions end: as the model says, never before the limit, or about one in 256 tokens, whatever the model says."""
+
 
 class Prompt(BaseModel):
     """One prompt of the run, as TRL's data set holds it, and the token ids that the model must read."""
@@ -25,7 +28,7 @@ class Job(BaseModel):
     rows: str = ""  # JSONL: the rows of a task of the kind `dataset`
     threads: int | None = 2  # None: torch's own choice
     accelerator: bool = False
-    endless: bool = False  # completions of a fixed length
+    lengths: Lengths = "model"
     fast: bool = True  # Groupscope's: with its fast paths
     batch: int = 8  # TRL's per_device_train_batch_size
     model: str = ""  # TRL's: what from_pretrained opens
@@ -63,4 +66,5 @@ class Trained(BaseModel):
     lengths: list[int]  # sampled tokens of each completion
     metrics: dict[str, float | None]
     peak_memory: int | None  # bytes, of the process so far
+    attention: str = ""  # of the library that sampled
     trace: Trace | None = None

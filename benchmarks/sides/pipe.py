@@ -31,12 +31,12 @@ class Pipe:
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process ever held, in bytes: on the GPU where it used one, else resident in the machine's.
+    """The most memory that this process ever held, in bytes: what torch reserved of a GPU where it used one, else what was resident.
 
     None where the system does not say (Linux does).
     """
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return int(torch.cuda.max_memory_allocated())
+    if torch.cuda.is_available() and torch.cuda.max_memory_reserved():
+        return int(torch.cuda.max_memory_reserved())
     try:
         with open("/proc/self/status") as status:
             return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM:"))

@@ -120,7 +120,7 @@ def settings(config: GrpoConfig, job: Job) -> GRPOConfig:
     sampling, algorithm, optimizer = config.sampling, config.algorithm, config.optimizer
     rows = sampling.completions_per_step
     at_once = min(job.batch, rows)
-    fixed = {"min_new_tokens": sampling.max_new_tokens} if job.endless else None
+    fixed = {"min_new_tokens": sampling.max_new_tokens} if job.lengths == "fixed" else None
     return GRPOConfig(
         output_dir=tempfile.mkdtemp(prefix="trl-side-"),
         use_cpu=not job.accelerator,

@@ -44,7 +44,7 @@ def ours(
         config=config,
         models=str(models),
         rows=work.rows,
-        endless=work.endless,
+        lengths=work.lengths,
         fast=fast,
         accelerator=accelerator,
         threads=threads,
@@ -57,7 +57,7 @@ def theirs(work: Workload, own: Side, log: Path, *, accelerator: bool = False, t
     job = Job(
         config=work.stored({}),
         models="",
-        endless=work.endless,
+        lengths=work.lengths,
         accelerator=accelerator,
         threads=threads,
         batch=work.batch,

@@ -9,6 +9,7 @@ from backend.contract.recipes import QUICKSTART, RECIPES, SMOLLM2
 from backend.contract.reward import Correctness, Rewards
 from backend.contract.task import Arithmetic
 from backend.contract.training import Budget, Optimizer, Sampling, Telemetry
+from sides.messages import Lengths
 
 TINY = "builtin:tiny-arithmetic"
 WARM_UP = 1  # steps before those that count
@@ -16,14 +17,14 @@ WARM_UP = 1  # steps before those that count
 
 @dataclass(frozen=True)
 class Workload:
-    """What both sides do. `batch` is TRL's per_device_train_batch_size; `endless` completions have a fixed length."""
+    """What both sides do. `batch` is TRL's per_device_train_batch_size;"""
 
     name: str
     about: str
     config: GrpoConfig
     steps: int  # that count
     batch: int
-    endless: bool = False
+    lengths: Lengths = "model"
     rows: str = ""  # JSONL, for a task of the kind `dataset`
 
     def stored(self, telemetry: dict[str, Json]) -> dict[str, Json]:
@@ -93,7 +94,7 @@ MEMORY = Workload(
     _smollm2(Sampling(prompts_per_step=1, group_size=16, max_new_tokens=512)),
     steps=1,
     batch=16,
-    endless=True,
+    lengths="fixed",
 )
 LEARNING = Workload(
     "learning",
