@@ -4,6 +4,8 @@ An estimate from the shapes alone: it leaves out what Python, the libraries and 
 adds parts that are not all alive at the same moment.
 """
 
+from dataclasses import dataclass
+
 from backend.catalog.models import ModelShape
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
@@ -21,14 +23,22 @@ PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question
 LETTERS = 3  # in a token, about
 
 
+@dataclass(frozen=True)
+class Computing:
+    """How a worker computes."""
+
+    on_gpu: bool
+    in_half: bool  # matrix products are in half precision, beside float32 weights
+
+
 def prompt_tokens(task: Prompted | None) -> int:
     """About how long a prompt is: a question, after the system prompt where there is one."""
     system = task.system_prompt if task is not None else None
     return PROMPT_TOKENS + len(system or "") // LETTERS
 
 
-def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
-    """Bytes by part. `bfloat16`: whether matrix products are computed in half precision beside float32 weights."""
+def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
+    """Bytes by part."""
     trained = trained_parameters(config.model, shape)
     initial = config.algorithm.kl.reference == "initial"  # with adapters that is the same weights without them
     keeps_copy = config.algorithm.needs_reference and not (initial and config.model.lora)
@@ -38,17 +48,17 @@ def training_parts(config: GrpoConfig, shape: ModelShape, *, bfloat16: bool) -> 
     group = prompt_tokens(config.task) + completed
     tokens = min(config.optimizer.micro_batch_tokens, sampling.prompts_per_step * group)
     return {
-        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "weights": _weights(config.model, shape, computing),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * trained if keeps_copy else 0,
-        "logits": _logits(shape, round(tokens * completed / group), bfloat16=bfloat16),
-        "activations": _activations(tokens, shape, config.model, bfloat16=bfloat16),
-        "cache": _cache(shape, config.task, sampling, sampling.completions_per_step, bfloat16=bfloat16),
+        "logits": _logits(shape, round(tokens * completed / group), computing),
+        "activations": _activations(tokens, shape, config.model, computing),
+        "cache": _cache(shape, config.task, sampling, sampling.completions_per_step, computing),
     }
 
 
-def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
+def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
     """Bytes by part, where both completions of a pair pass through the model together."""
     trained = trained_parameters(config.model, shape)
     dpo, pairs = isinstance(config, DpoConfig), config.pairs
@@ -57,24 +67,24 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, *, bflo
         longest = 2 * (prompt_tokens(pairs.task) + pairs.decoding.max_new_tokens)
         tokens = min(tokens, config.budget.pairs_per_step * longest)
     return {
-        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "weights": _weights(config.model, shape, computing),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * shape.parameters if dpo and config.model.lora is None else 0,
-        "logits": _logits(shape, tokens, bfloat16=bfloat16) if dpo else 0,
-        "activations": _activations(tokens, shape, config.model, bfloat16=bfloat16)
+        "logits": _logits(shape, tokens, computing) if dpo else 0,
+        "activations": _activations(tokens, shape, config.model, computing)
         if dpo
-        else tokens * _activations_per_token(shape, config.model, bfloat16=bfloat16),
+        else tokens * _activations_per_token(shape, config.model, computing),
     }
 
 
-def sampling_parts(config: SampleConfig, shape: ModelShape, *, bfloat16: bool) -> dict[str, int]:
+def sampling_parts(config: SampleConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
     """Bytes by part, where nothing is trained."""
     rows = config.prompt_count * config.group_size
     return {
-        "weights": _weights(config.model, shape, bfloat16=bfloat16),
+        "weights": _weights(config.model, shape, computing),
         "logits": FLOAT32 * 2 * rows * shape.vocabulary,
-        "cache": _cache(shape, config.task, config.decoding, rows, bfloat16=bfloat16),
+        "cache": _cache(shape, config.task, config.decoding, rows, computing),
     }
 
 
@@ -89,27 +99,27 @@ def _adapter_parameters(lora: Lora, shape: ModelShape) -> int:
     return shape.layers * lora.rank * sum(sizes)
 
 
-def _weights(model: Model, shape: ModelShape, *, bfloat16: bool) -> int:
+def _weights(model: Model, shape: ModelShape, computing: Computing) -> int:
     adapters = 0 if model.lora is None else _adapter_parameters(model.lora, shape)
-    return (FLOAT32 + 2 * bfloat16) * shape.parameters + FLOAT32 * adapters
+    return (FLOAT32 + 2 * computing.in_half) * shape.parameters + FLOAT32 * adapters
 
 
-def _logits(shape: ModelShape, rows: int, *, bfloat16: bool) -> int:
+def _logits(shape: ModelShape, rows: int, computing: Computing) -> int:
     """A chunk and its exponentials."""
-    return 2 * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[bfloat16])
+    return 2 * min(FLOAT32 * shape.vocabulary * rows, CHUNK_BYTES[computing.on_gpu])
 
 
-def _activations(tokens: int, shape: ModelShape, model: Model, *, bfloat16: bool) -> int:
-    whole = tokens * _activations_per_token(shape, model, bfloat16=bfloat16)
-    return whole if bfloat16 else min(whole, ACTIVATION_BYTES)
+def _activations(tokens: int, shape: ModelShape, model: Model, computing: Computing) -> int:
+    whole = tokens * _activations_per_token(shape, model, computing)
+    return whole if computing.on_gpu else min(whole, ACTIVATION_BYTES)
 
 
-def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -> int:
+def _activations_per_token(shape: ModelShape, model: Model, computing: Computing) -> int:
     """What the backward pass needs of one token: of every block, or of one block and every block's input."""
     # What autograd keeps in one block, counted with its saved-tensor hooks: around the norms, around the attention
     # (queries, keys, values, output), and in the gated layer (gate and up).
     wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 2 * shape.intermediate
-    if bfloat16:
+    if computing.in_half:
         block = FLOAT32 * 4 * shape.hidden + 2 * (3 * shape.hidden + wide)
     else:
         block = FLOAT32 * (6 * shape.hidden + wide)
@@ -118,9 +128,9 @@ def _activations_per_token(shape: ModelShape, model: Model, *, bfloat16: bool) -
     return shape.layers * block
 
 
-def _cache(shape: ModelShape, task: Prompted | None, decoding: Decoding, rows: int, *, bfloat16: bool) -> int:
+def _cache(shape: ModelShape, task: Prompted | None, decoding: Decoding, rows: int, computing: Computing) -> int:
     """Keys and values of every token that is being generated at once."""
     tokens = rows * (prompt_tokens(task) + decoding.max_new_tokens)
-    size = 2 if bfloat16 else FLOAT32
+    size = 2 if computing.in_half else FLOAT32
     whole = tokens * shape.layers * 2 * shape.kv_heads * shape.head_dim * size
-    return whole if bfloat16 else min(whole, CACHE_BYTES)
+    return whole if computing.on_gpu else min(whole, CACHE_BYTES)

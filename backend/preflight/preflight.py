@@ -19,7 +19,7 @@ from backend.preflight.facts import Facts
 from backend.preflight.forecast import counted_time, dead_groups, measured_time
 from backend.preflight.hints import FOR_EVERY_KIND, grpo_hints
 from backend.preflight.intended import of_the_recipe
-from backend.preflight.memory import pair_parts, sampling_parts, training_parts
+from backend.preflight.memory import Computing, pair_parts, sampling_parts, training_parts
 from backend.preflight.pairs import hints, training_pairs
 
 
@@ -40,7 +40,7 @@ def preflight(config: RunConfig, facts: Facts) -> Preflight:
 
 def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
-    parts = training_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    parts = training_parts(config, shape, _computing(config.model.dtype, facts)) if shape else None
     memory = _memory(parts, config, facts)
     messages = [*facts.refused, *of_the_recipe(grpo_hints(config, facts), config), *_memory_messages(memory, config)]
     success = facts.success
@@ -60,7 +60,7 @@ def _of_training(config: GrpoConfig, facts: Facts) -> Preflight:
 
 def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
-    parts = pair_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    parts = pair_parts(config, shape, _computing(config.model.dtype, facts)) if shape else None
     memory = _memory(parts, config, facts)
     sampled, pairs = config.pairs if isinstance(config.pairs, SampledPairs) else None, training_pairs(config, facts)
     success = facts.success if sampled else None
@@ -81,7 +81,7 @@ def _of_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Preflight:
 
 def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
     shape = SHAPES.get(facts.origin or config.model.source)
-    parts = sampling_parts(config, shape, bfloat16=_bfloat16(config.model.dtype, facts)) if shape else None
+    parts = sampling_parts(config, shape, _computing(config.model.dtype, facts)) if shape else None
     completions = config.prompt_count * config.group_size
     return Preflight(
         ok=not facts.refused,
@@ -92,9 +92,10 @@ def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
     )
 
 
-def _bfloat16(dtype: str, facts: Facts) -> bool:
+def _computing(dtype: str, facts: Facts) -> Computing:
+    """What the roomiest worker does. On a GPU `auto` is taken for half precision: which of them can is not told here."""
     on_gpu = facts.roomiest is not None and not facts.roomiest.on_cpu
-    return dtype == "bfloat16" or (dtype == "auto" and on_gpu)
+    return Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
 
 
 def _time(config: GrpoConfig, shape: ModelShape | None, facts: Facts) -> TimeEstimate | None:

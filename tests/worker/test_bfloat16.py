@@ -11,7 +11,7 @@ from worker_models import CPU, tiny_policy
 from backend.catalog.models import ModelShape
 from backend.contract.model import Model
 from backend.contract.training import Decoding
-from backend.preflight.memory import _activations_per_token
+from backend.preflight.memory import Computing, _activations_per_token
 from worker.policy import logprobs
 from worker.policy.attention import attend
 from worker.policy.logprobs import TokenBatch
@@ -71,7 +71,7 @@ def test_preflight_counts_what_the_gradient_keeps_within_a_tenth(lengths: tuple[
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         values = policy.logprobs(batch, temperature=1.0)
-    counted = len(batch.packing.ids_N) * _activations_per_token(SHAPE, Model(), bfloat16=True)
+    counted = len(batch.packing.ids_N) * _activations_per_token(SHAPE, Model(), Computing(on_gpu=True, in_half=True))
     assert values.logprob_R_T.requires_grad
     assert sum(kept.values()) == pytest.approx(counted, rel=0.1)
 

@@ -13,8 +13,9 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message, Preflight
 from backend.contract.recipes import RECIPES, SMOLLM2
 from backend.contract.sample import SampleConfig
+from backend.preflight import memory
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
-from backend.preflight.memory import training_parts
+from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
 GIB = 2**30
@@ -108,7 +109,9 @@ def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> 
     def parts(**changes: Any) -> dict[str, int]:
         source = {"source": SMOLLM2} | changes.pop("model", {})
         sampling = {"prompts_per_step": 64, "max_new_tokens": 256}
-        return training_parts(grpo(model=source, sampling=sampling, **changes), SHAPES[SMOLLM2], bfloat16=True)
+        return training_parts(
+            grpo(model=source, sampling=sampling, **changes), SHAPES[SMOLLM2], Computing(on_gpu=True, in_half=True)
+        )
 
     usual = parts()
     small = parts(optimizer={"micro_batch_tokens": 1024})
@@ -120,6 +123,19 @@ def test_smaller_micro_batches_adapters_and_recomputation_need_less_memory() -> 
     assert adapted["optimizer"] < usual["optimizer"] / 20
     assert adapted["reference"] == 0 < usual["reference"] == usual["gradients"]
     assert parts(algorithm={"kl": {"beta": 0}})["reference"] == 0
+
+
+def test_a_gpu_holds_what_it_is_told_to_in_either_precision_and_a_cpu_no_more_than_pays() -> None:
+    config = grpo(model={"source": SMOLLM2}, sampling={"prompts_per_step": 64, "max_new_tokens": 256})
+
+    def parts(*, on_gpu: bool, in_half: bool) -> dict[str, int]:
+        return training_parts(config, SHAPES[SMOLLM2], Computing(on_gpu=on_gpu, in_half=in_half))
+
+    assert parts(on_gpu=True, in_half=False)["activations"] > parts(on_gpu=True, in_half=True)["activations"]
+    for half in (False, True):
+        assert parts(on_gpu=False, in_half=half)["activations"] == memory.ACTIVATION_BYTES
+        assert parts(on_gpu=False, in_half=half)["cache"] == memory.CACHE_BYTES
+        assert parts(on_gpu=True, in_half=half)["cache"] > memory.CACHE_BYTES
 
 
 def test_an_unknown_model_gets_no_estimate_and_says_so() -> None:
