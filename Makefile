@@ -72,7 +72,7 @@ bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
 
 gpu-check: $(VENV)/.test ## What only a GPU can show, a verdict a line (under 8 minutes); on a CPU: make gpu-check ARGS=--toy
-	cd benchmarks && ../$(BIN)/python gpu_check.py $(ARGS)
+	$(BIN)/python benchmarks/gpu_check.py $(ARGS)
 
 bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)

@@ -1,5 +1,6 @@
 """Which device a worker takes."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -7,10 +8,11 @@ import torch
 
 from backend.contract.home import CannotStart
 from worker.policy.cards import take_device
+from worker.policy.device import compute_dtype
 
 
 @pytest.fixture
-def two_cards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A machine with two; the cards that were chosen."""
     chosen = list[int]()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -19,12 +21,14 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         torch.cuda, "get_device_properties", lambda card: SimpleNamespace(uuid=f"test-{id(chosen)}-{card}")
     )
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    return chosen
+    yield chosen
+    torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def test_workers_of_one_machine_take_a_card_each_and_the_third_is_told(two_cards: list[int]) -> None:
     with take_device(None)[1], take_device(None)[1]:
         assert two_cards == [0, 1]
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
         with pytest.raises(CannotStart, match=r"all of its GPUs \(2\).*--device cuda:0"):
             take_device("cuda")
         device, held = take_device("cuda:0")  # by its number it is shared
@@ -50,3 +54,11 @@ def test_without_any_card_the_first_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(CannotStart, match="no such device"):
         take_device("cuda")
+
+
+def test_bfloat16_that_is_emulated_is_not_taken_for_a_gpus_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (lambda including_emulation=True: including_emulation), (lambda including_emulation=True: True)
+    for supported, computed in ((old, torch.float32), (new, torch.bfloat16)):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+        assert compute_dtype(torch.device("cuda"), "auto") is computed
+        assert compute_dtype(torch.device("cuda"), "bfloat16") is torch.bfloat16

@@ -1,6 +1,8 @@
 """The sampling engine."""
 
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from worker_models import items, random_policy, roll_out, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
+from worker.policy import device
 from worker.policy.policy import Policy
 from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
@@ -19,7 +22,9 @@ from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.rollout import Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
+from worker.rollout.stop_texts import StopTexts
 
+decode = Policy.decode
 CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=4))
 
 
@@ -197,6 +202,35 @@ def test_a_token_of_probability_zero_is_never_chosen() -> None:
     logits[:, 4] = 0.0
     drawn = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
     assert choose(logits, drawn).tolist() == [4, 4, 4]
+
+
+def test_a_row_that_is_alone_is_added_up_as_rows_beside_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, add_up = list[int](), Tensor.cumsum
+    monkeypatch.setitem(device._ABILITIES, "cpu", replace(device._ABILITIES["cpu"], asynchronous=True))
+    monkeypatch.setattr(Tensor, "cumsum", lambda self, dim: rows.append(len(self)) or add_up(self, dim))
+    shares = torch.rand(1, 50, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    drawn = [int(choice.invert(shares, torch.tensor([place / 40]))) for place in range(40)]
+    assert drawn == choice.invert(shares.expand(40, -1), torch.arange(40) / 40).tolist()
+    assert min(rows) == 2
+
+
+@pytest.mark.parametrize("text", ["=", "</think>", "2 + 2", "éa", "nowhere"])
+def test_a_stop_text_is_found_where_the_whole_completion_first_has_it(text: str) -> None:
+    policy = tiny_policy(reference=False)
+    draw, read = random.Random(text), list[int]()
+    pieces = [*policy.tokenizer.encode("2 + 2 = 4 </think> éa"), *policy.stop_ids]
+    for _ in range(20):
+        ids = draw.choices(pieces, k=120)
+        first = next((count for count in range(1, 121) if text in policy.decode(ids[:count])), None)
+        stop = StopTexts(policy, ["no such text", text])
+        read.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Policy, "decode", lambda self, some: read.append(len(some)) or decode(self, some))
+            for looked in range(0, 120, 8):
+                if (found := stop.end_of(ids[: looked + 8], looked)) is not None:
+                    break
+                assert max(read) < 60
+        assert found == first
 
 
 def test_completions_end_at_the_end_token_or_the_limit() -> None:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from transformers import ContinuousBatchingConfig, PreTrainedModel
 from worker_models import items, random_policy, tiny_policy
 
 from backend.contract.model import Model
@@ -31,6 +32,17 @@ def test_the_policys_model_and_the_process_stay_as_they_were() -> None:
     assert list(policy.model.modules()) == parts
     assert set(threading.enumerate()) <= threads
     assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_in_float32_a_library_that_turns_to_flash_attention_by_itself_is_told_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(ContinuousBatchingConfig, "auto_switch_to_flash", raising=False)  # as in 5.17
+    asked = list[str]()
+    monkeypatch.setattr(PreTrainedModel, "set_attn_implementation", lambda self, name: asked.append(name))
+    for kind in ("float32", "bfloat16"):
+        TransformersEngine(tiny_policy(Model(dtype=kind)))._synced_copy()
+    assert asked == ["paged|sdpa"]
 
 
 def test_it_samples_in_the_precision_that_the_policy_samples_in() -> None:
