@@ -37,9 +37,10 @@ from backend.contract.model import Model  # noqa: E402
 from backend.contract.training import Decoding, Sampling  # noqa: E402
 from worker.algorithms.advantages import group_statistics  # noqa: E402
 from worker.credit import Credit  # noqa: E402
-from worker.learner import Learner  # noqa: E402
+from worker.learner import Learner, Update, _Pass  # noqa: E402
 from worker.policy import device as devices  # noqa: E402
 from worker.policy.attention import Plain, SideBySide, States, way_for  # noqa: E402
+from worker.policy.later import Later  # noqa: E402
 from worker.policy.loading import load_policy  # noqa: E402
 from worker.policy.logprobs import TokenBatch  # noqa: E402
 from worker.policy.packing import Packing  # noqa: E402
@@ -155,14 +156,20 @@ def recorded(check: Check) -> Line:
 
 
 def waits(check: Check) -> Line:
-    """Nothing between the first kernel of a decode step or a training pass and its last waits for the device."""
+    """Nothing between the first kernel of a decode step or of an update's micro-batches and its last waits for the device."""
     policy = check.large()
     engine = NativeEngine(policy)
     learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check, engine)
-    batch = learner.split(rollout).micro_batches[0].batch
-    policy.logprobs(batch, temperature=1.0)  # the check of the first pass compares numbers
-    with _no_waiting(check.device):
-        policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
+    _train(learner, rollout)  # the check of the first pass compares numbers
+    batch, fetch = learner.split(rollout), Later.fetch
+    learner.look(batch)
+    weights = torch.full(batch.tokens.mask.shape, 1e-3)
+    Later.fetch = lambda self: None  # type: ignore[method-assign]  # that is once, behind the last gradient
+    try:
+        with _no_waiting(check.device):
+            learner._pass_through(_Pass(batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
+    finally:
+        Later.fetch = fetch  # type: ignore[method-assign]
     slots, weights = engine._slots, engine._weights
     assert slots is not None
     assert weights is not None
@@ -171,7 +178,7 @@ def waits(check: Check) -> Line:
         with torch.inference_mode(), _no_waiting(check.device):
             slots._compute(weights, slots.count, slots.capacity)
     return Line(
-        "a training pass and a decode step wait for nothing",
+        "an update's micro-batches and a decode step wait for nothing",
         True,
         "torch's debug mode for synchronisation raised nothing, for plain, top-k and top-p",
     )
@@ -300,15 +307,19 @@ def _rollout(policy: Policy, check: Check, engine: NativeEngine | None = None, s
     return Rollout([], [], check.prompts, 4, (engine or NativeEngine(policy)).sample(request))
 
 
-def _train(learner: Learner, rollout: Rollout, rewards_R: Tensor | None = None, step: int = 0):
+def _train(learner: Learner, rollout: Rollout, rewards_R: Tensor | None = None, step: int = 0) -> Update:
     batch = learner.split(rollout)
     learner.look(batch)
+    return learner.update(step, batch, _credit(rollout, rewards_R), torch.ones(rollout.rows, dtype=torch.bool))
+
+
+def _credit(rollout: Rollout, rewards_R: Tensor | None = None) -> Credit:
+    """Centred rewards; without any, some that differ."""
     if rewards_R is None:
         rewards_R = torch.arange(rollout.rows, dtype=torch.float64) % 3
     rewards_P_G = rewards_R.reshape(-1, rollout.group_size)
     centred = (rewards_P_G - rewards_P_G.mean(1, keepdim=True)).reshape(-1, 1)
-    credit = Credit(rewards_P_G, group_statistics(rewards_P_G), centred, None, None)
-    return learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
+    return Credit(rewards_P_G, group_statistics(rewards_P_G), centred, None, None)
 
 
 def _apart(one: Completion, other: Completion) -> float:

@@ -18,7 +18,7 @@ from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.failure import out_of_memory
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
-from worker.policy.device import abilities, give_back_memory
+from worker.policy.device import abilities, give_back_memory, send
 from worker.policy.later import Later
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
@@ -251,21 +251,25 @@ class Learner:
         """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""
         assert micro.reference_R_T is not None  # noqa: S101 — looked up or taken from the first pass
         group_size = one.batch.rollout.group_size
-        advantages_R = micro.of(one.credit.advantages_R_T)[:, 0]
-        weight_R = micro.of(one.weights_R_T)[:, 0]  # a prompt's, the same for all its tokens (aggregation group_sum)
+        advantages_R = micro.on_host(one.credit.advantages_R_T)[:, 0]
+        weight_R = micro.on_host(one.weights_R_T)[
+            :, 0
+        ]  # a prompt's, the same for all its tokens (aggregation group_sum)
         logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
         reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
         best_N, worst_N = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
         paired_P = best_N.view(-1, group_size).any(-1) & worst_N.view(-1, group_size).any(-1)
         paired_R = paired_P.repeat_interleave(group_size)
-        best_N, worst_N = best_N & paired_R, worst_N & paired_R
+        device = logprob_R.device
+        weight_N = send(weight_R[best_N & paired_R], device)
+        best_N, worst_N = (send((one_R & paired_R).nonzero()[:, 0], device) for one_R in (best_N, worst_N))
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
         right_N = (margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
         for name, values_N in {"rewards/margins": margin_N, "rewards/accuracies": right_N}.items():
             one.later.when_known(values_N, partial(one.add, name))
-        loss: Tensor = (weight_R[best_N] * dpo_loss(margin_N)).sum()
+        loss: Tensor = (weight_N * dpo_loss(margin_N)).sum()
         return loss
 
     def _measure(self, micro: MicroBatch, values: TokenValues, terms: TokenTerms, one: _Pass) -> None:
@@ -299,12 +303,13 @@ class Learner:
             "clipped": terms.low_R_T | terms.high_R_T,
             "kl": terms.kl_R_T,
             "reference_logprob": micro.reference_R_T,
-            "returns": None if credit.returns_R_T is None else micro.of(credit.returns_R_T),
-            "advantage": micro.of(credit.advantages_R_T).expand(mask_R_T.shape),
         }
         for name, values_R_T in recorded.items():
             if values_R_T is not None:
                 one.later.when_known(values_R_T, partial(tokens.put, name, micro.rows))
+        tokens.put("advantage", micro.rows, micro.on_host(credit.advantages_R_T).expand(mask_R_T.shape))
+        if credit.returns_R_T is not None:
+            tokens.put("returns", micro.rows, micro.on_host(credit.returns_R_T))
 
     @torch.no_grad()
     def _measure_after(self, batch: Batch) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from worker.policy.device import send
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.rollout import Rollout
@@ -31,7 +32,11 @@ class MicroBatch:
 
     def of(self, values_R_T: Tensor) -> Tensor:
         """These rows of a step's (R, T) or (R, 1) values, as wide as this micro-batch. In float32: Apple's GPUs have no float64."""
-        return values_R_T[self.rows, : self.mask_R_T.shape[1]].float().to(self.mask_R_T.device)
+        return send(self.on_host(values_R_T), self.mask_R_T.device)
+
+    def on_host(self, values_R_T: Tensor) -> Tensor:
+        """The same where they are."""
+        return values_R_T[self.rows, : self.mask_R_T.shape[1]].float()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_learner import advantages, configured, ragged
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -14,8 +15,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from worker_models import tiny_policy
 
 from backend.contract.training import Decoding
+from worker.algorithms.advantages import group_statistics
+from worker.credit import Credit
+from worker.learner import Learner, _Pass
 from worker.policy import device
 from worker.policy.fused import SamplingWeights
+from worker.policy.later import Later
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
@@ -74,12 +79,65 @@ def test_a_decode_step_waits_for_nothing(policy: Policy, decoding: dict[str, Any
     assert watch.found == []
 
 
-def test_a_training_pass_waits_for_nothing(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # the meta device has no autocast
+@pytest.fixture
+def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta device has none."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
     monkeypatch.setattr(torch, "autocast", lambda kind, enabled: nullcontext())
+
+
+@pytest.mark.usefixtures("no_autocast")
+def test_a_training_pass_waits_for_nothing(policy: Policy) -> None:
     batch = TokenBatch.of([[1, 2, 3], [4, 5]] * 2, [[6, 7, 8, 9], [10], [11, 12], [13, 14, 15]], META)
     _ = batch.packing.lines  # laid out on the host, once for all layers
     with Watch() as watch:
         policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
     assert watch.found == []
     assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+class Sent(TorchDispatchMode):
+    """Notes what the host sends and then waits for. What it fetches, or would have to know, the meta device refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent, self.waited = 0, list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        if isinstance(made, Tensor) and made.device == META and any(one.device != META for one in given):
+            self.sent += 1
+            if not (kwargs or {}).get("non_blocking"):
+                self.waited.append(func.name())
+        return made
+
+
+@pytest.mark.usefixtures("no_autocast")
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {},
+        {"kl": {"beta": 0}},
+        {"surrogate": {"kind": "dpo"}, "aggregation": "group_sum", "advantage": {"kind": "best_worst"}},
+        {"advantage": {"kind": "gae"}},
+    ],
+    ids=["grpo", "no reference", "dpo", "ppo"],
+)
+def test_the_micro_batches_of_an_update_wait_for_nothing(
+    algorithm: dict[str, Any], policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Later, "fetch", lambda self: None)  # once, behind the last gradient
+    learner, rollout = Learner(policy, configured(tokens=20, **algorithm)), ragged()
+    policy.copy_reference()
+    batch = learner.split(rollout)
+    assert len(batch.micro_batches) > 2
+    rewards_P_G = advantages().reshape(-1, rollout.group_size)
+    returns = torch.zeros(rollout.rows, 9) if algorithm.get("advantage") == {"kind": "gae"} else None
+    credit = Credit(rewards_P_G, group_statistics(rewards_P_G), advantages()[:, None], None, returns)
+    weights = torch.full((rollout.rows, 9), 0.1)
+    with Sent() as seen:
+        learner.look(batch)
+        learner._pass_through(_Pass(batch, credit, weights, batch.tokens), lambda phase, done, total: None)
+    assert seen.sent > len(batch.micro_batches)
+    assert seen.waited == []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import torch
+from torch import Tensor
 
 from worker.policy.recording import CudaGraphs, Recorder
 
@@ -54,6 +55,11 @@ _ABILITIES = {
 def abilities(device: torch.device) -> Abilities:
     """What this device can do."""
     return _ABILITIES.get(device.type, _ABILITIES["cpu"])
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """The values of the host on the device. Nothing that runs there is waited for: the driver takes its copy of them at once."""
+    return values.to(device, non_blocking=abilities(device).asynchronous)
 
 
 def fastest_kind() -> str:

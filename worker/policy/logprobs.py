@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
+from worker.policy.device import send
 from worker.policy.packing import Packing
 from worker.policy.value_head import ValueHead
 from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
@@ -51,9 +52,8 @@ class TokenBatch:
         mask = torch.arange(max(1, int(lengths.max())))[None, :] < lengths[:, None]
         ids = torch.tensor([token for completion in completions for token in completion], dtype=torch.long)
         support = None if supports is None else _padded([ids for completion in supports for ids in completion], -1)
-        return TokenBatch(
-            prompts, completions, ids.to(device), mask.to(device), None if support is None else support.to(device)
-        )
+        sent = None if support is None else send(support, device)
+        return TokenBatch(prompts, completions, send(ids, device), send(mask, device), sent)
 
     @cached_property
     def packing(self) -> Packing:

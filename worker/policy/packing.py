@@ -10,6 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from worker.policy.device import send
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -46,9 +48,9 @@ class Packing:
         before_R_T = torch.where(wide > 0, starts[prompts:, None] + wide - 1, (starts + lengths - 1)[of_R][:, None])
         given_R = torch.tensor(order_R).argsort()
         return Packing(
-            ids_N=torch.tensor([token for row in rows for token in row]).to(device),
-            positions_N=(torch.arange(count) - torch.repeat_interleave(starts - begin, lengths)).to(device),
-            predicting_M=before_R_T[given_R][(wide <= own_R[:, None])[given_R]].to(device),
+            ids_N=send(torch.tensor([token for row in rows for token in row]), device),
+            positions_N=send(torch.arange(count) - torch.repeat_interleave(starts - begin, lengths), device),
+            predicting_M=send(before_R_T[given_R][(wide <= own_R[:, None])[given_R]], device),
             lengths=tuple(lengths.tolist()),
             counts_U=tuple(torch.bincount(of_R, minlength=prompts).tolist()),
         )
@@ -94,7 +96,7 @@ class Lines:
         groups = [sum(next(completions) for _ in range(count)) for count in packing.counts_U]
 
         def bounds(lengths: Sequence[int]) -> Tensor:
-            return torch.tensor([0, *lengths]).cumsum(0).to(packing.device, torch.int32)
+            return send(torch.tensor([0, *lengths]).cumsum(0).int(), packing.device)
 
         rows, longest = bounds(packing.lengths), max(packing.lengths)
         return Lines(
@@ -140,8 +142,8 @@ class Blocks:
             prompts=prompts,
             most=most,
             prompt_places=real[0].numel(),
-            places_B=places_B.to(packing.device),
-            order_N=real_B.nonzero()[:, 0].to(packing.device),
-            blank_B=~real_B.to(packing.device),
-            unseen_U_L=None if bool(real[0].all()) else ~real[0].to(packing.device),
+            places_B=send(places_B, packing.device),
+            order_N=send(real_B.nonzero()[:, 0], packing.device),
+            blank_B=send(~real_B, packing.device),
+            unseen_U_L=None if bool(real[0].all()) else send(~real[0], packing.device),
         )
