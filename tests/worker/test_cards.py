@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from worker_models import tiny_policy
 
 from backend.contract.home import CannotStart
 from worker.policy.cards import take_device
-from worker.policy.device import compute_dtype
+from worker.policy.device import cache_bytes, compute_dtype
 
 
 @pytest.fixture
@@ -62,3 +63,20 @@ def test_bfloat16_that_is_emulated_is_not_taken_for_a_gpus_own(monkeypatch: pyte
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
         assert compute_dtype(torch.device("cuda"), "auto") is computed
         assert compute_dtype(torch.device("cuda"), "bfloat16") is torch.bfloat16
+
+
+def test_keys_and_values_leave_room_for_gradients_and_moments_that_do_not_exist_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = {"memory_reserved": 3000, "memory_allocated": 1000, "mem_get_info": (8000, 16000)}
+    for name, found in held.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    gpu = torch.device("cuda", 0)
+    assert cache_bytes(gpu) == 4000  # 40 % of what is free, also by torch
+    assert cache_bytes(gpu, promised=6000) == 1600
+    assert cache_bytes(gpu, promised=20_000) == 0
+    policy = tiny_policy(reference=False)
+    weights = sum(one.nbytes for one in policy.parameters())
+    assert policy.bytes_to_train == 3 * weights  # gradients, and two moments that the first update makes
+    policy.updates = 1
+    assert policy.bytes_to_train == weights
