@@ -311,7 +311,12 @@ def _each(states: Tensor, queries: Tensor) -> Tensor:
 
 def way_for(queries_N: Tensor) -> Way:
     """The fastest way on the device of these queries, in their precision."""
-    half = queries_N.dtype in (torch.bfloat16, torch.float16)
-    if abilities(queries_N.device).lines and half and queries_N.shape[-1] % 8 == 0:
+    device, width = queries_N.device, queries_N.shape[-1]
+    fits = queries_N.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
+    if (
+        abilities(device).lines
+        and fits
+        and (device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0))
+    ):
         return InOneLine()
-    return SideBySide(OnCpu() if queries_N.device.type == "cpu" else Plain())
+    return SideBySide(OnCpu() if device.type == "cpu" else Plain())
