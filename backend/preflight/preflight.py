@@ -93,7 +93,7 @@ def _of_sample(config: SampleConfig, facts: Facts) -> Preflight:
 
 
 def _computing(dtype: str, facts: Facts) -> Computing:
-    """What the roomiest worker does. On a GPU `auto` is taken for half precision: which of them can is not told here."""
+    """What the roomiest worker does. On a GPU `auto` counts as half precision: workers do not report whether theirs supports it."""
     on_gpu = facts.roomiest is not None and not facts.roomiest.on_cpu
     return Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
 

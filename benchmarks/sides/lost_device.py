@@ -37,7 +37,7 @@ def begin_anew(device: str) -> NoReturn:
 
 
 def _used(device: str) -> int:
-    """Bytes: of the device, by whomever; of a CPU's memory, by this process."""
+    """Bytes in use: on a GPU by all processes, in the CPU's memory by this one."""
     if device == "cuda":
         free, total = torch.cuda.mem_get_info()
         return total - free

@@ -1,4 +1,4 @@
-"""The GPU's way through sampling, on a CPU: steps are recorded and computed again, rows go ahead of whoever looks for their ends."""
+"""The GPU's way through sampling, on a CPU: steps are recorded and computed again, and ended rows are looked for every few tokens only."""
 
 from collections import Counter
 from collections.abc import Sequence

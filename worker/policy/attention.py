@@ -254,7 +254,7 @@ class OnCpu:
 
 
 class Plain:
-    """Written out, so many queries at a time that their scores are no large array: for devices and precisions without another."""
+    """Plain products, some queries at a time so that their scores stay small: for devices and precisions without another kernel."""
 
     def read(self, states: States, mask: Tensor | None, *, causal: bool) -> Read:
         """See `Kernel`."""

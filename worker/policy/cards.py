@@ -12,7 +12,7 @@ from worker.policy.device import fastest_kind
 def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager[object]]:
     """The device as it was asked for, or the fastest there is, and what holds a card until it is left or the process ends.
 
-    A card that was asked for by its number is shared with whoever has it. Raises CannotStart for a device that is not there, and
+    A card that was asked for by its number may be shared with other workers. Raises CannotStart for a device that is not there, and
     where all cards are taken.
     """
     kind, _, number = (asked or fastest_kind()).partition(":")

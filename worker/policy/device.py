@@ -27,7 +27,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 class Abilities:
     """What a kind of device can do, and how much of it is used at once."""
 
-    asynchronous: bool = False  # it works on what was asked while more is asked: whoever waits for a result holds it up
+    asynchronous: bool = False  # it computes while the host queues more work, so waiting for a result leaves it idle
     recorder: Callable[[], Recorder] | None = None  # records steps of sampling
     keeps_copies: bool = False  # weights and slots for sampling stay while the policy is trained, at their places
     capacity_step: int = 32  # tokens; slots are made for multiples, so that they fit the next rollout's prompts too

@@ -63,7 +63,7 @@ class TokenBatch:
         return Packing.of(list(different), self.completions_R, of_R, self.ids_M.device)
 
     def longest(self, count: int, most: int | None = None) -> "TokenBatch":
-        """The batch of the longest completions, without support; at most so many tokens of each, and the last ones of its prompt."""
+        """The batch of the `count` longest completions, without support; `most` limits the tokens of each and of its prompt (the last)."""
         rows = sorted(range(len(self.completions_R)), key=lambda row: -len(self.completions_R[row]))[:count]
         prompts = [self.prompts_R[row][-most if most else 0 :] for row in rows]
         return TokenBatch.of(prompts, [self.completions_R[row][:most] for row in rows], self.ids_M.device)

@@ -42,7 +42,7 @@ class CudaGraphs:
 
 
 class Recomputation:
-    """Computes again, on any device: whoever plays back can be tried without a GPU."""
+    """Computes again, on any device: the code that plays back can be tried without a GPU."""
 
     def record(self, compute: Compute) -> Compute:
         """See `Recorder`."""

@@ -41,7 +41,7 @@ class Generation:
         self._drawn: list[int] = []  # of each
         self._ready: dict[int, tuple[Prefilled, int]] = {}  # by prompt, until its last row has begun
         self._keeps_supports = request.logprobs == "renormalized"
-        # A device that works by itself goes ahead of whoever looks for rows that have ended.
+        # An asynchronous device computes on while the host has not looked for ended rows yet.
         ahead = abilities(policy.device).asynchronous and not self._keeps_supports
         self._look_every = SLACK if ahead else 1
 

@@ -20,7 +20,7 @@ from worker.rollout.engine import Logprobs, Request
 from worker.rollout.prefill import Prefilled
 
 SLACK = 8
-"""Tokens that a row may be ahead of whoever looks at it."""
+"""Tokens between two looks for ended rows: a row may have drawn as many beyond its end."""
 
 # Where steps are recorded, a few shapes serve all: rows come in powers of 2 of these, widths grow by a quarter in multiples.
 _ROWS, _WIDTH, _GROWTH = 16, 64, 1.25
@@ -118,7 +118,7 @@ class Slots:
         if self._recorded is None:
             self._blank_until(width)
             return self._compute(weights, rows, width)
-        rows = min(self.count, _at_least(rows, _ROWS, 2.0))  # the rows beyond are drawn for nobody
+        rows = min(self.count, _at_least(rows, _ROWS, 2.0))  # what the rows beyond draw is not used
         width = min(self._tokens, _at_least(width, _WIDTH, _GROWTH))
         self._blank_until(width)
         return self._recorded.run((rows, width, self.drawing), partial(self._compute, weights, rows, width))
