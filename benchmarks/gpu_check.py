@@ -39,14 +39,14 @@ from worker.algorithms.advantages import group_statistics  # noqa: E402
 from worker.credit import Credit  # noqa: E402
 from worker.learner import Learner, Update, _Pass  # noqa: E402
 from worker.policy import device as devices  # noqa: E402
-from worker.policy.attention import Plain, SideBySide, States, way_for  # noqa: E402
-from worker.policy.later import Later  # noqa: E402
+from worker.policy.attention import Padded, Plain, States, backend_for  # noqa: E402
 from worker.policy.loading import load_policy  # noqa: E402
 from worker.policy.logprobs import TokenBatch  # noqa: E402
 from worker.policy.packing import Packing  # noqa: E402
 from worker.policy.policy import Policy  # noqa: E402
 from worker.policy.recording import Recomputation  # noqa: E402
 from worker.policy.sources import TINY_ARITHMETIC, resolve  # noqa: E402
+from worker.policy.transfers import Transfers  # noqa: E402
 from worker.rollout.draws import Draws  # noqa: E402
 from worker.rollout.engine import Completion, Request  # noqa: E402
 from worker.rollout.rollout import Rollout  # noqa: E402
@@ -107,19 +107,19 @@ def versions(check: Check) -> Line:
     """What ran, so that figures can be explained later."""
     parts = [f"torch {torch.__version__}", gpu() or devices.describe(check.device)]
     query = torch.empty(1, 1, 64, dtype=torch.bfloat16, device=check.device)
-    return Line("what ran is known", True, ", ".join([*parts, f"attention {type(way_for(query)).__name__}"]))
+    return Line("what ran is known", True, ", ".join([*parts, f"attention {type(backend_for(query)).__name__}"]))
 
 
 def kernels(check: Check) -> Line:
     """The attention of training in half precision, forward and gradients, against float32 written out."""
-    lengths = [7, 64, 33], [5, 130, 17, 1, 80, 64, 9], [0, 0, 1, 1, 2, 2, 2]
+    lengths = [7, 64, 33, 1, 12], [5, 130, 17, 1, 80, 64, 9, 1, 2], [0, 0, 1, 1, 2, 2, 2, 3, 4]
     packing = Packing.of([[1] * n for n in lengths[0]], [[2] * n for n in lengths[1]], lengths[2], check.device)
     draw = torch.Generator().manual_seed(0)
     drawn = [torch.randn(len(packing.ids_N), heads, 64, generator=draw).to(check.device) for heads in (14, 2, 2)]
     exact = States(*drawn)
     half = States(*(each.bfloat16() for each in drawn))
     gradient = torch.randn(exact.q.shape, generator=draw).to(check.device)
-    way, plain = way_for(half.q), SideBySide(Plain())
+    way, plain = backend_for(half.q), Padded(Plain())
     read, wanted = way.read(half, packing), plain.read(exact, packing)
     found = [read.states, *way.gradients(gradient.bfloat16(), half, read, packing)]
     right = [wanted.states, *plain.gradients(gradient, exact, wanted, packing)]
@@ -161,15 +161,15 @@ def waits(check: Check) -> Line:
     engine = NativeEngine(policy)
     learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check, engine)
     _train(learner, rollout)  # the check of the first pass compares numbers
-    batch, fetch = learner.split(rollout), Later.fetch
+    batch, fetch = learner.split(rollout), Transfers.fetch
     learner.look(batch)
     weights = torch.full(batch.tokens.mask.shape, 1e-3)
-    Later.fetch = lambda self: None  # type: ignore[method-assign]  # that is once, behind the last gradient
+    Transfers.fetch = lambda self: None  # type: ignore[method-assign]  # that is once, behind the last gradient
     try:
         with _no_waiting(check.device):
             learner._pass_through(_Pass(batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
     finally:
-        Later.fetch = fetch  # type: ignore[method-assign]
+        Transfers.fetch = fetch  # type: ignore[method-assign]
     slots, weights = engine._slots, engine._weights
     assert slots is not None
     assert weights is not None

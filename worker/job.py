@@ -80,7 +80,14 @@ class Worker:
 
 
 class Spent(Exception):
-    """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there."""
+    """The process should be replaced: after memory ran out fragments may stay, after other errors of a GPU nothing works there.
+
+    `device_lost` tells which.
+    """
+
+    def __init__(self, *, device_lost: bool) -> None:
+        super().__init__("the GPU failed" if device_lost else "out of memory")
+        self.device_lost = device_lost
 
 
 def run_claim(worker: Worker, claim: Claim) -> None:
@@ -97,7 +104,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         on_taken=partial(_remove_forgotten, worker.settings.checkpoints, claim.run_id),
     )
     watch = _watch(worker, claim, lease, spool)
-    spent = ""
+    spent: Spent | None = None
     with of_run(claim), lease:
         end: Finish | Fail | None = None
         try:
@@ -108,7 +115,8 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         except LeaseLost:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
-            spent = "out of memory" if out_of_memory(error) else "the GPU failed" if device_lost(error) else ""
+            if out_of_memory(error) or device_lost(error):
+                spent = Spent(device_lost=device_lost(error))
             end = failure(claim.attempt, error, worker.settings.home)
             if end.retryable:
                 log.exception("run %s crashed", claim.run_id)
@@ -121,7 +129,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
             log.warning("left run %s: another attempt than %s holds it now", claim.run_id, claim.attempt)
     spool.close()
     if spent:
-        raise Spent(spent)
+        raise spent
 
 
 def _watch(worker: Worker, claim: Claim, lease: Lease, spool: Spool) -> Watch:
@@ -388,5 +396,7 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
     if claim is not None:
         try:
             run_claim(worker, claim)
-        except Spent:
+        except Spent as spent:
+            if spent.device_lost:
+                raise RuntimeError(f"CUDA error in run {claim.run_id}, a sample between two steps") from None
             log.warning("run %s, a sample, did not fit beside the training", claim.run_id)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,16 +19,17 @@ from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.failure import out_of_memory
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
-from worker.policy.device import abilities, give_back_memory, send
-from worker.policy.later import Later
+from worker.policy.device import abilities, free_bytes, give_back_memory, send
 from worker.policy.logprobs import TokenValues
-from worker.policy.policy import Policy, recomputing
+from worker.policy.policy import Policy, bytes_to_come, recomputing
+from worker.policy.transfers import Transfers
 from worker.rollout.rollout import Rollout
 from worker.schedule import learning_rate
 from worker.skipped_updates import SkippedUpdates, clipped
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _Pass:
     credit: Credit
     weights_R_T: Tensor
     tokens: TokenRecord | None  # filled in by the last pass on a batch
-    later: Later = field(default_factory=Later)
+    transfers: Transfers = field(default_factory=Transfers)
     loss: float = 0.0
     sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
@@ -88,6 +90,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(
             groups, weight_decay=config.optimizer.weight_decay, fused=abilities(policy.device).fused_optimizer
         )
+        policy.bytes_to_come = partial(bytes_to_come, self.optimizer)
         self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._skipped = SkippedUpdates()
 
@@ -121,32 +124,35 @@ class Learner:
         dead_P = (credit.advantages_R_T == 0).view(len(credit.rewards_P_G), -1).all(-1)
         return set(dead_P.repeat_interleave(group_size).nonzero()[:, 0].tolist())
 
-    @torch.no_grad()
     def look(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
         """Measure what does not change while the batch is trained on: the reference, and where needed values and KL.
 
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
         """
-        later = Later()
+        self._with_room(lambda: self._look(batch, on_progress))
+
+    @torch.no_grad()
+    def _look(self, batch: Batch, on_progress: OnProgress) -> None:
+        transfers = Transfers()
         for micro, done in with_progress(batch.micro_batches):
             if self._algorithm.needs_reference:
                 micro.reference_R_T = self._policy.reference_logprobs(
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
-                later.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
+                transfers.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
             if self._looks_back:
-                self._look_back(batch.tokens, micro, later)
+                self._look_back(batch.tokens, micro, transfers)
             on_progress("reference", done, batch.rollout.rows)
-        later.fetch()
+        transfers.fetch()
 
-    def _look_back(self, tokens: TokenRecord, micro: MicroBatch, later: Later) -> None:
+    def _look_back(self, tokens: TokenRecord, micro: MicroBatch, transfers: Transfers) -> None:
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if values.value_R_T is not None:
-            later.when_known(values.value_R_T, partial(tokens.put, "value", micro.rows))
+            transfers.when_known(values.value_R_T, partial(tokens.put, "value", micro.rows))
         if micro.reference_R_T is not None:
             estimator = self._algorithm.kl.estimator
             kl_R_T = kl_per_token(values.full_logprob_R_T, micro.reference_R_T, estimator=estimator)
-            later.when_known(kl_R_T, partial(tokens.put, "kl", micro.rows))
+            transfers.when_known(kl_R_T, partial(tokens.put, "kl", micro.rows))
 
     def update(
         self,
@@ -174,7 +180,8 @@ class Learner:
         passes, faults = [], []
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
-            one = self._accumulate(_Pass(batch, credit, weights_R_T, tokens), on_progress)
+            begin = partial(_Pass, batch, credit, weights_R_T, tokens)
+            one = self._with_room(lambda begin=begin: self._pass_through(begin(), on_progress))  # type: ignore[misc]
             measured, fault = self._apply(step, one)
             passes.append(measured)
             faults.append(fault)
@@ -185,28 +192,37 @@ class Learner:
         self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
-    def _accumulate(self, one: _Pass, on_progress: OnProgress) -> _Pass:
-        """Forward and backward over the whole rollout; once more where memory ran out and others had some to give back."""
+    def _with_room(self, work: Callable[[], Done]) -> Done:
+        """Do this; once more where memory ran out and the sampler had some to give back."""
         try:
-            return self._pass_through(one, on_progress)
+            return work()
         except Exception as error:
             if not (out_of_memory(error) and self._make_room()):
                 raise
-        self.optimizer.zero_grad(set_to_none=True)  # what the failed pass held is gone only here, behind the error
+        self.optimizer.zero_grad(set_to_none=True)  # the failed pass's arrays go only here, after the error
         give_back_memory()
-        self._policy.remark("memory ran out in the update: the sampler's was given back, and the update began again")
-        return self._pass_through(_Pass(one.batch, one.credit, one.weights_R_T, one.tokens), on_progress)
+        self._policy.remarks.append(
+            "memory ran out in the update: the sampler gave its own back, and the update began again"
+        )
+        return work()
+
+    def _make_room_for_moments(self) -> None:
+        """Before the first step: one that runs out of memory half way could not be repeated."""
+        free = free_bytes(self._policy.device)
+        if free is not None and free < bytes_to_come(self.optimizer) and self._make_room():
+            give_back_memory()
 
     def _pass_through(self, one: _Pass, on_progress: OnProgress) -> _Pass:
+        """Forward and backward over the whole rollout."""
         self.optimizer.zero_grad(set_to_none=True)
         rows = sum(len(micro.rows) for micro in one.batch.micro_batches)
         with recomputing(self._policy.model):
             for micro, done in with_progress(one.batch.micro_batches):
                 part = self._loss(micro, one)
                 part.backward()  # type: ignore[no-untyped-call]
-                one.later.when_known(part, one.add_loss)
+                one.transfers.when_known(part, one.add_loss)
                 on_progress("update", done, rows)
-        one.later.fetch()
+        one.transfers.fetch()
         return one
 
     def _apply(self, step: int, one: _Pass) -> tuple[dict[str, float], str]:
@@ -216,6 +232,7 @@ class Learner:
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
+            self._make_room_for_moments()
             self.optimizer.step()
             self._policy.updates += 1
         return {"loss": one.loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault
@@ -268,7 +285,7 @@ class Learner:
         )
         right_N = (margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
         for name, values_N in {"rewards/margins": margin_N, "rewards/accuracies": right_N}.items():
-            one.later.when_known(values_N, partial(one.add, name))
+            one.transfers.when_known(values_N, partial(one.add, name))
         loss: Tensor = (weight_N * dpo_loss(margin_N)).sum()
         return loss
 
@@ -284,7 +301,7 @@ class Learner:
         if terms.kl_R_T is not None:
             measured["kl"] = terms.kl_R_T
         for name, tensor in measured.items():
-            one.later.when_known(tensor, partial(one.add_tokens, name, mask_R_T))
+            one.transfers.when_known(tensor, partial(one.add_tokens, name, mask_R_T))
         if values.value_R_T is not None and credit.returns_R_T is not None:
             returns_R_T = credit.returns_R_T[micro.rows, : mask_R_T.shape[1]].float()
 
@@ -292,7 +309,7 @@ class Learner:
                 error_R_T = value_R_T - returns_R_T
                 one.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
 
-            one.later.when_known(values.value_R_T, add_error)
+            one.transfers.when_known(values.value_R_T, add_error)
         if tokens is None:
             return
         recorded = {
@@ -306,7 +323,7 @@ class Learner:
         }
         for name, values_R_T in recorded.items():
             if values_R_T is not None:
-                one.later.when_known(values_R_T, partial(tokens.put, name, micro.rows))
+                one.transfers.when_known(values_R_T, partial(tokens.put, name, micro.rows))
         tokens.put("advantage", micro.rows, micro.on_host(credit.advantages_R_T).expand(mask_R_T.shape))
         if credit.returns_R_T is not None:
             tokens.put("returns", micro.rows, micro.on_host(credit.returns_R_T))

@@ -1,5 +1,6 @@
 """Half precision on a random four-layer Qwen2: what training keeps, and how far sampling and training are from each other."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from backend.catalog.models import ModelShape
 from backend.contract.model import Model
 from backend.contract.training import Decoding
 from backend.preflight.memory import Computing, _activations_per_token
-from worker.policy import logprobs
+from worker.policy import device, logprobs
 from worker.policy.attention import attend
 from worker.policy.logprobs import TokenBatch
+from worker.policy.pieces import rms_norm
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
@@ -91,6 +93,19 @@ def test_attention_that_is_wrong_in_half_precision_alone_is_not_used(monkeypatch
     policy.logprobs(batch_of(64, 128, 4), temperature=1.0)
     assert policy.computed_by.startswith("rows")
     assert "(packed)" in policy.remarks[0]
+
+
+def test_a_norm_keeps_its_precision_where_autocast_gives_another_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As autocast of torch 2.12 and later does on a GPU: queries and keys that have norms of their own would not fit the values."""
+    monkeypatch.setitem(device._ABILITIES, "cpu", replace(device._ABILITIES["cpu"], whole_norm=True))
+    torchs_own = torch.nn.functional.rms_norm
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", lambda *given: torchs_own(*given).float())
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            assert rms_norm(torch.ones(2, 8, dtype=torch.bfloat16), torch.ones(8), 1e-6).dtype is torch.bfloat16
+    one = torch.ones(1, 4, 8)
+    with pytest.raises(TypeError, match="one precision"):
+        attend(one, one, one.bfloat16(), batch_of(1, 1, 1).packing)
 
 
 def test_the_sampler_is_as_near_to_the_training_pass_as_rounding_allows() -> None:

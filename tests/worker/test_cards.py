@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_learner import advantages, configured, ragged, train
 from worker_models import tiny_policy
 
 from backend.contract.home import CannotStart
+from worker.learner import Learner
 from worker.policy.cards import take_device
 from worker.policy.device import cache_bytes, compute_dtype
 
@@ -36,6 +38,8 @@ def test_workers_of_one_machine_take_a_card_each_and_the_third_is_told(two_cards
         assert device == torch.device("cuda", 0)
     with take_device(None)[1], held:
         assert two_cards == [0, 1, 0, 0]  # what was given back is taken again
+    with take_device("cuda:0")[1]:
+        assert take_device(None)[0] == torch.device("cuda", 1)  # a named one counts as taken
 
 
 def test_a_card_that_is_not_there_is_refused_with_those_that_are(two_cards: list[int]) -> None:
@@ -75,8 +79,12 @@ def test_keys_and_values_leave_room_for_gradients_and_moments_that_do_not_exist_
     assert cache_bytes(gpu) == 4000  # 40 % of what is free, also by torch
     assert cache_bytes(gpu, promised=6000) == 1600
     assert cache_bytes(gpu, promised=20_000) == 0
-    policy = tiny_policy(reference=False)
+    policy = tiny_policy()
     weights = sum(one.nbytes for one in policy.parameters())
-    assert policy.bytes_to_train == 3 * weights  # gradients, and two moments that the first update makes
-    policy.updates = 1
-    assert policy.bytes_to_train == weights
+    assert policy.bytes_to_come() == 0  # nothing is trained: a sample
+    learner = Learner(policy, configured())
+    assert policy.bytes_to_come() == 3 * weights  # gradients, and two moments that the first update makes
+    train(learner, ragged(), advantages())
+    assert policy.bytes_to_come() == 0
+    learner.optimizer.zero_grad(set_to_none=True)
+    assert policy.bytes_to_come() == weights  # as after a resume

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import Accepted, CheckpointRef, Fail, Finish, Report
 from worker import job
 from worker.checkpoint import TrainingState, damage, remove_partial, save_checkpoint
-from worker.failure import failure
+from worker.failure import device_lost, failure
 from worker.job import run_claim
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
@@ -72,6 +73,25 @@ def test_a_sample_in_progress_goes_back_to_the_queue_when_the_worker_is_told_to_
     run_claim(worker(tmp_path, wire, lambda: len(begun) > 3 or begun.append(True) is not None), claimed(SAMPLE))
     assert [message.outcome for message in wire.told if isinstance(message, Finish)] == ["released"]
     assert not any(isinstance(message, Report) for message in wire.told)
+
+
+def test_training_ends_with_a_sample_between_its_steps_that_lost_the_device_and_not_with_one_that_found_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire, of_a_sample = Wire(), claimed(SAMPLE)
+    monkeypatch.setattr(wire, "claim", lambda request: of_a_sample)
+
+    def between_steps(error: str) -> None:
+        def fails(*given: object, **named: object) -> None:
+            raise RuntimeError(error)
+
+        monkeypatch.setattr(job, "_load", fails)
+        job._serve_samples(worker(tmp_path, wire), SimpleNamespace(samples_waiting=True))  # type: ignore[arg-type]
+
+    between_steps("CUDA out of memory")
+    with pytest.raises(RuntimeError) as caught:
+        between_steps("CUDA error: device-side assert triggered")
+    assert device_lost(caught.value)
 
 
 @pytest.mark.slow

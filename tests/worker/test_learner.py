@@ -11,6 +11,7 @@ from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
 from backend.contract.surrogate import Clip, PolicyGradient
 from backend.contract.training import Optimizer, Sampling
+from worker import learner as learner_module
 from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
 from worker.errors import RunFailure
@@ -267,3 +268,29 @@ def test_memory_that_runs_out_in_an_update_is_looked_for_at_the_sampler_and_the_
     failing = iter([True])
     with pytest.raises(torch.OutOfMemoryError):
         train(Learner(random_policy(), configured()), ragged(), advantages())
+
+
+def test_memory_that_runs_out_before_the_update_is_looked_for_at_the_sampler_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, failing, look = list[str](), iter([True]), Policy.reference_logprobs
+
+    def out_of_memory_once(self: Policy, *given: object, **named: object) -> object:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return look(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Policy, "reference_logprobs", out_of_memory_once)
+    train(Learner(random_policy(), configured(), lambda: asked.append("slots") is None), ragged(), advantages())
+    assert asked == ["slots"]
+
+
+def test_the_first_step_of_the_optimizer_takes_the_samplers_memory_where_its_moments_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[str]()
+    learner = Learner(random_policy(), configured(), lambda: asked.append("slots") is None)
+    monkeypatch.setattr(learner_module, "free_bytes", lambda device: 1000)
+    for step in range(2):
+        train(learner, ragged(), advantages(), step=step)
+    assert asked == ["slots"]

@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from backend.contract.training import Sampling
 from worker import job
 from worker.job import Spent, run_claim
 from worker.learner import Learner
+from worker.policy import device
 from worker.policy.policy import Policy
+from worker.policy.recording import Compute, Recomputation
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
@@ -42,8 +45,22 @@ def held_by(policy: Policy) -> list[weakref.ref[torch.Tensor]]:
     return weights + [weakref.ref(one.grad) for one in policy.parameters() if one.grad is not None]
 
 
+class Played(Recomputation):
+    """As a graph does, it keeps what was computed and not how."""
+
+    def record(self, compute: Compute) -> Compute:
+        found = compute()
+        return lambda: found
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("lora", [None, Lora(rank=4)], ids=["all weights", "LoRA"])
-def test_weights_gradients_and_slots_go_with_the_run(lora: Lora | None) -> None:
+def test_weights_gradients_and_slots_go_with_the_run(
+    lora: Lora | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "cuda":
+        as_gpu = replace(device._ABILITIES["cpu"], recorder=Played, asynchronous=True, keeps_copies=True)
+        monkeypatch.setitem(device._ABILITIES, "cpu", as_gpu)
     policy = tiny_policy(Model(lora=lora))
     engine, learner = NativeEngine(policy), Learner(policy, CONFIG)
     rollout = roll_out(policy, CONFIG)
@@ -52,6 +69,7 @@ def test_weights_gradients_and_slots_go_with_the_run(lora: Lora | None) -> None:
     held = held_by(policy)
     assert len(held) > len(policy.parameters())
     held += [weakref.ref(engine._slots._keys)] if engine._slots is not None else []
+    assert (engine._weights is None) == (kind == "cpu")
     del policy, engine, learner, rollout
     assert not [one for one in held if one() is not None]
 

@@ -15,7 +15,7 @@ COMPLETIONS = [[10, 11, 12, 13], [14, 15], [16], [17, 18, 19]]
 
 def by(path: Path, policy: Policy) -> TrainingPass:
     """A pass that takes this path and no other."""
-    chosen = TrainingPass(policy.model, recompute=False, remark=policy.remark)
+    chosen = TrainingPass(policy.model, recompute=False, remark=policy.remarks.append)
     chosen._paths = [path] if path != "plain" else []
     return chosen
 

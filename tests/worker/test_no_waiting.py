@@ -20,15 +20,22 @@ from worker.credit import Credit
 from worker.learner import Learner, _Pass
 from worker.policy import device
 from worker.policy.fused import SamplingWeights
-from worker.policy.later import Later
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
+from worker.policy.transfers import Transfers
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Logprobs, Request
 from worker.rollout.slots import Drawing, Slots
 
 META = torch.device("meta")
-WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
+WAITS = {
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::is_nonzero",
+    "aten::equal",
+    "aten::masked_select",
+    "aten::masked_scatter_backward",  # which asks how many there are
+}
 
 
 class Watch(TorchDispatchMode):
@@ -89,7 +96,7 @@ def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_autocast")
 def test_a_training_pass_waits_for_nothing(policy: Policy) -> None:
     batch = TokenBatch.of([[1, 2, 3], [4, 5]] * 2, [[6, 7, 8, 9], [10], [11, 12], [13, 14, 15]], META)
-    _ = batch.packing.lines  # laid out on the host, once for all layers
+    _ = batch.packing.varlen  # laid out on the host, once for all layers
     with Watch() as watch:
         policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
     assert watch.found == []
@@ -127,7 +134,7 @@ class Sent(TorchDispatchMode):
 def test_the_micro_batches_of_an_update_wait_for_nothing(
     algorithm: dict[str, Any], policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Later, "fetch", lambda self: None)  # once, behind the last gradient
+    monkeypatch.setattr(Transfers, "fetch", lambda self: None)  # once, behind the last gradient
     learner, rollout = Learner(policy, configured(tokens=20, **algorithm)), ragged()
     policy.copy_reference()
     batch = learner.split(rollout)

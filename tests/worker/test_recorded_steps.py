@@ -1,5 +1,6 @@
 """The GPU's way through sampling, on a CPU: steps are recorded and computed again, and ended rows are looked for every few tokens only."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +13,11 @@ from worker_models import items, tiny_policy
 
 from backend.contract.training import Decoding
 from worker.policy import device
-from worker.policy.recording import Compute, Recomputation
+from worker.policy.recording import _MOST, _WORTH, Compute, Recomputation, RecordedSteps
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.sampler import NativeEngine
-from worker.rollout.slots import Drawing, Slots
+from worker.rollout.slots import _GROWTH, _ROWS, _WIDTH, SLACK, Drawing, Slots, _at_least
 
 Shape = tuple[int, int, Drawing]
 
@@ -41,7 +42,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
     as_gpu = replace(
         device._ABILITIES["cuda"],
         recorder=lambda: Counted(all_recorded),
-        lines=False,
+        varlen=False,
         whole_norm=False,
         logits_bytes=2**24,
     )
@@ -105,6 +106,51 @@ def test_what_is_sampled_between_steps_costs_no_recorded_one(recorded: list[Shap
         engine.sample(BETWEEN[step % len(BETWEEN)])
     assert max(Counter(recorded).values()) == 1
     assert len(recorded) <= 24
+
+
+def test_steps_of_long_completions_are_recorded_once() -> None:
+    """256 rows of up to 4,096 tokens in training, 48 in a refill, 64 greedy ones in an evaluation every five steps."""
+    draw, recorded = random.Random(0), list[Shape]()
+
+    class Counts(Recomputation):
+        def record(self, compute: Compute) -> Compute:
+            recorded.append(compute())  # type: ignore[arg-type]
+            return super().record(compute)
+
+    steps = RecordedSteps(Counts())
+    for step in range(60):
+        for rows, how in ((256, "drawn"), (48, "drawn"), *([(64, "greedy")] if step % 5 == 0 else [])):
+            lengths = sorted(min(4096, int(draw.expovariate(1 / 1000)) + 1) for _ in range(rows))
+            for at in range(0, lengths[-1], SLACK):
+                left = sum(length > at for length in lengths)
+                shape = min(rows, _at_least(left, _ROWS, 2.0)), _at_least(256 + at, _WIDTH, _GROWTH), how
+                for _ in range(SLACK):
+                    steps.run(shape, lambda shape=shape: shape)  # type: ignore[misc,return-value]
+    assert max(Counter(recorded).values()) == 1
+
+
+def test_of_many_shapes_the_ones_that_were_not_played_for_longest_are_computed_again() -> None:
+    recorded = list[int]()
+
+    class Counts(Recomputation):
+        def record(self, compute: Compute) -> Compute:
+            recorded.append(compute())  # type: ignore[arg-type]
+            return super().record(compute)
+
+    steps = RecordedSteps(Counts())
+
+    def visit(shape: int, times: int) -> None:
+        for _ in range(times):
+            steps.run(shape, lambda: shape)  # type: ignore[arg-type,return-value]
+
+    for shape in range(_MOST + 10):
+        visit(shape, _WORTH + 1)
+    visit(_MOST, 1)
+    assert recorded == list(range(_MOST + 10))
+    visit(0, _WORTH)  # it went: to be recorded again it must come as often
+    assert len(recorded) == _MOST + 10
+    visit(0, 1)
+    assert recorded[-1] == 0
 
 
 @pytest.mark.usefixtures("recorded")

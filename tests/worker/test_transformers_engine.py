@@ -1,15 +1,18 @@
 """transformers' continuous batching works on a copy: the policy's model is never touched."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import ContinuousBatchingConfig, PreTrainedModel
+from transformers.generation.continuous_batching import ContinuousBatchingManager
 from worker_models import items, random_policy, tiny_policy
 
 from backend.contract.model import Model
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
+from worker.failure import device_lost
 from worker.policy.logprobs import TokenBatch
 from worker.rollout import transformers_engine
 from worker.rollout.draws import Draws
@@ -65,6 +68,15 @@ def test_a_model_that_it_cannot_run_fails_the_run_with_what_to_do() -> None:
     with pytest.raises(RunFailure, match=r"Set sampling\.engine to native") as caught:
         TransformersEngine(policy).sample(Request([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train")))
     assert caught.value.code == "engine_failed"
+
+
+def test_an_error_of_cuda_in_the_librarys_thread_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = SimpleNamespace(error="CUDA error: an illegal memory access was encountered")
+    monkeypatch.setattr(ContinuousBatchingManager, "get_result", lambda self, timeout: told)
+    asked = Request([[5, 6]], group_size=2, decoding=Decoding(), draws=Draws(1, "train"))
+    with pytest.raises(RuntimeError) as caught:
+        TransformersEngine(random_policy()).sample(asked)
+    assert device_lost(caught.value)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def peak_of_an_update(words: int, tokens: int) -> int:
     policy = Policy(LlamaForCausalLM(config), tiny_policy(reference=False).tokenizer, CPU, "float32")
     prompts = [[1, 2, 3]] * 8
     batch = TokenBatch.of(prompts, [[5 + row] * tokens for row in range(8)], CPU)
-    policy.logprobs(batch.longest(1), temperature=1.0)  # the check of the first pass is not what is measured
+    policy.logprobs(batch.longest(1, 8), temperature=1.0)  # the check of the first pass is not what is measured
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
         policy.logprobs(batch, temperature=1.0).logprob_R_T.sum().backward()
     held = peak = 0

@@ -53,7 +53,7 @@ class Read(NamedTuple):
     sums: Tensor  # the log-sum-exp of each query's scores, in float32
 
 
-class Way(Protocol):
+class Backend(Protocol):
     """A way to compute `attend` and its gradient."""
 
     def read(self, states_N: States, packing: Packing) -> Read:
@@ -68,54 +68,58 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, q_N: Tensor, k_N: Tensor, v_N: Tensor, packing: Packing) -> Tensor:
-        way = way_for(q_N)
-        read_N = way.read(States(q_N, k_N, v_N), packing)
+        if not q_N.dtype == k_N.dtype == v_N.dtype:
+            raise TypeError(
+                f"queries, keys and values are of one precision, not {q_N.dtype}, {k_N.dtype} and {v_N.dtype}"
+            )
+        backend = backend_for(q_N)
+        read_N = backend.read(States(q_N, k_N, v_N), packing)
         ctx.save_for_backward(q_N, k_N, v_N, *read_N)
-        ctx.way, ctx.packing = way, packing  # type: ignore[attr-defined]
+        ctx.backend, ctx.packing = backend, packing  # type: ignore[attr-defined]
         return read_N.states
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q_N, k_N, v_N, *read_N = ctx.saved_tensors  # type: ignore[attr-defined]
         states_N = States(q_N, k_N, v_N)
-        return *ctx.way.gradients(gradients[0], states_N, Read(*read_N), ctx.packing), None  # type: ignore[attr-defined]
+        return *ctx.backend.gradients(gradients[0], states_N, Read(*read_N), ctx.packing), None  # type: ignore[attr-defined]
 
 
-def whole(one: Read, other: Read) -> Read:
+def merge(one: Read, other: Read) -> Read:
     """Of two parts of the keys: states (…, heads, d), sums (…, heads)."""
     sums = torch.logaddexp(one.sums, other.sums)
     states = one.states * (one.sums - sums).exp()[..., None] + other.states * (other.sums - sums).exp()[..., None]
     return Read(states.to(one.states.dtype), sums)
 
 
-class InOneLine:
+class Varlen:
     """By flash attention's kernels for rows of any length, which take packed tokens as they are: on a GPU, in half precision.
 
     Sums are (heads, N).
     """
 
     def read(self, states_N: States, packing: Packing) -> Read:
-        """See `Way`."""
-        lines = packing.lines
-        read_N, first = self._read(states_N, *lines.rows, causal=True), lines.prompt_tokens
+        """See `Backend`."""
+        rows = packing.varlen
+        read_N, first = self._read(states_N, *rows.each, causal=True), rows.prompt_tokens
         if first == len(read_N.states):
             return read_N
-        prompt = self._read(_to_prompts(states_N, first), *lines.groups, causal=False)
+        prompt = self._read(_to_prompts(states_N, first), *rows.groups, causal=False)
         own = Read(read_N.states[first:], read_N.sums[:, first:].t())
-        completions = whole(own, Read(prompt.states, prompt.sums.t()))
+        completions = merge(own, Read(prompt.states, prompt.sums.t()))
         return Read(
             torch.cat([read_N.states[:first], completions.states]),
             torch.cat([read_N.sums[:, :first], completions.sums.t()], dim=1),
         )
 
     def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """See `Way`."""
-        lines = packing.lines
-        of_all, first = self._gradients(gradient_N, states_N, read_N, *lines.rows, causal=True), lines.prompt_tokens
+        """See `Backend`."""
+        rows = packing.varlen
+        of_all, first = self._gradients(gradient_N, states_N, read_N, *rows.each, causal=True), rows.prompt_tokens
         if first < len(gradient_N):
             completions = Read(read_N.states[first:], read_N.sums[:, first:])
             to_prompts = _to_prompts(states_N, first)
-            more = self._gradients(gradient_N[first:], to_prompts, completions, *lines.groups, causal=False)
+            more = self._gradients(gradient_N[first:], to_prompts, completions, *rows.groups, causal=False)
             of_all.q[first:] += more.q
             of_all.k[:first] += more.k
             of_all.v[:first] += more.v
@@ -145,7 +149,7 @@ def _to_prompts(states_N: States, first: int) -> States:
     return States(states_N.q[first:], states_N.k[:first], states_N.v[:first])
 
 
-class SideBySide:
+class Padded:
     """By a kernel for rows of equal length. Tokens are laid out for it, and only for as long as it runs.
 
     Sums are those of the blocks' tokens, (B, heads).
@@ -155,16 +159,16 @@ class SideBySide:
         self._kernel = kernel
 
     def read(self, states_N: States, packing: Packing) -> Read:
-        """See `Way`."""
+        """See `Backend`."""
         at = packing.blocks
         states_B = States(*(each.index_select(0, at.places_B) for each in states_N))
         prompts, *of_completions = (self._read(states_B, part) for part in _parts(at, states_B.q.dtype))
-        parts_B = [prompts, whole(*of_completions)] if of_completions else [prompts]
+        parts_B = [prompts, merge(*of_completions)] if of_completions else [prompts]
         read, sums = (torch.cat(parts) for parts in zip(*parts_B, strict=True))
         return Read(read.index_select(0, at.order_N), sums)
 
     def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """See `Way`."""
+        """See `Backend`."""
         at = packing.blocks
         gradient_B, read_B, *states = (
             each.index_select(0, at.places_B) for each in (gradient_N, read_N.states, *states_N)
@@ -258,30 +262,30 @@ class Plain:
 
     def read(self, states: States, mask: Tensor | None, *, causal: bool) -> Read:
         """See `Kernel`."""
-        values = _each(states.v, states.q)
-        parts = list[Read]()
+        parts = list[tuple[Tensor, Tensor]]()
         for queries in self._parts(states):
             scores = self._scores(states, queries, mask, causal=causal)
             sums = scores.logsumexp(-1)
-            shares = (scores - sums[..., None]).exp().to(values.dtype)
-            parts.append(Read(shares @ values, sums))
-        read, all_sums = (torch.cat(each, dim=2) for each in zip(*parts, strict=True))
+            shares = (scores - sums[..., None]).exp().to(states.v.dtype)
+            parts.append((_by_head(_by_key(shares) @ states.v, shares), sums))
+        read, all_sums = (torch.cat(each, dim=3).flatten(1, 2) for each in zip(*parts, strict=True))
         return Read(read, all_sums)
 
     def gradients(self, gradient: Tensor, states: States, read: Read, mask: Tensor | None, *, causal: bool) -> States:
         """See `Kernel`."""
-        keys, values = _each(states.k, states.q), _each(states.v, states.q)
-        to_q, to_k, to_v = (torch.zeros_like(each) for each in (states.q, keys, values))
+        to_q, to_k, to_v = map(torch.zeros_like, states)
         for queries in self._parts(states):
-            q, to_read = states.q[:, :, queries], gradient[:, :, queries]
-            shares = (self._scores(states, queries, mask, causal=causal) - read.sums[:, :, queries, None]).exp()
-            inner = _precise(to_read * read.states[:, :, queries]).sum(-1, keepdim=True)
-            to_scores = shares * (_precise(to_read @ values.mT) - inner) * q.shape[-1] ** -0.5
-            to_q[:, :, queries] = to_scores.to(q.dtype) @ keys
-            to_k += to_scores.to(q.dtype).mT @ q
-            to_v += shares.to(q.dtype).mT @ to_read
-        rows, heads, count, width = states.k.shape
-        return States(to_q, *(each.view(rows, heads, -1, count, width).sum(2) for each in (to_k, to_v)))
+            q, to_read, found, sums = (
+                _grouped(each, states.k)[:, :, :, queries] for each in (states.q, gradient, *read)
+            )
+            shares = (self._scores(states, queries, mask, causal=causal) - sums[..., None]).exp()
+            inner = _precise(to_read * found).sum(-1, keepdim=True)
+            to_shares = _precise(_by_head(_by_key(to_read) @ states.v.mT, shares))
+            to_scores = (shares * (to_shares - inner) * q.shape[-1] ** -0.5).to(q.dtype)
+            to_q[:, :, queries] = _by_head(_by_key(to_scores) @ states.k, shares).flatten(1, 2)
+            to_k += _by_key(to_scores).mT @ _by_key(q)
+            to_v += _by_key(shares.to(q.dtype)).mT @ _by_key(to_read)
+        return States(to_q, to_k, to_v)
 
     def _parts(self, states: States) -> list[slice]:
         """Of the queries."""
@@ -290,33 +294,44 @@ class Plain:
         return [slice(first, min(first + most, count)) for first in range(0, count, most)]
 
     def _scores(self, states: States, queries: slice, mask: Tensor | None, *, causal: bool) -> Tensor:
-        q = states.q[:, :, queries]
-        scores: Tensor = _precise(q @ _each(states.k, q).mT) * q.shape[-1] ** -0.5
+        """(rows, kv heads, heads of each, T, K)."""
+        q = _grouped(states.q, states.k)[:, :, :, queries]
+        scores: Tensor = _by_head(_precise(_by_key(q) @ states.k.mT), q) * q.shape[-1] ** -0.5
         if mask is not None:
-            scores = scores + mask
+            scores = scores + mask[:, None]
         if causal:
-            later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1 + queries.start)
+            later = torch.ones_like(scores[0, 0, 0], dtype=torch.bool).triu(1 + queries.start)
             scores = scores.masked_fill(later, float("-inf"))
         return scores
+
+
+def _grouped(each: Tensor, keys: Tensor) -> Tensor:
+    """(rows, heads, …) to (rows, kv heads, heads of each, …)."""
+    return each.view(len(each), keys.shape[1], -1, *each.shape[2:])
+
+
+def _by_key(each: Tensor) -> Tensor:
+    """(rows, kv heads, heads of each, T, …) to (rows, kv heads, heads of each × T, …): all that one key head serves."""
+    return each.flatten(2, 3)
+
+
+def _by_head(each: Tensor, like: Tensor) -> Tensor:
+    """The way back."""
+    return each.view(*each.shape[:2], *like.shape[2:4], *each.shape[3:])
 
 
 def _precise(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def _each(states: Tensor, queries: Tensor) -> Tensor:
-    """Keys or values, once for each head of the queries."""
-    return states.repeat_interleave(queries.shape[1] // states.shape[1], dim=1)
-
-
-def way_for(queries_N: Tensor) -> Way:
+def backend_for(queries_N: Tensor) -> Backend:
     """The fastest way on the device of these queries, in their precision."""
     device, width = queries_N.device, queries_N.shape[-1]
     fits = queries_N.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
     if (
-        abilities(device).lines
+        abilities(device).varlen
         and fits
         and (device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0))
     ):
-        return InOneLine()
-    return SideBySide(OnCpu() if device.type == "cpu" else Plain())
+        return Varlen()
+    return Padded(OnCpu() if device.type == "cpu" else Plain())

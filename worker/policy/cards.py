@@ -25,23 +25,27 @@ def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager
     if kind != "cuda":
         return torch.device(kind), nullcontext()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan each new shape for 30 ms, and ours are nearly all new
-    card, held = (int(number), nullcontext()) if number else _free_card(there)
+    card, holder = (int(number), _hold(int(number))) if number else _free_card(there)
     torch.cuda.set_device(card)
-    return torch.device("cuda", card), held
+    return torch.device("cuda", card), holder or nullcontext()
 
 
-def _free_card(count: int) -> tuple[int, AbstractContextManager[object]]:
-    """The first card that nobody holds. A socket's name in the kernel is the lock: it goes with the process, however that ends."""
+def _free_card(count: int) -> tuple[int, socket.socket]:
     for card in range(count):
-        name = f"\0groupscope-gpu-{torch.cuda.get_device_properties(card).uuid}"
-        holder = socket.socket(socket.AF_UNIX)
-        try:
-            holder.bind(name)
-        except OSError:
-            holder.close()
-        else:
+        if holder := _hold(card):
             return card, holder
     raise CannotStart(
         f"Other workers of this machine have all of its GPUs ({count}). Stop one; or name the card that this worker shall share, with "
         "--device cuda:0; or compute on the CPU, with --device cpu."
     )
+
+
+def _hold(card: int) -> socket.socket | None:
+    """What holds a card that no other worker holds. A socket's name in the kernel is the lock: it goes with the process."""
+    holder = socket.socket(socket.AF_UNIX)
+    try:
+        holder.bind(f"\0groupscope-gpu-{torch.cuda.get_device_properties(card).uuid}")
+    except OSError:
+        holder.close()
+        return None
+    return holder

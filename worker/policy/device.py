@@ -33,7 +33,7 @@ class Abilities:
     capacity_step: int = 32  # tokens; slots are made for multiples, so that they fit the next rollout's prompts too
     logits_bytes: int = 48 * 2**20  # of a chunk of logits
     whole_norm: bool = False  # torch's own normalisation is the fastest
-    lines: bool = False  # attention of rows of any length, one behind the other, in half precision
+    varlen: bool = False  # flash attention's kernels for rows of variable length, in half precision
     fused_optimizer: bool = True
 
 
@@ -46,7 +46,7 @@ _ABILITIES = {
         capacity_step=128,
         logits_bytes=2**30,
         whole_norm=True,
-        lines=True,
+        varlen=True,
     ),
     "mps": Abilities(fused_optimizer=False),
 }
@@ -58,7 +58,9 @@ def abilities(device: torch.device) -> Abilities:
 
 
 def send(values: Tensor, device: torch.device) -> Tensor:
-    """The values of the host on the device. Nothing that runs there is waited for: the driver takes its copy of them at once."""
+    """The host's values on the device, without waiting for what runs there."""
+    if device.type == "cuda":
+        values = values.pin_memory()  # from other memory the driver may wait
     return values.to(device, non_blocking=abilities(device).asynchronous)
 
 
@@ -121,12 +123,18 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     return nullcontext() if computed is torch.float32 else torch.autocast(device.type, dtype=computed)
 
 
+def free_bytes(device: torch.device) -> int | None:
+    """The GPU's memory that nothing uses; None where the device is none, and takes the machine's as it needs it."""
+    if device.type != "cuda":
+        return None
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch
+    return torch.cuda.mem_get_info(device)[0] + unused
+
+
 def cache_bytes(device: torch.device, promised: int = 0) -> int:
     """What keys and values of rows that are sampled together may take. Training will need the bytes that are promised to it."""
-    if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nothing yet
-        return max(0, int(_CACHE_SHARE * (torch.cuda.mem_get_info(device)[0] + held - promised)))
-    return _CACHE_BYTES
+    free = free_bytes(device)
+    return _CACHE_BYTES if free is None else max(0, int(_CACHE_SHARE * (free - promised)))
 
 
 def give_back_memory() -> None:

@@ -24,7 +24,7 @@ Path = Literal["packed", "rows", "plain"]
 # float32; in the mean, below it: there a single one may be off by a quarter where logits are large.
 _ROUNDING, _ROUNDING_BELOW_FLOAT32 = 1e-3, 0.15
 _CHECKED_ROWS, _CHECKED_ROWS_BELOW_FLOAT32 = 2, 8
-_CHECKED_TOKENS = 512  # below float32 plain attention holds queries × keys
+_CHECKED_TOKENS, _CHECKED_TOKENS_BELOW_FLOAT32 = 2048, 512  # of each; plain logits and attention are large arrays
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class TokenBatch:
     completions_R: Sequence[Sequence[int]]
     ids_M: Tensor
     mask_R_T: Tensor  # True where a completion token stands
+    places_M: Tensor  # where, in the mask laid out flat
     support_M_K: Tensor | None = None  # the tokens that could be drawn, padded with -1; None: all of them
 
     @staticmethod
@@ -53,7 +54,8 @@ class TokenBatch:
         ids = torch.tensor([token for completion in completions for token in completion], dtype=torch.long)
         support = None if supports is None else _padded([ids for completion in supports for ids in completion], -1)
         sent = None if support is None else send(support, device)
-        return TokenBatch(prompts, completions, send(ids, device), send(mask, device), sent)
+        places = mask.flatten().nonzero()[:, 0]
+        return TokenBatch(prompts, completions, send(ids, device), send(mask, device), send(places, device), sent)
 
     @cached_property
     def packing(self) -> Packing:
@@ -62,11 +64,14 @@ class TokenBatch:
         of_R = [different[tuple(prompt)] for prompt in self.prompts_R]
         return Packing.of(list(different), self.completions_R, of_R, self.ids_M.device)
 
-    def longest(self, count: int, most: int | None = None) -> "TokenBatch":
-        """The batch of the `count` longest completions, without support; `most` limits the tokens of each and of its prompt (the last)."""
+    def longest(self, count: int, tokens: int, prompt_tokens: int = 0) -> "TokenBatch":
+        """The batch of the `count` longest completions: of each at most `tokens`, and the last `prompt_tokens` of its prompt (0: all).
+
+        Without support.
+        """
         rows = sorted(range(len(self.completions_R)), key=lambda row: -len(self.completions_R[row]))[:count]
-        prompts = [self.prompts_R[row][-most if most else 0 :] for row in rows]
-        return TokenBatch.of(prompts, [self.completions_R[row][:most] for row in rows], self.ids_M.device)
+        prompts = [self.prompts_R[row][-prompt_tokens:] for row in rows]
+        return TokenBatch.of(prompts, [self.completions_R[row][:tokens] for row in rows], self.ids_M.device)
 
 
 @dataclass(frozen=True)
@@ -111,33 +116,44 @@ class TrainingPass:
         """
         self.check(batch)
         hidden_M_H, statistics = self._by(self.path, batch, temperature, with_hidden=value_head is not None)
-        full_R_T = logprob_R_T = _scatter(statistics.logprob_M, batch.mask_R_T)
+        full_R_T = logprob_R_T = _scatter(statistics.logprob_M, batch)
         if batch.support_M_K is not None:
-            logprob_R_T = _scatter(statistics.support_logprob_M, batch.mask_R_T)
+            logprob_R_T = _scatter(statistics.support_logprob_M, batch)
         values = None
         if value_head is not None and hidden_M_H is not None:
-            values = _scatter(value_head(hidden_M_H), batch.mask_R_T)
-        return TokenValues(logprob_R_T, _scatter(statistics.entropy_M, batch.mask_R_T), full_R_T, values)
+            values = _scatter(value_head(hidden_M_H), batch)
+        return TokenValues(logprob_R_T, _scatter(statistics.entropy_M, batch), full_R_T, values)
 
     @torch.no_grad()
     def apart_from_plain(self, batch: TokenBatch, logprob_M: Tensor) -> tuple[float, float]:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
-        apart_M = (logprob_M - self._by("plain", batch, 1.0)[1].logprob_M).abs()
+        apart_M = (logprob_M - self._plain_logprobs(batch)).abs()
         if torch.is_autocast_enabled(batch.ids_M.device.type):
             return float(apart_M.mean()), _ROUNDING_BELOW_FLOAT32
         return float(apart_M.max()), _ROUNDING
+
+    def _plain_logprobs(self, batch: TokenBatch) -> Tensor:
+        """Row by row, since whole logits are the largest array there is."""
+        logprobs = []
+        for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
+            ids = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device)
+            logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=len(completion) + 1).logits[0, :-1]
+            logits = logits.to(at_least_float32(logits.dtype))
+            chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+            logprobs.append(chosen - logits.logsumexp(-1))
+        return torch.cat(logprobs)
 
     def check(self, batch: TokenBatch) -> None:
         """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
         if self._checked:
             return
-        self._checked = True
         while self._paths and (difference := self._difference(batch)):
             path = self._paths.pop(0)
             self._remark(
                 f"the log-probs of the fast training pass ({path}) are {difference} apart from a plain forward's: "
                 "it is not used, which is slower"
             )
+        self._checked = True
 
     def _difference(self, batch: TokenBatch) -> str | None:
         """How far the path is from the plain one, where that is more than rounding.
@@ -146,9 +162,10 @@ class TrainingPass:
         others.
         """
         kind = batch.ids_M.device.type
-        tried = [(batch.longest(_CHECKED_ROWS), False)]
+        tried = [(batch.longest(_CHECKED_ROWS, _CHECKED_TOKENS), False)]
         if torch.is_autocast_enabled(kind):
-            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, _CHECKED_TOKENS), True))
+            tokens = _CHECKED_TOKENS_BELOW_FLOAT32
+            tried.append((batch.longest(_CHECKED_ROWS_BELOW_FLOAT32, tokens, prompt_tokens=tokens), True))
         for few, below in tried:
             with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), enabled=below):
                 with torch.enable_grad():  # the way that trains
@@ -238,5 +255,7 @@ def _positions(mask_R_L: Tensor) -> Tensor:
     return (mask_R_L.cumsum(-1) - 1).clamp(min=0)
 
 
-def _scatter(values_M: Tensor, mask_R_T: Tensor) -> Tensor:
-    return torch.zeros(mask_R_T.shape, dtype=values_M.dtype, device=values_M.device).masked_scatter(mask_R_T, values_M)
+def _scatter(values_M: Tensor, batch: TokenBatch) -> Tensor:
+    """To (R, T), with 0 where the mask is False. By places, since the gradient of a mask asks the device how many there are."""
+    flat = torch.zeros(batch.mask_R_T.numel(), dtype=values_M.dtype, device=values_M.device)
+    return flat.index_copy(0, batch.places_M, values_M).view(batch.mask_R_T.shape)

@@ -71,26 +71,26 @@ class Packing:
         return Blocks.of(self)
 
     @cached_property
-    def lines(self) -> "Lines":
+    def varlen(self) -> "VarlenRows":
         """Where the rows begin and end."""
-        return Lines.of(self)
+        return VarlenRows.of(self)
 
 
 @dataclass(frozen=True)
-class Lines:
+class VarlenRows:
     """Rows one behind the other, for kernels that take rows of any length.
 
     Bounds are where each row begins and where the last ends, of those that read and of those that are read; int32, with the
     most tokens of one row.
     """
 
-    rows: tuple[tuple[Tensor, Tensor], tuple[int, int]]  # each row reads itself
+    each: tuple[tuple[Tensor, Tensor], tuple[int, int]]  # each row reads itself
     groups: tuple[tuple[Tensor, Tensor], tuple[int, int]]  # the completions of each prompt, as one row, read the prompt
     prompt_tokens: int
 
     @staticmethod
-    def of(packing: Packing) -> "Lines":
-        """The lines of a packing."""
+    def of(packing: Packing) -> "VarlenRows":
+        """The rows of a packing."""
         prompts = packing.lengths[: len(packing.counts_U)]
         completions = iter(packing.lengths[len(prompts) :])
         groups = [sum(next(completions) for _ in range(count)) for count in packing.counts_U]
@@ -98,10 +98,12 @@ class Lines:
         def bounds(lengths: Sequence[int]) -> Tensor:
             return send(torch.tensor([0, *lengths]).cumsum(0).int(), packing.device)
 
-        rows, longest = bounds(packing.lengths), max(packing.lengths)
-        return Lines(
-            rows=((rows, rows), (longest, longest)),
-            groups=((bounds(groups), bounds(prompts)), (max(groups), max(prompts))),
+        # The kernels take 1 for a decode step, in which each row has exactly one token; here a row may have none.
+        longest, most = (max(2, *lengths) for lengths in (packing.lengths, groups))
+        rows = bounds(packing.lengths)
+        return VarlenRows(
+            each=((rows, rows), (longest, longest)),
+            groups=((bounds(groups), bounds(prompts)), (most, max(prompts))),
             prompt_tokens=sum(prompts),
         )
 

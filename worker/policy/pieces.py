@@ -39,7 +39,8 @@ def embedding(ids_N: Tensor, weight_V_H: Tensor, padding: int | None) -> Tensor:
 
 def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if abilities(x.device).whole_norm:  # one kernel; on a CPU it is many times slower for the rows of a training pass
-        return functional.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
+        # autocast of torch 2.12 and later gives float32 back
+        return functional.rms_norm(x, weight.shape, weight.to(x.dtype), eps).to(x.dtype)
     return (x * _scale(x, eps)).mul_(weight).to(x.dtype)
 
 

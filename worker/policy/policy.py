@@ -1,6 +1,6 @@
 """The policy that is trained, with its tokenizer and its reference."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
@@ -58,6 +58,8 @@ class Policy:
         self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remarks.append)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
+        self.bytes_to_come: Callable[[], int] = lambda: 0
+        """What training will still take of the device's memory, where anything trains: the sampler leaves it free."""
         self.updates = 0
         """How often the weights changed since they were loaded: whoever keeps a copy of them looks here."""
 
@@ -93,12 +95,6 @@ class Policy:
         """All that is trained, the value head included, by name: what a checkpoint's optimizer state belongs to."""
         head = [] if self.value_head is None else list(self.value_head.named_parameters(prefix="value_head"))
         return self._trained() + head
-
-    @property
-    def bytes_to_train(self) -> int:
-        """What gradients will take, and AdamW's moments, which are made in the first update."""
-        each = sum(parameter.nbytes for _, parameter in self.named_parameters())
-        return each if self.updates else 3 * each
 
     def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
@@ -161,10 +157,6 @@ class Policy:
         precision = str(self.compute_dtype).removeprefix("torch.")
         return f"{self._pass.path} passes, {product} products in {precision} on {self.device.type}"
 
-    def remark(self, text: str) -> None:
-        """Add to the remarks."""
-        self.remarks.append(text)
-
     @torch.no_grad()
     def apart_from_plain(self, batch: TokenBatch, logprob_R_T: Tensor) -> tuple[float, float]:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
@@ -219,6 +211,12 @@ class Policy:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
         self.model.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
+
+
+def bytes_to_come(optimizer: torch.optim.AdamW) -> int:
+    """Of gradients and moments that do not exist yet."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return sum(one.nbytes * ((one.grad is None) + 2 * (one not in optimizer.state)) for one in parameters)
 
 
 def recomputes(model: torch.nn.Module) -> bool:

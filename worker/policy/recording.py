@@ -11,7 +11,7 @@ Compute = Callable[[], Tensor]
 
 _WORTH = 8
 """Steps of a shape that are computed before one is recorded, which takes about as long as that."""
-_MOST = 24
+_MOST = 96
 """Recorded steps at once: each holds some memory of the device."""
 
 
@@ -52,21 +52,20 @@ class Recomputation:
 class RecordedSteps:
     """Steps by their shapes; those that come often are recorded, and of these the ones that were not played for longest go."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seen: Counter[Hashable] = Counter()
         self._recorded: OrderedDict[Hashable, Compute] = OrderedDict()
 
     def run(self, shape: Hashable, compute: Compute) -> Tensor:
         """Compute a step of this shape, or play it back. What `compute` reads and writes lies where it lay the first time."""
-        if self._recorder is None:
-            return compute()
         if shape not in self._recorded:
             self._seen[shape] += 1
             if self._seen[shape] <= _WORTH:  # which also warms up what a recording must find ready
                 return compute()
             if len(self._recorded) == _MOST:
-                self._recorded.popitem(last=False)
+                gone, _ = self._recorded.popitem(last=False)
+                del self._seen[gone]
             self._recorded[shape] = self._recorder.record(compute)
         self._recorded.move_to_end(shape)
         return self._recorded[shape]()

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from backend.contract.training import Optimizer
 from worker.policy.device import abilities
-from worker.policy.policy import Policy, recomputing
+from worker.policy.policy import Policy, bytes_to_come, recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
 from worker.schedule import learning_rate
@@ -56,6 +57,8 @@ class PairLearner:
             weight_decay=settings.weight_decay,
             fused=abilities(objective.trained.device).fused_optimizer,
         )
+        if isinstance(objective.trained, Policy):
+            objective.trained.bytes_to_come = partial(bytes_to_come, self.optimizer)
         self._skipped = SkippedUpdates()
 
     def update(

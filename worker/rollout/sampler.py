@@ -112,7 +112,7 @@ class NativeEngine:
                 return has
             rows, new, capacity = max(rows, has.count), max(new, has.new), max(capacity, has.capacity)
         self._slots = has = None  # first, since two of them may not fit
-        room = cache_bytes(device, promised=self._policy.bytes_to_train)
+        room = cache_bytes(device, promised=self._policy.bytes_to_come())
         self._most_slots = max(1, room // (capacity * weights.token_bytes))
         self._slots = Slots(
             weights,
@@ -137,7 +137,7 @@ class NativeEngine:
         apart, allowed = self._policy.apart_from_plain(batch, logprobs)
         if not apart <= allowed:
             self._fast = False
-            self._policy.remark(
+            self._policy.remarks.append(
                 f"the fast sampler's log-probs are {apart:.2g} apart from a plain forward (at most {allowed:g} is rounding): "
                 "transformers' forward pass samples instead, which is slower"
             )

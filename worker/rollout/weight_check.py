@@ -90,7 +90,7 @@ class WeightCheck:
         if not self._remarked:
             self._remarked = True
             update = "" if moved is None else f", the last update moved them by {moved:.2g}"
-            self._policy.remark(
+            self._policy.remarks.append(
                 f"it cannot be seen whether the vLLM server takes each update: its log-probs are {apart:.2g} nats a token "
                 f"away from the policy's{update}, and it has no /weight_checker (docs/engines.md)"
             )

@@ -8,7 +8,7 @@ from torch import Tensor
 Then = Callable[[Tensor], None]
 
 
-class Later:
+class Transfers:
     """Values on their way to the host, and what is done with each there, in their order."""
 
     def __init__(self) -> None:
