@@ -22,6 +22,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
 from sides.messages import Command, Job, Prompt, Ready, Trace, Trained
 from sides.pipe import Pipe, peak_memory
+from worker.policy.cards import take_device
 from worker.policy.device import fastest_kind, keep_freed_memory, versions
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
@@ -110,7 +111,8 @@ def main() -> None:
     gc.freeze()
     config = RUN_CONFIG.validate_python(job.config)
     assert isinstance(config, GrpoConfig)
-    device = torch.device(fastest_kind() if job.accelerator else "cpu")
+    kind = fastest_kind() if job.accelerator else "cpu"
+    device, _ = take_device("cuda:0" if kind == "cuda" else kind)  # by its number: two sides share it
     folder, models = Path(tempfile.mkdtemp(prefix="groupscope-side-")), Path(job.models)
     source = resolve(config.model.source, converted=models, root=models, checkpoint=None)
     policy = load_policy(config.model, source, device, reference=config.algorithm.needs_reference, fast=job.fast)
