@@ -34,15 +34,12 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
         return Fail(attempt=attempt, error=RunError(code="spool_full", message=message))
     if device_lost(error):
         said = str(error).partition("\n")[0]
-        full = (
-            " It is often full: if this comes again, lower optimizer.micro_batch_tokens."
-            if _ALLOC_FAILED in said
-            else ""
-        )
         message = (
             "The GPU reported an error after which this process can compute nothing more there. The worker starts again with a "
-            f"clean one, and the run goes on from its last checkpoint.{full} ({said})"
+            f"clean process, and the run goes on from its last checkpoint. ({said})"
         )
+        if _ALLOC_FAILED in said:
+            message = f"The GPU's memory was full, or nearly: if this comes again, lower optimizer.micro_batch_tokens. {message}"
         return Fail(attempt=attempt, error=RunError(code="device_lost", message=message, details=trace), retryable=True)
     if out_of_memory(error):
         said = str(error).partition("\n")[0] or type(error).__name__  # Python's own MemoryError says nothing

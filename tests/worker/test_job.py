@@ -195,15 +195,12 @@ def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_
 
 
 @pytest.mark.parametrize(
-    "error",
-    [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError()],
+    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError()]
 )
 def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
     told = failure(1, error).error
     assert told.code == "out_of_memory"
-    assert told.message.endswith(
-        ("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)", "`cublasCreate(handle)`)")
-    )
+    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)"))
 
 
 @pytest.mark.parametrize(
