@@ -30,10 +30,13 @@ def attend(queries_N: Tensor, keys_N: Tensor, values_N: Tensor, packing: Packing
 
 
 def attend_one(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """What one token of each row reads: queries (rows, heads, d), keys and values (rows, kv heads, K, d), mask (rows, 1, 1, K).
-
-    Heads that share a key head are queries of one, so that no key is copied.
-    """
+    """What one token of each row reads: queries (rows, heads, d), keys and values (rows, kv heads, K, d), mask (rows, 1, 1, K)."""
+    if queries.device.type == "cpu":  # up to twice as fast there as the other way
+        one = functional.scaled_dot_product_attention(
+            queries[:, :, None], keys, values, attn_mask=mask, enable_gqa=keys.shape[1] != queries.shape[1]
+        )
+        return one[:, :, 0]
+    # Heads that share a key head are queries of one, so that no key is copied.
     together = queries.view(len(queries), keys.shape[1], -1, queries.shape[-1])
     return functional.scaled_dot_product_attention(together, keys, values, attn_mask=mask).flatten(1, 2)
 
