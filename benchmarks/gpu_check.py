@@ -116,7 +116,8 @@ def versions(check: Check) -> Line:
     query = torch.empty(1, 2, 7, 64, dtype=torch.bfloat16, device=check.device)
     mask = torch.zeros(1, 1, 1, 7, dtype=query.dtype, device=check.device)
     decoding = SDPBackend(torch._fused_sdp_choice(query, query, query, mask)).name.lower()
-    training = type(backend_for(query[0].transpose(0, 1))).__name__
+    packing = Packing.of([[1] * 4], [[2] * 4], [0], check.device)
+    training = type(backend_for(query[0].transpose(0, 1), packing)).__name__
     return Line(
         "what ran is known, and cuDNN's attention is off",
         check.toy or not torch.backends.cuda.cudnn_sdp_enabled(),
@@ -133,7 +134,7 @@ def kernels(check: Check) -> Line:
     exact = States(*drawn)
     half = States(*(each.bfloat16() for each in drawn))
     gradient = torch.randn(exact.q.shape, generator=draw).to(check.device)
-    way, plain = backend_for(half.q), Padded(Plain())
+    way, plain = backend_for(half.q, packing), Padded(Plain())
     read, wanted = way.read(half, packing), plain.read(exact, packing)
     found = [read.states, *way.gradients(gradient.bfloat16(), half, read, packing)]
     right = [wanted.states, *plain.gradients(gradient, exact, wanted, packing)]

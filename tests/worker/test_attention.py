@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from worker.policy import attention
-from worker.policy.attention import Backend, OnCpu, Padded, Plain, Read, States, Varlen, attend
+from worker.policy.attention import Backend, Flash, Padded, Plain, Read, States, Varlen, attend
 from worker.policy.packing import Packing
 
 CPU = torch.device("cpu")
@@ -19,6 +20,11 @@ CASES = {
     "single tokens, which nothing computes": ([2, 3], [1, 1], [0, 1]),
     "one row": ([5], [7], [0]),
     "a token in one group, and none in another": ([3, 1], [2, 1, 1], [0, 0, 1]),
+    "many completions of one prompt, one of each other": (
+        [3, 2, 4, 1],
+        [3, 2, 4, 2, 3, 5, 2, 2, 3, 4],
+        [1] * 7 + [0, 2, 3],
+    ),
 }
 Case = tuple[list[int], list[int], list[int]]
 Bounds = tuple[Tensor, Tensor]
@@ -30,8 +36,9 @@ class RowByRow(Varlen):
     def _read(self, states: States, bounds: Bounds, longest: tuple[int, int], *, causal: bool) -> Read:
         read, sums = torch.zeros_like(states.q), torch.full((HEADS, len(states.q)), torch.nan, dtype=torch.float64)
         for readers, keys in _rows(bounds, longest):
-            one = Plain().read(_cut(states, readers, keys), None, causal=causal)
-            read[readers], sums[:, readers] = one.states[0].transpose(0, 1), one.sums[0]
+            scores = _scores(states, readers, keys, causal=causal)
+            read[readers] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), _each_head(states.v[keys]))
+            sums[:, readers] = scores.logsumexp(-1)
         return Read(read, sums)
 
     def _gradients(
@@ -46,12 +53,25 @@ class RowByRow(Varlen):
     ) -> States:
         found = States(*map(torch.zeros_like, states))
         for readers, keys in _rows(bounds, longest):
-            whole = Read(_row(read.states[readers]), read.sums[None, :, readers])
-            cut = _cut(states, readers, keys)
-            one = Plain().gradients(_row(gradient[readers]), cut, whole, None, causal=causal)
-            for to, part, place in zip(found, one, (readers, keys, keys), strict=True):
-                to[place] += part[0].transpose(0, 1)
+            shares = (_scores(states, readers, keys, causal=causal) - read.sums[:, readers, None]).exp()
+            to_read = gradient[readers]
+            to_shares = torch.einsum("qhd,khd->hqk", to_read, _each_head(states.v[keys]))
+            inner = (to_read * read.states[readers]).sum(-1).t()[..., None]
+            to_scores = shares * (to_shares - inner) * WIDTH**-0.5
+            found.q[readers] += torch.einsum("hqk,khd->qhd", to_scores, _each_head(states.k[keys]))
+            for to, by, given in ((found.k, to_scores, states.q[readers]), (found.v, shares, to_read)):
+                to[keys] += torch.einsum("hqk,qhd->khd", by, given).unflatten(1, (KEY_HEADS, -1)).sum(2)
         return found
+
+
+def _each_head(keys: Tensor) -> Tensor:
+    return keys.repeat_interleave(HEADS // KEY_HEADS, dim=1)
+
+
+def _scores(states: States, readers: slice, keys: slice, *, causal: bool) -> Tensor:
+    scores = torch.einsum("qhd,khd->hqk", states.q[readers], _each_head(states.k[keys])) * WIDTH**-0.5
+    later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(later, float("-inf")) if causal else scores
 
 
 def _rows(bounds: Bounds, longest: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
@@ -61,14 +81,6 @@ def _rows(bounds: Bounds, longest: tuple[int, int]) -> Iterator[tuple[slice, sli
     assert all(most >= int(bound.diff().max()) for most, bound in zip(longest, bounds, strict=True))
     readers, keys = (list(map(slice, bound.tolist()[:-1], bound.tolist()[1:])) for bound in bounds)
     return ((mine, read) for mine, read in zip(readers, keys, strict=True) if mine.stop > mine.start)
-
-
-def _row(states_N: Tensor) -> Tensor:
-    return states_N.transpose(0, 1)[None]
-
-
-def _cut(states: States, readers: slice, keys: slice) -> States:
-    return States(_row(states.q[readers]), _row(states.k[keys]), _row(states.v[keys]))
 
 
 def packed(case: Case) -> Packing:
@@ -103,13 +115,13 @@ def defined(states_N: States, case: Case) -> Tensor:
     return torch.stack(read)
 
 
-@pytest.mark.parametrize("backend", [Padded(OnCpu()), Padded(Plain()), RowByRow()], ids=["cpu", "plain", "varlen"])
+@pytest.mark.parametrize("backend", [Padded(Flash()), Padded(Plain()), RowByRow()], ids=["flash", "plain", "varlen"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("scores", [2**24, 100], ids=["at once", "in parts"])
 def test_every_token_reads_its_prompt_and_what_stands_before_it(
     case: Case, backend: Backend, scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "backend_for", lambda queries_N: backend)
+    monkeypatch.setattr(attention, "backend_for", lambda queries_N, packing: backend)
     monkeypatch.setattr(attention, "_SCORES", scores)
     packing = packed(case)
     states_N = states_of(packing)
@@ -126,6 +138,39 @@ def test_what_the_gradient_keeps_grows_with_the_tokens_alone() -> None:
         sizes = list[int]()
         with torch.autograd.graph.saved_tensors_hooks(lambda one: sizes.append(one.nbytes) or one, lambda one: one):
             attend(*states_of(packing), packing)
-        return sum(sizes) + sum(each.nbytes for each in vars(packing.blocks).values() if isinstance(each, Tensor))
+        held = tree_leaves(vars(packing.blocks))
+        return sum(sizes) + sum(each.nbytes for each in held if isinstance(each, Tensor))
 
     assert kept(801) <= 2 * kept(401)
+
+
+def test_a_prompt_with_many_completions_makes_the_others_rows_no_longer() -> None:
+    blocks = packed(([4] * 8, [5] * 71, [0] * 64 + list(range(1, 8)))).blocks
+    chunks, each, _ = blocks.completions
+    assert chunks * each < 2 * (71 + 8)
+
+
+@pytest.mark.parametrize("lengths", [([4], [9] * 3, [0] * 3), ([70], [90, 5], [0, 0])], ids=["short", "long"])
+def test_a_cpu_takes_the_kernel_that_is_faster_for_the_rows_length(lengths: Case) -> None:
+    packing = packed(lengths)
+    backend = attention.backend_for(states_of(packing).q, packing)
+    assert isinstance(backend, Padded)
+    assert isinstance(backend._kernel, Flash if max(lengths[0]) > 64 else Plain)
+
+
+def test_plain_products_round_nothing_between_states_and_result() -> None:
+    packing = packed(CASES["mixed lengths in any order"])
+    half = States(*(each.detach().bfloat16() for each in states_of(packing)))
+    whole, plain = States(*(each.float() for each in half)), Padded(Plain())
+    to = torch.randn(half.q.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = plain.read(half, packing), plain.read(whole, packing)
+        given = Read(found.states, found.sums), Read(found.states.float(), wanted.sums)
+        pairs = zip(
+            plain.gradients(to, half, given[0], packing),
+            plain.gradients(to.float(), whole, given[1], packing),
+            strict=True,
+        )
+    for one, other in [(found.states, wanted.states), *pairs]:
+        assert one.dtype is torch.bfloat16
+        assert torch.equal(one, other.bfloat16())

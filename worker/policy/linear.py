@@ -78,5 +78,5 @@ class _OneDnnLinear(torch.autograd.Function):
         of_x, of_weight = ctx.needs_input_grad  # type: ignore[attr-defined]
         return (
             _multiply(gradient, weight.t()) if of_x else None,
-            _multiply(gradient.t(), x.t()) if of_weight else None,
+            gradient.t() @ x if of_weight else None,  # oneDNN would copy both to turn them,
         )

@@ -6,6 +6,7 @@ The linear layers, nearly all of the work, see N real tokens. What a token reads
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,10 +61,17 @@ class Packing:
         """Where the tokens are."""
         return self.ids_N.device
 
+    @property
+    def longest_row(self) -> int:
+        """The longest prompt and the longest completion together."""
+        prompts = len(self.counts_U)
+        return max(self.lengths[:prompts]) + max(self.lengths[prompts:])
+
     def prompt_rows(self, states_N: Tensor) -> Tensor:
         """The prompts' states, (N, heads, d), side by side: (U, heads, L, d)."""
-        places = self.blocks.places_B[: self.blocks.prompt_places]
-        return states_N.index_select(0, places).view(self.blocks.prompts, -1, *states_N.shape[1:]).transpose(1, 2)
+        (prompts, _, width), (heads, d) = self.blocks.prompts, states_N.shape[1:]
+        places = self.blocks.by_head(heads).places_B[: prompts * heads * width]
+        return states_N.reshape(-1, d).index_select(0, places).view(prompts, heads, width, d)
 
     @cached_property
     def blocks(self) -> "Blocks":
@@ -108,44 +116,83 @@ class VarlenRows:
         )
 
 
+class Rows(NamedTuple):
+    """C chunks of E rows each, T tokens wide."""
+
+    chunks: int
+    each: int
+    width: int
+
+
+class ByHead(NamedTuple):
+    """Where the heads of tokens stand in the blocks, each of which is (C, kv heads, E, heads of each, T): one behind the other."""
+
+    places_B: Tensor  # which of the N × heads stands where
+    order_N: Tensor  # where each of the N × heads stands
+    blank_B: Tensor  # True where a row has no token
+
+
 @dataclass(frozen=True)
 class Blocks:
-    """Two blocks of rows, one behind the other: prompts (U, L), and completions (U, E, T), E of each prompt.
+    """Two blocks of rows side by side: the prompts, and the completions in chunks, each of which reads one prompt.
 
-    Where a row is shorter than the longest, or a prompt has fewer completions, the place 0 fills it up; no query of a real token
-    looks there.
+    All chunks have the same number of rows, the mean of a prompt's completions; a prompt with more of them has several chunks. So
+    there are at most twice as many rows as completions and prompts together, however unequal the prompts are.
     """
 
-    prompts: int  # U
-    most: int  # E
-    prompt_places: int  # U × L
-    places_B: Tensor  # whose token stands where
-    order_N: Tensor  # where each place stands
-    blank_B: Tensor  # True where a block has no token
-    unseen_U_L: Tensor | None  # True where a prompt has no token; None where all are equally long
+    prompts: Rows
+    completions: Rows  # of width 0 where each completion is a single token
+    places: tuple[Tensor, Tensor]  # of each block: which token stands where, (C × E, T); N where none does
+    count: int  # N
+    prompt_of_C: Tensor | None  # which prompt a chunk reads; None where it is the one of the same number
+    unseen_C_L: Tensor | None  # True where a chunk's prompt has no token; None where all prompts are equally long
 
     @staticmethod
     def of(packing: Packing) -> "Blocks":
         """The blocks of a packing's rows."""
         prompts, lengths = len(packing.counts_U), torch.tensor(packing.lengths)
-        starts = lengths.cumsum(0) - lengths
-        counts_U = torch.tensor(packing.counts_U)
-        most = int(counts_U.max())
-        slots_R = (torch.arange(most)[None, :] < counts_U[:, None]).flatten().nonzero()[:, 0]
-        of_slots, begun = torch.zeros(2, prompts * most, dtype=torch.long)
-        of_slots[slots_R], begun[slots_R] = lengths[prompts:], starts[prompts:]
-        places, real = [], []
-        for first, length in ((starts[:prompts], lengths[:prompts]), (begun, of_slots)):
-            columns = torch.arange(int(length.max()))
-            real.append(columns[None, :] < length[:, None])
-            places.append((first[:, None] + columns).masked_fill(~real[-1], 0))
-        places_B, real_B = (torch.cat([one.flatten() for one in both]) for both in (places, real))
+        ends, counts_U = lengths.cumsum(0), torch.tensor(packing.counts_U)
+        count, each = int(ends[-1]), -(-int(counts_U.sum()) // prompts)
+        chunks_U = (counts_U + each - 1) // each
+        of_C = torch.arange(prompts).repeat_interleave(chunks_U)
+        # A prompt's completions fill its chunks one after the other.
+        rows = torch.arange(int(chunks_U.max()) * each)
+        filled = (rows < counts_U[:, None])[rows < (chunks_U * each)[:, None]]
+        slots, slot_ends = torch.zeros(2, len(filled), dtype=torch.long)
+        slots[filled], slot_ends[filled] = lengths[prompts:], ends[prompts:]
+        own = _places(ends[:prompts], lengths[:prompts], blank=count)
+        completions = _places(slot_ends, slots, blank=count)
+        unseen = own[of_C] == count
         return Blocks(
-            prompts=prompts,
-            most=most,
-            prompt_places=real[0].numel(),
-            places_B=send(places_B, packing.device),
-            order_N=send(real_B.nonzero()[:, 0], packing.device),
-            blank_B=send(~real_B, packing.device),
-            unseen_U_L=None if bool(real[0].all()) else send(~real[0], packing.device),
+            prompts=Rows(prompts, 1, own.shape[1]),
+            completions=Rows(len(of_C), each, completions.shape[1]),
+            places=(send(own, packing.device), send(completions, packing.device)),
+            count=count,
+            prompt_of_C=None if len(of_C) == prompts else send(of_C, packing.device),
+            unseen_C_L=send(unseen, packing.device) if bool(unseen.any()) else None,
         )
+
+    def by_head(self, key_heads: int, each: int = 1) -> ByHead:
+        """For states of `key_heads` × `each` heads."""
+        if (key_heads, each) not in self._by_head:
+            heads, device = key_heads * each, self.places[0].device
+            of_head = torch.arange(heads, device=device).view(1, key_heads, 1, each, 1)
+            rows = zip(self.places, (self.prompts, self.completions), strict=True)
+            places_B = torch.cat(
+                [(at.view(one.chunks, 1, one.each, 1, one.width) * heads + of_head).flatten() for at, one in rows]
+            )
+            real = self.count * heads
+            order_N = torch.empty(real + heads, dtype=torch.long, device=device)
+            order_N[places_B] = torch.arange(len(places_B), device=device)
+            self._by_head[key_heads, each] = ByHead(places_B.clamp(max=real - 1), order_N[:real], places_B >= real)
+        return self._by_head[key_heads, each]
+
+    @cached_property
+    def _by_head(self) -> dict[tuple[int, int], ByHead]:
+        return {}
+
+
+def _places(ends_R: Tensor, lengths_R: Tensor, blank: int) -> Tensor:
+    """The places of each row's tokens, (rows, longest)."""
+    columns = torch.arange(int(lengths_R.max()))
+    return ((ends_R - lengths_R)[:, None] + columns).masked_fill(columns >= lengths_R[:, None], blank)

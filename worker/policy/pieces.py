@@ -84,7 +84,7 @@ class _GatedLinear(torch.autograd.Function):
         opened = functional.silu(gate)
         to_weight = None
         if ctx.needs_input_grad[2]:  # type: ignore[attr-defined]
-            to_weight = product(gradients[0].t(), (opened * up).t()).to(weight.dtype)
+            to_weight = (gradients[0].t() @ (opened * up)).to(weight.dtype)
         to_product = product(gradients[0], weight.to(gradients[0].dtype).t())
         to_up = to_product * opened
         return torch.ops.aten.silu_backward(to_product.mul_(up), gate), to_up, to_weight

@@ -33,6 +33,7 @@ class Generation:
         self._policy, self._weights, self._slots = policy, weights, slots
         self._prompts_P, self._decoding, draws = request.prompts_P, request.decoding, request.draws
         slots.drawing = Drawing.of(request)
+        self._stop_ids = policy.stop_ids
         self._stop = StopTexts(policy, request.decoding.stop)
         self._met: dict[int, int] = {}  # at which length a row that has just ended has a stop text
         self._waiting = deque(rows_R)
@@ -158,7 +159,7 @@ class Generation:
     def _write(self, row: Row, ids: list[int], logprobs: list[float]) -> None:
         """What was drawn, without what a row was ahead."""
         completion, limit = row.completion, self._decoding.max_new_tokens
-        stops = (place + 1 for place, token in enumerate(ids) if token in self._policy.stop_ids)
+        stops = (place + 1 for place, token in enumerate(ids) if token in self._stop_ids)
         length = min(next(stops, len(ids) + 1), self._met.pop(id(row), len(ids) + 1))
         completion.ids = ids[: min(length, limit)]
         completion.logprobs = logprobs[: len(completion.ids)]
