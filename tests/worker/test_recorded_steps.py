@@ -1,19 +1,23 @@
 """The GPU's way through sampling, on a CPU: steps are recorded and computed again, and ended rows are looked for every few tokens only."""
 
 import random
+import weakref
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from worker_models import items, tiny_policy
 
 from backend.contract.training import Decoding
 from worker.policy import device
-from worker.policy.recording import _MOST, _WORTH, Compute, Recomputation, RecordedSteps
+from worker.policy.recording import _MOST, _WORTH, Compute, CudaGraphs, Recomputation, RecordedSteps
+from worker.rollout import slots
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Logprobs, Request
 from worker.rollout.sampler import NativeEngine
@@ -125,8 +129,49 @@ def test_steps_of_long_completions_are_recorded_once() -> None:
                 left = sum(length > at for length in lengths)
                 shape = min(rows, _at_least(left, _ROWS, 2.0)), _at_least(256 + at, _WIDTH, _GROWTH), how
                 for _ in range(SLACK):
-                    steps.run(shape, lambda shape=shape: shape)  # type: ignore[misc,return-value]
+                    steps.run(shape, lambda shape=shape: shape)  # type: ignore[misc]
     assert max(Counter(recorded).values()) == 1
+
+
+class Replayed(CudaGraphs):
+    """CUDA's own, of which a CPU plays none: what it would play is computed again."""
+
+    def record(self, compute: Compute) -> Compute:
+        play = super().record(compute)
+        return lambda: (compute(), play())
+
+
+@pytest.mark.parametrize("logprobs", ["tempered", "renormalized"])
+def test_recorded_steps_hold_no_logits_but_those_that_are_asked_for_in_one_array(
+    logprobs: Logprobs, recorded: list[Shape], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Graph:
+        def replay(self) -> None:
+            recorded.append((0, 0, Drawing.of(STEP)))
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setitem(device._ABILITIES, "cpu", replace(device._ABILITIES["cpu"], recorder=Replayed))
+    logits, arrays, truncate, step = list[weakref.ref[Tensor]](), set[int](), slots.truncate, Slots.step
+
+    def truncated(*given: Any, **named: Any) -> Tensor:
+        made = truncate(*given, **named)
+        logits.append(weakref.ref(made))
+        return made
+
+    def watched(self: Slots, *given: Any) -> None:
+        step(self, *given)
+        arrays.update(() if self.allowed is None else [self.allowed.data_ptr()])
+
+    monkeypatch.setattr(slots, "truncate", truncated)
+    monkeypatch.setattr(Slots, "step", watched)
+    engine = NativeEngine(tiny_policy(reference=False))
+    for prompts in (8, 4, 2):
+        engine.sample(asked(0, prompts=prompts, logprobs=logprobs, top_k=5))
+    assert recorded
+    assert not [one for one in logits if one() is not None]
+    assert len(arrays) == (logprobs == "renormalized")
 
 
 def test_of_many_shapes_the_ones_that_were_not_played_for_longest_are_computed_again() -> None:
@@ -141,7 +186,7 @@ def test_of_many_shapes_the_ones_that_were_not_played_for_longest_are_computed_a
 
     def visit(shape: int, times: int) -> None:
         for _ in range(times):
-            steps.run(shape, lambda: shape)  # type: ignore[arg-type,return-value]
+            steps.run(shape, lambda: shape)
 
     for shape in range(_MOST + 10):
         visit(shape, _WORTH + 1)

@@ -243,6 +243,13 @@ def test_completions_end_at_the_end_token_or_the_limit() -> None:
     assert all(completion.ids[-1] == 257 and 257 not in completion.ids[:-1] for completion in whole)
 
 
+def test_a_cpu_keeps_no_logits_while_the_policy_is_trained() -> None:
+    engine = NativeEngine(tiny_policy(reference=False))
+    engine.sample(Request([[5]], 2, Decoding(max_new_tokens=4, top_k=5), Draws(0, "train"), "renormalized"))
+    assert engine._slots is not None
+    assert engine._slots.allowed is None
+
+
 def test_a_stop_text_ends_a_completion() -> None:
     policy = tiny_policy(reference=False)
     prompts = [policy.encode(item)[1] for item in items(2)]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
-Compute = Callable[[], Tensor]
+Compute = Callable[[], object]
+"""Computes a step, and writes what is needed of it to where it always lies. What it returns is not kept."""
 
 _WORTH = 8
 """Steps of a shape that are computed before one is recorded, which takes about as long as that."""
@@ -23,7 +23,7 @@ class Recorder(Protocol):
 
 
 class CudaGraphs:
-    """Recorded as CUDA graphs, which share memory: what a step returns is overwritten by the next, whatever its shape."""
+    """Recorded as CUDA graphs, which share the memory that steps work in: what one leaves there, the next overwrites."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -32,13 +32,8 @@ class CudaGraphs:
         """See `Recorder`."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            found = compute()
-
-        def play() -> Tensor:
-            graph.replay()
-            return found
-
-        return play
+            compute()
+        return graph.replay
 
 
 class Recomputation:
@@ -57,15 +52,16 @@ class RecordedSteps:
         self._seen: Counter[Hashable] = Counter()
         self._recorded: OrderedDict[Hashable, Compute] = OrderedDict()
 
-    def run(self, shape: Hashable, compute: Compute) -> Tensor:
+    def run(self, shape: Hashable, compute: Compute) -> None:
         """Compute a step of this shape, or play it back. What `compute` reads and writes lies where it lay the first time."""
         if shape not in self._recorded:
             self._seen[shape] += 1
             if self._seen[shape] <= _WORTH:  # which also warms up what a recording must find ready
-                return compute()
+                compute()
+                return
             if len(self._recorded) == _MOST:
                 gone, _ = self._recorded.popitem(last=False)
                 del self._seen[gone]
             self._recorded[shape] = self._recorder.record(compute)
         self._recorded.move_to_end(shape)
-        return self._recorded[shape]()
+        self._recorded[shape]()

@@ -72,6 +72,7 @@ class Generation:
             by_pass.setdefault(id(self._ready[self._rows[slot].prompt][0]), []).append(slot)
         for slots in by_pass.values():
             self._place(slots)
+        self._keep_supports(first)
         still = {row.prompt for row in self._waiting}
         self._ready = {prompt: ready for prompt, ready in self._ready.items() if prompt in still}
 
@@ -91,30 +92,31 @@ class Generation:
     def _place(self, slots: list[int]) -> None:
         rows = [self._rows[slot] for slot in slots]
         device = self._policy.device
-        allowed = self._slots.place(
+        self._slots.place(
             torch.tensor(slots, device=device),
             self._ready[rows[0].prompt][0],
             torch.tensor([self._ready[row.prompt][1] for row in rows], device=device),
             torch.tensor([self._keys.get(id(row), 0) for row in rows], device=device),
         )
-        self._keep_supports(rows, allowed)
         for slot in slots:
             self._drawn[slot] = 1
 
     # ---- rows go on
 
     def _step(self) -> None:
-        allowed = self._slots.step(self._weights, len(self._rows), self._width())
-        self._keep_supports(self._rows, allowed[: len(self._rows)])
+        self._slots.step(self._weights, len(self._rows), self._width())
+        self._keep_supports(0)
         self._drawn = [drawn + 1 for drawn in self._drawn]
 
     def _width(self) -> int:
         """Tokens of the longest row, with the newest, whose keys and values are still to come."""
         return max(len(self._prompts_P[row.prompt]) + drawn for row, drawn in zip(self._rows, self._drawn, strict=True))
 
-    def _keep_supports(self, rows: Sequence[Row], allowed: torch.Tensor) -> None:
-        if self._keeps_supports:
-            for row, ids in zip(rows, supports(allowed), strict=True):
+    def _keep_supports(self, first: int) -> None:
+        """Of the rows from this slot on: the tokens that could be drawn just now."""
+        if self._keeps_supports and self._slots.allowed is not None:
+            allowed = self._slots.allowed[first : len(self._rows)]
+            for row, ids in zip(self._rows[first:], supports(allowed), strict=True):
                 row.completion.supports.append(ids)
 
     # ---- rows end

@@ -86,7 +86,7 @@ class NativeEngine:
             generation.run(on_ended)
         finally:
             if not abilities(self._policy.device).keeps_copies:
-                self._weights = None  # made again in a moment; till then the update needs the memory
+                self._weights = slots.allowed = None  # made again in a moment; till then the update needs the memory
                 if slots.capacity * weights.token_bytes * slots.count > _KEPT_BYTES:
                     self._slots = None
 

@@ -71,14 +71,13 @@ class Slots:
         self.stopped = torch.zeros(count, dtype=torch.bool, device=device)
         self.ids = torch.zeros(count, new + SLACK, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(self.ids.shape, device=device)
+        self.allowed: Tensor | None = None
+        """Where log-probs are renormalised: the tempered logits of what could be drawn last, (S, V), minus infinity elsewhere."""
         recorder = abilities(device).recorder
         self._recorded = None if recorder is None else RecordedSteps(recorder())
 
-    def place(self, slots_N: Tensor, prefilled: Prefilled, prompts_N: Tensor, keys_N: Tensor) -> Tensor:
-        """Begin rows: each with its prompt of the prefilled ones and its key of random numbers. Draws their first tokens.
-
-        Returns the tempered logits of what could be drawn, (N, V), minus infinity where nothing could.
-        """
+    def place(self, slots_N: Tensor, prefilled: Prefilled, prompts_N: Tensor, keys_N: Tensor) -> None:
+        """Begin rows: each with its prompt of the prefilled ones and its key of random numbers. Draws their first tokens."""
         width = prefilled.keys.shape[3]
         if len(slots_N) < self.count:  # else all that is not blank is written here
             self._blank_until(width)
@@ -89,7 +88,7 @@ class Slots:
         self._drawn[slots_N] = 0
         self._key[slots_N] = keys_N
         self.stopped[slots_N] = False
-        return self._draw(slots_N, prefilled.logits_U_V[prompts_N])
+        self._draw(slots_N, prefilled.logits_U_V[prompts_N])
 
     def move(self, sources_N: Tensor, targets_N: Tensor, width: int) -> None:
         """Take rows of at most `width` tokens to other slots."""
@@ -110,20 +109,18 @@ class Slots:
                 states[:, :, :, self._blank : wider] = 0
             self._blank = wider
 
-    def step(self, weights: SamplingWeights, rows: int, width: int) -> Tensor:
-        """Add one token to each of the first rows, none of which has more than `width` with it.
-
-        Returns what `place` returns, of these rows or of more; the next step may overwrite it.
-        """
+    def step(self, weights: SamplingWeights, rows: int, width: int) -> None:
+        """Add one token to each of the first rows, none of which has more than `width` with it."""
         if self._recorded is None:
             self._blank_until(width)
-            return self._compute(weights, rows, width)
+            self._compute(weights, rows, width)
+            return
         rows = min(self.count, _at_least(rows, _ROWS, 2.0))  # what the rows beyond draw is not used
         width = min(self._tokens, _at_least(width, _WIDTH, _GROWTH))
         self._blank_until(width)
-        return self._recorded.run((rows, width, self.drawing), partial(self._compute, weights, rows, width))
+        self._recorded.run((rows, width, self.drawing), partial(self._compute, weights, rows, width))
 
-    def _compute(self, weights: SamplingWeights, rows: int, width: int) -> Tensor:
+    def _compute(self, weights: SamplingWeights, rows: int, width: int) -> None:
         at = self._length[:rows]
         each = torch.arange(rows, device=at.device)
         unseen = torch.arange(width, device=at.device) > at[:, None]
@@ -138,9 +135,9 @@ class Slots:
 
         x = run_layers(weights.layers, weights.embed(self._token[:rows]), self._rotation.of(at), attend)
         self._length[:rows] = (at + 1).clamp_(max=self._tokens - 1)
-        return self._draw(slice(0, rows), weights.logits(x))
+        self._draw(slice(0, rows), weights.logits(x))
 
-    def _draw(self, slots: slice | Tensor, logits: Tensor) -> Tensor:
+    def _draw(self, slots: slice | Tensor, logits: Tensor) -> None:
         how = self.drawing
         tempered = logits if how.temperature == 1 else logits / how.temperature
         allowed = truncate(tempered, top_k=how.top_k, top_p=how.top_p)
@@ -157,7 +154,10 @@ class Slots:
         self._token[slots] = tokens
         self._drawn[slots] = (drawn + 1).clamp_(max=self.ids.shape[1] - 1)
         self.stopped[slots] |= (tokens[:, None] == self._stop_ids).any(-1)
-        return allowed
+        if how.measured == "renormalized":
+            if self.allowed is None:  # rows begin before a step is recorded, which must find it where it stays
+                self.allowed = allowed.new_empty(self.count, allowed.shape[-1])
+            self.allowed[slots] = allowed
 
 
 def _at_least(count: int, unit: int, growth: float) -> int:
