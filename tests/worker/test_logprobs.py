@@ -52,6 +52,18 @@ def test_what_the_sampler_saw_equals_a_plain_forward_with_shared_prompts() -> No
         assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
 
 
+def test_a_model_that_gives_more_logits_than_asked_for_is_no_reason_to_give_up_a_fast_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_policy(reference=False)
+    forward = policy.model.forward
+    # As xLSTM's, which takes arguments that it does not know.
+    monkeypatch.setattr(policy.model, "forward", lambda *, logits_to_keep=0, **given: forward(**given))
+    policy.logprobs(TokenBatch.of(PROMPTS, COMPLETIONS, CPU), temperature=1.0)
+    assert policy.packs
+    assert not policy.remarks
+
+
 def test_entropy_is_that_of_the_distribution() -> None:
     policy = random_policy(dtype=torch.float32)
     with torch.no_grad():

@@ -137,8 +137,9 @@ class TrainingPass:
         logprobs = []
         for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
             ids = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device)
-            logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=len(completion) + 1).logits[0, :-1]
-            logits = logits.to(at_least_float32(logits.dtype))
+            asked = len(completion) + 1
+            logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=asked).logits
+            logits = logits[0, -asked:-1].to(at_least_float32(logits.dtype))  # some models give more
             chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
             logprobs.append(chosen - logits.logsumexp(-1))
         return torch.cat(logprobs)
