@@ -52,6 +52,18 @@ def test_what_the_sampler_saw_equals_a_plain_forward_with_shared_prompts() -> No
         assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize(
+    ("prompts", "completions"),
+    [([[], []], [[3, 4], [5]]), ([[1, 2], []], [[3, 4], [5]]), ([[1], [2]], [[3, 4], []])],
+    ids=["no prompt", "one prompt empty", "one completion empty"],
+)
+def test_what_has_no_tokens_is_refused_before_it_is_computed(
+    prompts: list[list[int]], completions: list[list[int]]
+) -> None:
+    with pytest.raises(ValueError, match="no tokens"):
+        random_policy().logprobs(TokenBatch.of(prompts, completions, CPU), temperature=1.0)
+
+
 def test_a_model_that_gives_more_logits_than_asked_for_is_no_reason_to_give_up_a_fast_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

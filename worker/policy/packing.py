@@ -36,7 +36,12 @@ class Packing:
         prompt_of_R: Sequence[int],
         device: torch.device,
     ) -> "Packing":
-        """The packing of different prompts and of completions, each with the number of its prompt."""
+        """The packing of different prompts and of completions, each with the number of its prompt.
+
+        Raises ValueError where one of them has no tokens: nothing would predict what follows, or nothing would be predicted.
+        """
+        if not all(map(len, (*prompts_U, *completions_R))):
+            raise ValueError("a prompt or a completion has no tokens")
         order_R = sorted(range(len(completions_R)), key=lambda row: prompt_of_R[row])
         rows = [*prompts_U, *(completions_R[row][:-1] for row in order_R)]
         lengths, prompts = torch.tensor([len(row) for row in rows]), len(prompts_U)

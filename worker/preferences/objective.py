@@ -9,6 +9,7 @@ from torch import Tensor
 
 from worker.algorithms.preference import bradley_terry_loss, dpo_loss, preference_margin
 from worker.checkpoint import Trained
+from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
@@ -48,7 +49,10 @@ class Objective(Protocol):
         """The longest sequence in tokens that the model was made for."""
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
-        """Tokens of the prompt with the chosen completion, and with the rejected one."""
+        """Tokens of the prompt with the chosen completion, and with the rejected one.
+
+        Raises RunFailure `empty_pair` where there is nothing to judge.
+        """
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """One forward pass; with gradient where it is enabled."""
@@ -102,9 +106,17 @@ class DirectPreference:
         return self.trained.context
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
-        """The prompt's tokens and each completion's."""
-        prompt = len(self.trained.encode(pair)[1])
-        return prompt + len(self._ids(pair.chosen)), prompt + len(self._ids(pair.rejected))
+        """The prompt's tokens and each completion's, of which none may be empty."""
+        read = self.trained.encode(pair)[1], self._ids(pair.chosen), self._ids(pair.rejected)
+        prompt, chosen, rejected = map(len, read)
+        if not (prompt and chosen and rejected):
+            raise RunFailure(
+                "empty_pair",
+                f"A row has {prompt} tokens in its prompt, {chosen} in the chosen completion and {rejected} in the rejected one, "
+                f"and each needs one at least: “{pair.question:.200}”, “{pair.chosen.text:.200}”, “{pair.rejected.text:.200}”. "
+                "Give it some text or leave it out.",
+            )
+        return prompt + chosen, prompt + rejected
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Sums of log-probs over completion tokens, at temperature 1."""

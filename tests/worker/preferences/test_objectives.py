@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 from worker_models import CPU, tiny_policy
 
 from backend.contract.model import Lora, Model
@@ -75,6 +77,20 @@ def test_dpo_measures_what_a_plain_forward_pass_of_policy_and_reference_gives() 
         )
         assert float(verdict.margin_N[place]) == pytest.approx(margin, abs=1e-3)
         assert float(verdict.loss_N[place]) == pytest.approx(math.log1p(math.exp(-margin)), abs=1e-3)
+
+
+@pytest.mark.parametrize("empty", ["question", "chosen", "rejected"])
+def test_a_pair_with_nothing_to_judge_is_refused_with_its_texts(empty: str) -> None:
+    policy = tiny_policy()
+    words = Tokenizer(models.WordLevel({"right": 3, "wrong": 4, "why": 5, "?": 6}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)  # as many, it drops blanks and ends nothing
+    whole = Pair("1", "why", None, Response("right"), Response("wrong"))
+    assert DirectPreference(policy, beta=0.1).lengths(whole) == (2, 2)
+    blank = replace(whole, **{empty: " " if empty == "question" else Response(" ")})
+    with pytest.raises(RunFailure, match=r" 0 .*“ ”.*leave it out") as caught:
+        DirectPreference(policy, beta=0.1).lengths(blank)
+    assert caught.value.code == "empty_pair"
 
 
 def test_sampled_tokens_are_judged_as_they_were_sampled_not_as_their_text_is_tokenized_again() -> None:
