@@ -197,6 +197,20 @@ def test_the_likeliest_that_make_up_p_are_those_of_its_definition(
             assert row[row > row[of_row].min()].sum() < top_p + 1e-6
 
 
+@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
+def test_large_logits_keep_as_many_tokens_as_small_ones(edge_of: Callable[[torch.Tensor, float], torch.Tensor]) -> None:
+    small = -0.25 * torch.arange(3000.0)[None]
+    for top_p in (0.5, 0.9, 0.9999):
+        expected = small >= edge_of(small, top_p)
+        assert torch.equal(small + 2.0**20 >= edge_of(small + 2.0**20, top_p), expected)
+
+
+@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
+def test_a_p_that_rounds_to_zero_keeps_the_likeliest(edge_of: Callable[[torch.Tensor, float], torch.Tensor]) -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    assert edge_of(logits, 1e-60).tolist() == [[2.0]]
+
+
 def test_a_token_of_probability_zero_is_never_chosen() -> None:
     logits = torch.full((3, 10), float("-inf"))
     logits[:, 4] = 0.0

@@ -28,10 +28,11 @@ def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
 def _edge_by_order(logits_R_V: Tensor, top_p: float, most: int = _LIKELIEST) -> Tensor:
     """The smallest logit of the likeliest tokens that make up p, (R, 1). Whole rows are sorted only where many do."""
     top_R_K = logits_R_V.topk(min(most, logits_R_V.shape[-1]), dim=-1).values
-    probabilities_R_K = (top_R_K - logits_R_V.logsumexp(-1, keepdim=True)).exp()
+    largest_R_1 = top_R_K[:, :1]  # taken off first: of large logits, differences lose their digits in a sum
+    probabilities_R_K = (top_R_K - largest_R_1).exp() / (logits_R_V - largest_R_1).exp().sum(-1, keepdim=True)
     before_R_K = probabilities_R_K.cumsum(-1) - probabilities_R_K
     kept_R_1 = (before_R_K < top_p).sum(-1, keepdim=True)
-    edge_R_1 = top_R_K.gather(-1, kept_R_1 - 1)
+    edge_R_1 = top_R_K.gather(-1, (kept_R_1 - 1).clamp(min=0))  # none where p itself is rounded to 0
     if most < logits_R_V.shape[-1] and len(more := (kept_R_1[:, 0] == most).nonzero()[:, 0]):
         edge_R_1[more] = _edge_by_order(logits_R_V[more], top_p, logits_R_V.shape[-1])
     return edge_R_1
