@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import traceback
 from pathlib import Path
@@ -15,6 +16,11 @@ from worker.errors import RunFailure
 from worker.spool import Damaged, Refused, SpoolFull
 
 _ALLOC_FAILED = "CUBLAS_STATUS_ALLOC_FAILED"
+# As torch writes them for CUDA's runtime, driver and libraries; as Triton does; and as CUDA names its errors itself.
+_OF_CUDA = re.compile(
+    r"cuda[ _]?((driver|runtime) )?error|\[cuda\]|cu(blas|dnn|dss|fft|solver|sparse)( frontend)?( error|_status)",
+    re.IGNORECASE,
+)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -69,12 +75,10 @@ def out_of_memory(error: Exception) -> bool:
 
 def device_lost(error: Exception) -> bool:
     """Whether this process cannot compute on its GPU any more: CUDA fails every call that follows such an error."""
-    return not out_of_memory(error) and (
-        isinstance(error, torch.AcceleratorError)
-        or (
-            isinstance(error, RuntimeError)
-            and any(words in str(error) for words in ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error"))
-        )
+    if out_of_memory(error):
+        return False
+    return isinstance(error, torch.AcceleratorError) or (
+        isinstance(error, RuntimeError | torch.cuda.DeferredCudaCallError) and bool(_OF_CUDA.search(str(error)))
     )
 
 

@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(worker: Worker) -> None:
-    """Claim and run until told to stop. A backend that is away is waited for."""
+    """Claim and run until asked to stop. A backend that is away is waited for. Raises Spent."""
     wait, recovered = _IDLE_SECONDS, False
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
@@ -103,7 +103,11 @@ def _serve(worker: Worker) -> None:
             claim, wait = None, _LONGEST_WAIT
         if claim is not None:
             run_claim(worker, claim)
-            give_back_memory()
+            try:
+                give_back_memory()
+            except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
+                log.warning("the GPU's memory cannot be given back: %s", error)
+                raise Spent(device_lost=True) from error
         else:
             _pause(worker, wait)
 

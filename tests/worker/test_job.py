@@ -12,10 +12,10 @@ from worker_models import tiny_policy
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import Accepted, CheckpointRef, Fail, Finish, Report
-from worker import job
+from worker import job, main
 from worker.checkpoint import TrainingState, damage, remove_partial, save_checkpoint
 from worker.failure import device_lost, failure
-from worker.job import run_claim
+from worker.job import Spent, run_claim
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
 
@@ -195,12 +195,40 @@ def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore"), torch.OutOfMemoryError()]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory\nmore"),
+        RuntimeError("CUDA driver error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        torch.OutOfMemoryError(),
+    ],
 )
 def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
     told = failure(1, error).error
     assert told.code == "out_of_memory"
-    assert told.message.endswith(("(MemoryError)", "(CUDA error: out of memory)", "(OutOfMemoryError)"))
+    assert told.message.endswith(("(MemoryError)", "out of memory)", "(OutOfMemoryError)"))
+
+
+def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*given: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    def unknown(*given: object, **named: object) -> None:
+        raise RuntimeError("an error in words that nobody knows")
+
+    wire = Wire()
+    monkeypatch.setattr(wire, "claim", lambda request: claimed(SAMPLE))
+    monkeypatch.setattr(job, "_load", unknown)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    with pytest.raises(Spent) as caught:
+        main._serve(worker(tmp_path, wire))
+    assert caught.value.device_lost
+    assert isinstance(wire.told[-1], Fail)
+    assert wire.told[-1].error.code == "crash"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +240,18 @@ def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(erro
         RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle )`"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+        RuntimeError("cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph."),
+        RuntimeError("cudnnFinalize failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED"),
+        RuntimeError("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`"),
+        RuntimeError("cuFFT error: CUFFT_EXEC_FAILED"),
+        RuntimeError("CUDA driver error: an illegal memory access was encountered"),
+        RuntimeError("cuda runtime error (59) : device-side assert triggered at THCTensorCopy.cu:100"),
+        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+        RuntimeError("merge_sort: failed to synchronize: cudaErrorIllegalAddress: an illegal memory access"),
+        RuntimeError("cuMemFree(buffer) failed with error CUDA_ERROR_ILLEGAL_ADDRESS"),
+        torch.cuda.DeferredCudaCallError(
+            "CUDA call failed lazily at initialization with error: CUDA error: unknown error"
+        ),
     ],
 )
 def test_an_error_that_ends_all_work_on_a_gpu_is_tried_again_by_a_clean_process(error: Exception) -> None:
