@@ -69,7 +69,7 @@ class Worker:
     device: torch.device
     shutting_down: Callable[[], bool]
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
-    end_process: Callable[[bool], None] = lambda again: None  # at once, to start again if `again`
+    end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
@@ -166,7 +166,7 @@ def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
     teller = threading.Thread(target=tell, name="last-words", daemon=True)
     teller.start()
     teller.join(_LAST_WORDS)  # the thread that hangs may hold a lock, and the backend may be away
-    worker.end_process(verdict.again)
+    worker.end_process()
 
 
 def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> None:

@@ -72,15 +72,15 @@ def main(arguments: list[str] | None = None) -> int:
             device,
             process.shutting_down,
             process.hurried,
-            lambda again: process.end(again=again),
+            process.end,
         )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
             _serve(worker)
         except Spent as spent:
-            log.warning("%s: starting again with a clean process", spent)
-            process.end(again=True)
+            log.warning("%s: this process is ending", spent)
+            process.end()
     return 0
 
 

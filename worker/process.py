@@ -35,11 +35,12 @@ class Process:
         """Whether it was asked to end a second time."""
         return self._asked > 1
 
-    def end(self, *, again: bool) -> NoReturn:
-        """End at once, whatever other threads do, with what it started; `again`: as a fresh process in its place."""
+    def end(self) -> NoReturn:
+        """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end."""
         _kill_children()
-        if not again:
+        if self.shutting_down():
             os._exit(0)
+        log.warning("starting again with a clean process")
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 

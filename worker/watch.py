@@ -40,11 +40,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The process has to end: what the backend should hear of this attempt, and whether a fresh process takes its place."""
+    """The process has to end: what the backend should hear of this attempt, and what the log says."""
 
     end: Finish | Fail
     why: str
-    again: bool = True
 
 
 class Watch:
@@ -96,7 +95,7 @@ class Watch:
         """Whether the process has to end."""
         phase = f"in the phase '{self._phase or 'between two steps'}'"
         if asked.shutdown_at_once:
-            return self._ended("released", f"asked twice to end, {phase}", again=False)
+            return self._ended("released", f"asked twice to end, {phase}")
         if asked.stop_at_once:
             return self._ended("stopped", f"stopped at once, {phase}")
         if self._phase is None:
@@ -105,7 +104,7 @@ class Watch:
             if asked.stop and (seconds := self._unheeded("stop")):
                 return self._ended("stopped", f"stopped: did not answer {phase} for {seconds:.0f} s")
             if asked.shutdown and (seconds := self._unheeded("shutdown")):
-                return self._ended("released", f"asked to end: did not answer {phase} for {seconds:.0f} s", again=False)
+                return self._ended("released", f"asked to end: did not answer {phase} for {seconds:.0f} s")
             if asked.lost and (seconds := self._unheeded("lost")):
                 return self._ended("released", f"lost its lease: did not answer {phase} for {seconds:.0f} s")
         return self._overdue(phase)
@@ -131,9 +130,9 @@ class Watch:
         error = RunError(code="phase_deadline", message=f"{_sentence(why)} {advice}")
         return Verdict(Fail(attempt=self._attempt, error=error, retryable=not loads), why)
 
-    def _ended(self, outcome: Literal["stopped", "released"], why: str, *, again: bool = True) -> Verdict:
+    def _ended(self, outcome: Literal["stopped", "released"], why: str) -> Verdict:
         error = RunError(code="process_ended", message=_sentence(why))
-        return Verdict(Finish(attempt=self._attempt, outcome=outcome, error=error), why, again)
+        return Verdict(Finish(attempt=self._attempt, outcome=outcome, error=error), why)
 
     def _look(self) -> None:
         while not self._left.wait(_LOOK_SECONDS):

@@ -32,7 +32,7 @@ def assert_failed_once_and_the_next_run_finishes(site: Site, failed: Run, proces
     assert end_of(site).status == "finished"
     assert process.is_running()
     (log,) = site.home.glob("*worker*.log")
-    assert log.read_text().count("out of memory: starting again with a clean process") == 1
+    assert log.read_text().count("starting again with a clean process") == 1
     return failed.error.message
 
 

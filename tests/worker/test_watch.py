@@ -34,12 +34,12 @@ def watch(clock: Clock) -> Watch:
     return Watch(3, PATIENCE, Asked, lambda verdict: None, threading.Lock(), clock)
 
 
-def outcome(verdict: Verdict | None) -> tuple[str, str, bool]:
+def outcome(verdict: Verdict | None) -> tuple[str, str]:
     assert verdict is not None
     assert verdict.end.attempt == 3
     assert verdict.end.error is not None
     ended = verdict.end.outcome if isinstance(verdict.end, Finish) else "failed"
-    return ended, verdict.end.error.message, verdict.again
+    return ended, verdict.end.error.message
 
 
 def test_nothing_ends_while_training_goes_on(watch: Watch, clock: Clock) -> None:
@@ -61,7 +61,6 @@ def test_a_stop_that_nobody_heeds_ends_the_process_and_says_where(watch: Watch, 
     assert outcome(ended) == (
         "stopped",
         "Stopped: did not answer in the phase 'loading the model' for 10 s; the worker's process was ended.",
-        True,
     )
 
 
@@ -90,8 +89,8 @@ def test_the_deadline_of_silence_ends_what_a_stop_would_still_wait_for(watch: Wa
 def test_a_second_stop_and_a_second_signal_wait_for_nothing(watch: Watch) -> None:
     for phase in ("starting", "loading the task", "update", "checkpoint", None):
         watch.show(phase)
-        assert outcome(watch.verdict(Asked(stop_at_once=True)))[::2] == ("stopped", True)
-        assert outcome(watch.verdict(Asked(shutdown_at_once=True)))[::2] == ("released", False)
+        assert outcome(watch.verdict(Asked(stop_at_once=True)))[0] == "stopped"
+        assert outcome(watch.verdict(Asked(shutdown_at_once=True)))[0] == "released"
 
 
 def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, clock: Clock) -> None:
@@ -101,7 +100,6 @@ def test_a_shutdown_that_nobody_heeds_gives_the_run_back_and_ends(watch: Watch, 
     assert outcome(watch.verdict(SHUTDOWN)) == (
         "released",
         "Asked to end: did not answer in the phase 'rollout' for 10 s; the worker's process was ended.",
-        False,
     )
 
 
@@ -109,7 +107,7 @@ def test_a_thread_that_hangs_without_its_lease_is_replaced(watch: Watch, clock: 
     watch.show("rollout")
     watch.verdict(LOST)
     clock.pass_(10.1)
-    assert outcome(watch.verdict(LOST))[::2] == ("released", True)
+    assert outcome(watch.verdict(LOST))[0] == "released"
 
 
 def test_each_phase_of_loading_has_a_deadline_of_its_own_and_fails_the_run_for_good(watch: Watch, clock: Clock) -> None:
@@ -133,7 +131,7 @@ def test_silence_in_training_goes_on_from_the_last_checkpoint_in_a_fresh_process
     verdict = watch.verdict(Asked())
     assert verdict is not None
     assert isinstance(verdict.end, Fail)
-    assert (verdict.end.retryable, verdict.again) == (True, True)
+    assert verdict.end.retryable
     assert "GROUPSCOPE_SILENCE_SECONDS" in verdict.end.error.message
 
 
