@@ -1,6 +1,6 @@
 """Which device a worker takes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -47,6 +47,33 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(two_cards: list
         CannotStart, match="GROUPSCOPE_DEVICE is cuda:2, and torch finds 2 cards, cuda:0 to cuda:1 here"
     ):
         take_device("cuda:2")
+
+
+def breaks_at(card: int, works: Callable[[int], object]) -> Callable[[int], object]:
+    def asked(number: int) -> object:
+        if number == card:
+            raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nmore")
+        return works(number)
+
+    return asked
+
+
+@pytest.mark.parametrize("call", ["get_device_properties", "set_device"])
+def test_a_card_whose_driver_fails_is_passed_over_and_named(
+    call: str, two_cards: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, call, breaks_at(0, getattr(torch.cuda, call)))
+    says = r"cuda:0 does not answer \(CUDA error: CUDA-capable device\(s\) is/are busy or unavailable\)\."
+    with pytest.raises(CannotStart, match=f"{says} Look at the cards with nvidia-smi; .*--device cpu"):
+        take_device("cuda:0")
+    device, held = take_device(None)
+    with held, pytest.raises(CannotStart, match=f"{says} Other workers of this machine have the rest"):
+        take_device(None)
+    assert device == torch.device("cuda", 1)
+    assert "cuda:1 is taken instead of others: cuda:0 does not answer" in caplog.text
+    monkeypatch.setattr(torch.cuda, call, breaks_at(1, getattr(torch.cuda, call)))
+    with pytest.raises(CannotStart, match=f"{says} cuda:1 does not answer"):
+        take_device(None)
 
 
 def test_the_cpu_is_taken_where_it_is_asked_for(two_cards: list[int]) -> None:

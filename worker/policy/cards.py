@@ -1,6 +1,8 @@
 """Which GPU a worker computes on: one that no other worker of this machine has."""
 
+import logging
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -8,12 +10,14 @@ import torch
 from backend.contract.home import CannotStart
 from worker.policy.device import fastest_kind
 
+log = logging.getLogger(__name__)
+
 
 def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager[object]]:
     """The device as it was asked for, or the fastest there is, and what holds a card until it is left or the process ends.
 
     A card that was asked for by its number may be shared with other workers. Raises CannotStart for a device that is not there, and
-    where all cards are taken.
+    if every card is taken or does not answer.
     """
     kind, _, number = (asked or fastest_kind()).partition(":")
     there = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}[kind]
@@ -25,26 +29,42 @@ def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager
     if kind != "cuda":
         return torch.device(kind), nullcontext()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan each new shape for 30 ms, and ours are nearly all new
-    card, holder = (int(number), _hold(int(number))) if number else _free_card(there)
-    torch.cuda.set_device(card)
-    return torch.device("cuda", card), holder or nullcontext()
+    return _first_card([int(number)] if number else range(there), shared=bool(number))
 
 
-def _free_card(count: int) -> tuple[int, socket.socket]:
-    for card in range(count):
-        if holder := _hold(card):
-            return card, holder
+def _first_card(cards: Sequence[int], *, shared: bool) -> tuple[torch.device, AbstractContextManager[object]]:
+    """The first that answers and that no other worker has; one that others have too if it may be `shared`."""
+    silent = list[str]()
+    for card in cards:
+        holder = None
+        try:
+            holder = _hold(card)
+            if holder or shared:
+                torch.cuda.set_device(card)
+                if silent:
+                    log.warning("cuda:%d is taken instead of others: %s", card, " ".join(silent))
+                return torch.device("cuda", card), holder or nullcontext()
+        except (RuntimeError, torch.cuda.DeferredCudaCallError) as error:  # of its driver
+            if holder:
+                holder.close()
+            silent.append(f"cuda:{card} does not answer ({str(error).partition(chr(10))[0]}).")
+    if not silent:
+        raise CannotStart(
+            f"Other workers of this machine have all of its GPUs ({len(cards)}). Stop one; or name the card that this worker shall "
+            "share, with --device cuda:0; or compute on the CPU, with --device cpu."
+        )
+    others = " Other workers of this machine have the rest." if len(silent) < len(cards) else ""
     raise CannotStart(
-        f"Other workers of this machine have all of its GPUs ({count}). Stop one; or name the card that this worker shall share, with "
-        "--device cuda:0; or compute on the CPU, with --device cpu."
+        f"{' '.join(silent)}{others} Look at the cards with nvidia-smi; or compute on the CPU, with --device cpu."
     )
 
 
 def _hold(card: int) -> socket.socket | None:
     """What holds a card that no other worker holds. A socket's name in the kernel is the lock: it goes with the process."""
+    name = f"\0groupscope-gpu-{torch.cuda.get_device_properties(card).uuid}"
     holder = socket.socket(socket.AF_UNIX)
     try:
-        holder.bind(f"\0groupscope-gpu-{torch.cuda.get_device_properties(card).uuid}")
+        holder.bind(name)
     except OSError:
         holder.close()
         return None
