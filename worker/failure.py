@@ -50,8 +50,8 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
     if out_of_memory(error):
         said = str(error).partition("\n")[0] or type(error).__name__  # Python's own MemoryError says nothing
         message = (
-            "The device ran out of memory. Lower optimizer.micro_batch_tokens, sampling.group_size or "
-            f"sampling.max_new_tokens, or turn on model.gradient_checkpointing. ({said})"
+            "The device ran out of memory. Lower optimizer.micro_batch_tokens, or group_size or max_new_tokens where "
+            f"completions are sampled, or turn on model.gradient_checkpointing. ({said})"
         )
         return Fail(attempt=attempt, error=RunError(code="out_of_memory", message=message, details=trace))
     if _disk_full(error):

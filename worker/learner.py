@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,19 +16,18 @@ from worker.algorithms.kl import kl_per_token
 from worker.algorithms.objective import TokenTerms, token_terms
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
-from worker.failure import out_of_memory
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
-from worker.policy.device import abilities, free_bytes, give_back_memory, send
+from worker.policy.device import abilities, send
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, bytes_to_come, recomputing
 from worker.policy.transfers import Transfers
 from worker.rollout.rollout import Rollout
 from worker.schedule import learning_rate
 from worker.skipped_updates import SkippedUpdates, clipped
+from worker.spare_memory import SpareMemory
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
-Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,7 @@ class Learner:
 
     def __init__(self, policy: Policy, config: GrpoConfig, make_room: Callable[[], bool] = lambda: False) -> None:
         """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
-        self._policy, self._make_room = policy, make_room
-        self._config = config
+        self._policy, self._config = policy, config
         self._algorithm = config.algorithm
         self._temperature = 1.0 if config.algorithm.logprobs == "plain" else config.sampling.temperature
         groups = [{"params": policy.parameters(), "lr": config.optimizer.learning_rate}]
@@ -91,6 +88,7 @@ class Learner:
             groups, weight_decay=config.optimizer.weight_decay, fused=abilities(policy.device).fused_optimizer
         )
         policy.bytes_to_come = partial(bytes_to_come, self.optimizer)
+        self._spare = SpareMemory(policy.device, self.optimizer, policy.remarks, make_room)
         self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._skipped = SkippedUpdates()
 
@@ -129,7 +127,7 @@ class Learner:
 
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
         """
-        self._with_room(lambda: self._look(batch, on_progress))
+        self._spare.once_more(lambda: self._look(batch, on_progress))
 
     @torch.no_grad()
     def _look(self, batch: Batch, on_progress: OnProgress) -> None:
@@ -181,7 +179,7 @@ class Learner:
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
             begin = partial(_Pass, batch, credit, weights_R_T, tokens)
-            one = self._with_room(lambda begin=begin: self._pass_through(begin(), on_progress))  # type: ignore[misc]
+            one = self._spare.once_more(lambda begin=begin: self._pass_through(begin(), on_progress))  # type: ignore[misc]
             measured, fault = self._apply(step, one)
             passes.append(measured)
             faults.append(fault)
@@ -191,26 +189,6 @@ class Learner:
         fault, rate = next(filter(None, faults), ""), self._config.optimizer.learning_rate
         self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
-
-    def _with_room(self, work: Callable[[], Done]) -> Done:
-        """Do this; once more where memory ran out and the sampler had some to give back."""
-        try:
-            return work()
-        except Exception as error:
-            if not (out_of_memory(error) and self._make_room()):
-                raise
-        self.optimizer.zero_grad(set_to_none=True)  # the failed pass's arrays go only here, after the error
-        give_back_memory()
-        self._policy.remarks.append(
-            "memory ran out in the update: the sampler gave its own back, and the update began again"
-        )
-        return work()
-
-    def _make_room_for_moments(self) -> None:
-        """Before the first step: one that runs out of memory half way could not be repeated."""
-        free = free_bytes(self._policy.device)
-        if free is not None and free < bytes_to_come(self.optimizer) and self._make_room():
-            give_back_memory()
 
     def _pass_through(self, one: _Pass, on_progress: OnProgress) -> _Pass:
         """Forward and backward over the whole rollout."""
@@ -232,7 +210,7 @@ class Learner:
         if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
             for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
                 group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
-            self._make_room_for_moments()
+            self._spare.take_for_moments()
             self.optimizer.step()
             self._policy.updates += 1
         return {"loss": one.loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault

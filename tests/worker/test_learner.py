@@ -11,7 +11,7 @@ from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
 from backend.contract.surrogate import Clip, PolicyGradient
 from backend.contract.training import Optimizer, Sampling
-from worker import learner as learner_module
+from worker import spare_memory
 from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
 from worker.errors import RunFailure
@@ -290,7 +290,7 @@ def test_the_first_step_of_the_optimizer_takes_the_samplers_memory_where_its_mom
 ) -> None:
     asked = list[str]()
     learner = Learner(random_policy(), configured(), lambda: asked.append("slots") is None)
-    monkeypatch.setattr(learner_module, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(spare_memory, "free_bytes", lambda device: 1000)
     for step in range(2):
         train(learner, ragged(), advantages(), step=step)
     assert asked == ["slots"]

@@ -14,6 +14,7 @@ from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
 from worker.schedule import learning_rate
 from worker.skipped_updates import SkippedUpdates, clipped
+from worker.spare_memory import SpareMemory
 
 OnProgress = Callable[[int, int], None]
 
@@ -48,7 +49,10 @@ class _Sums:
 class PairLearner:
     """Holds the optimizer. One call of `update` is one step of the run."""
 
-    def __init__(self, objective: Objective, settings: Optimizer, *, steps: int) -> None:
+    def __init__(
+        self, objective: Objective, settings: Optimizer, *, steps: int, make_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
         self._objective, self._settings, self._steps = objective, settings, steps
         self._parameters = list(objective.trained.named_parameters())
         self.optimizer = torch.optim.AdamW(
@@ -59,6 +63,7 @@ class PairLearner:
         )
         if isinstance(objective.trained, Policy):
             objective.trained.bytes_to_come = partial(bytes_to_come, self.optimizer)
+        self._spare = SpareMemory(objective.trained.device, self.optimizer, objective.remarks, make_room)
         self._skipped = SkippedUpdates()
 
     def update(
@@ -68,6 +73,21 @@ class PairLearner:
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
+        metrics, tokens = self._spare.once_more(lambda: self._pass_through(pairs, on_progress))
+        norm, fault = clipped(self._parameters, self._settings.max_grad_norm, metrics["loss"])
+        rate = learning_rate(self._settings, step, steps=self._steps)
+        if norm > 0:  # as in GRPO: momentum and decay do not act alone
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self._spare.take_for_moments()
+            self.optimizer.step()
+            if isinstance(self._objective.trained, Policy):
+                self._objective.trained.updates += 1
+        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
+        return PairUpdate(metrics | {"grad_norm": norm, "learning_rate": rate}, tokens, fault)
+
+    def _pass_through(self, pairs: Sequence[Pair], on_progress: OnProgress) -> tuple[dict[str, float], int]:
+        """Forward and backward over all the pairs: their metrics, and the tokens that went through the model."""
         sums, tokens, done = _Sums(), 0, 0
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._objective.module):
@@ -78,21 +98,14 @@ class PairLearner:
                 share.backward()  # type: ignore[no-untyped-call]
                 tokens, done = tokens + size, done + len(part)
                 on_progress(done, len(pairs))
-        metrics = sums.means(len(pairs))
-        norm, fault = clipped(self._parameters, self._settings.max_grad_norm, metrics["loss"])
-        rate = learning_rate(self._settings, step, steps=self._steps)
-        if norm > 0:  # as in GRPO: momentum and decay do not act alone
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self.optimizer.step()
-            if isinstance(self._objective.trained, Policy):
-                self._objective.trained.updates += 1
-        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
-        return PairUpdate(metrics | {"grad_norm": norm, "learning_rate": rate}, tokens, fault)
+        return sums.means(len(pairs)), tokens
 
-    @torch.no_grad()
     def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
+        return self._spare.once_more(lambda: self._examine(pairs, on_progress))
+
+    @torch.no_grad()
+    def _examine(self, pairs: Sequence[Pair], on_progress: OnProgress) -> dict[str, float]:
         sums, done = _Sums(), 0
         for part, _ in self._parts(pairs):
             sums.add(self._objective.judge(part), "accuracy", "margin")

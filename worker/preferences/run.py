@@ -73,6 +73,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
             place,
             channels,
             lambda show: evaluate(policy, engine, items, scorer, examined, lambda done: show(done, total)),
+            engine.make_room,
         ).run()
 
 

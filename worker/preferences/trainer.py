@@ -32,10 +32,12 @@ class PairTrainer:
         place: Place,
         channels: Channels,
         examination: Examination = lambda on_progress: {},
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`make_room` gives memory back that an examination holds, and says whether there was any."""
         self._config, self._objective, self._pairs = config, objective, pairs
         self._channels, self._examination = channels, examination
-        self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps)
+        self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps, make_room=make_room)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
             self._state = load_state(place.resume)

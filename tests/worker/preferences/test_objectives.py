@@ -13,12 +13,13 @@ from worker_models import CPU, tiny_policy
 
 from backend.contract.model import Lora, Model
 from backend.contract.training import Optimizer
+from worker import spare_memory
 from worker.checkpoint import weights_hash
 from worker.errors import RunFailure
 from worker.policy.classifier import new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.preferences.learner import PairLearner
-from worker.preferences.objective import BradleyTerry, DirectPreference, Objective
+from worker.preferences.objective import BradleyTerry, DirectPreference, Objective, Verdict
 from worker.preferences.pairs import Pair, Response
 
 KINDS = pytest.mark.parametrize("kind", ["reward_model", "dpo"])
@@ -138,6 +139,57 @@ def test_a_few_updates_put_the_chosen_completions_first(kind: str) -> None:
     after = learner.examine(PAIRS)
     assert after["eval/loss"] < before["eval/loss"]
     assert after["eval/accuracy"] == 1.0
+
+
+@KINDS
+def test_memory_that_runs_out_in_a_pairs_update_is_taken_from_the_sampler_and_the_update_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    untouched, short = objective_of(kind), objective_of(kind)
+    expected = PairLearner(untouched, Optimizer(), steps=1).update(0, PAIRS[:2])
+    asked, failing, backward = list[str](), iter([True]), torch.Tensor.backward
+
+    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    learner = PairLearner(short, Optimizer(), steps=1, make_room=lambda: asked.append("slots") is None)
+    assert (learner.update(0, PAIRS[:2]), asked) == (expected, ["slots"])
+    assert weights_hash(short.trained) == weights_hash(untouched.trained)
+    assert any("memory ran out" in remark for remark in short.remarks)
+    failing = iter([True])
+    with pytest.raises(torch.OutOfMemoryError):
+        PairLearner(objective_of(kind), Optimizer(), steps=1).update(0, PAIRS[:2])
+
+
+def test_memory_that_runs_out_where_held_out_pairs_are_judged_is_taken_from_the_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objective = objective_of("dpo")
+    asked, failing, judge = list[str](), iter([True]), objective.judge
+
+    def out_of_memory_once(pairs: Sequence[Pair]) -> Verdict:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return judge(pairs)
+
+    monkeypatch.setattr(objective, "judge", out_of_memory_once)
+    learner = PairLearner(objective, Optimizer(), steps=1, make_room=lambda: asked.append("slots") is None)
+    assert "eval/loss" in learner.examine(PAIRS[:2])
+    assert asked == ["slots"]
+
+
+def test_the_first_step_on_pairs_takes_the_samplers_memory_where_its_moments_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[str]()
+    learner = PairLearner(objective_of("dpo"), Optimizer(), steps=2, make_room=lambda: asked.append("slots") is None)
+    monkeypatch.setattr(spare_memory, "free_bytes", lambda device: 1000)
+    for step in range(2):
+        learner.update(step, PAIRS[:2])
+    assert asked == ["slots"]
 
 
 def test_with_adapters_the_reference_is_the_model_without_them() -> None:

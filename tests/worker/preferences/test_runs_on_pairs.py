@@ -264,3 +264,20 @@ def test_pairs_that_cannot_be_trained_on_are_refused_by_name(
     )
     with pytest.raises(RunFailure, match=message):
         train(config, tmp_path, Witness(), rows=jsonl([row]))
+
+
+def test_a_dpo_run_whose_update_finds_no_memory_takes_it_from_the_sampler_of_its_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, backward = iter([True]), torch.Tensor.backward
+
+    def out_of_memory_once(self: torch.Tensor, *given: object, **named: object) -> None:
+        if next(failing, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.Tensor, "backward", out_of_memory_once)
+    witness = Witness()
+    budget = {"steps": 1, "pairs_per_step": 4, "eval_every": 1, "eval_items": 4, "eval_samples": 1}
+    assert train(configured("dpo", budget=budget), tmp_path, witness) == "finished"
+    assert list(witness.steps) == [0]
