@@ -100,13 +100,15 @@ class Learner:
 
     def split(self, rollout: Rollout, left_out: Collection[int] = ()) -> Batch:
         """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
-        return split(
-            rollout,
-            self._policy,
-            budget=self._config.optimizer.micro_batch_tokens,
-            together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
-            with_supports=self._algorithm.logprobs == "renormalized",
-            left_out=left_out,
+        return self._spare.once_more(
+            lambda: split(
+                rollout,
+                self._policy,
+                budget=self._config.optimizer.micro_batch_tokens,
+                together=rollout.group_size if self._algorithm.surrogate.kind == "dpo" else 1,
+                with_supports=self._algorithm.logprobs == "renormalized",
+                left_out=left_out,
+            )
         )
 
     def _nothing_to_learn(self, credit: Credit) -> set[int]:
@@ -184,7 +186,7 @@ class Learner:
             passes.append(measured)
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
-            self._measure_after(batch)
+            self._spare.once_more(lambda: self._measure_after(batch))
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
         fault, rate = next(filter(None, faults), ""), self._config.optimizer.learning_rate
         self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)

@@ -10,7 +10,8 @@ from worker_models import random_policy, roll_out, tiny_policy
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.grpo import GrpoConfig
 from backend.contract.surrogate import Clip, PolicyGradient
-from backend.contract.training import Optimizer, Sampling
+from backend.contract.training import Optimizer, Sampling, Telemetry
+from worker import learner as learner_module
 from worker import spare_memory
 from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
@@ -270,19 +271,27 @@ def test_memory_that_runs_out_in_an_update_is_looked_for_at_the_sampler_and_the_
         train(Learner(random_policy(), configured()), ragged(), advantages())
 
 
-def test_memory_that_runs_out_before_the_update_is_looked_for_at_the_sampler_too(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("where", "call"),
+    [(learner_module, "split"), (Policy, "reference_logprobs"), (Learner, "_measure_after")],
+    ids=["split", "reference", "after the update"],
+)
+def test_memory_that_runs_out_around_the_update_is_looked_for_at_the_sampler_too(
+    where: object, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, failing, look = list[str](), iter([True]), Policy.reference_logprobs
+    asked, failing, work = list[str](), iter([True]), getattr(where, call)
 
-    def out_of_memory_once(self: Policy, *given: object, **named: object) -> object:
+    def out_of_memory_once(*given: object, **named: object) -> object:
         if next(failing, False):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return look(self, *given, **named)  # type: ignore[arg-type]
+        return work(*given, **named)
 
-    monkeypatch.setattr(Policy, "reference_logprobs", out_of_memory_once)
-    train(Learner(random_policy(), configured(), lambda: asked.append("slots") is None), ragged(), advantages())
+    monkeypatch.setattr(where, call, out_of_memory_once)
+    config = configured().model_copy(update={"telemetry": Telemetry(logprob_after_update=True)})
+    learner = Learner(random_policy(), config, lambda: asked.append("slots") is None)
+    _, tokens = train(learner, ragged(), advantages())
     assert asked == ["slots"]
+    assert tokens.known("logprob_after").all()
 
 
 def test_the_first_step_of_the_optimizer_takes_the_samplers_memory_where_its_moments_would_not_fit(
