@@ -163,14 +163,13 @@ def test_plain_products_round_nothing_between_states_and_result() -> None:
     half = States(*(each.detach().bfloat16() for each in states_of(packing)))
     whole, plain = States(*(each.float() for each in half)), Padded(Plain())
     to = torch.randn(half.q.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    wanted = plain.read(whole, packing)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, wanted = plain.read(half, packing), plain.read(whole, packing)
-        given = Read(found.states, found.sums), Read(found.states.float(), wanted.sums)
-        pairs = zip(
-            plain.gradients(to, half, given[0], packing),
-            plain.gradients(to.float(), whole, given[1], packing),
-            strict=True,
-        )
+        found = plain.read(half, packing)
+        rounded = Read(found.states.float(), wanted.sums)
+    pairs = zip(
+        plain.gradients(to, half, found, packing), plain.gradients(to.float(), whole, rounded, packing), strict=True
+    )
     for one, other in [(found.states, wanted.states), *pairs]:
         assert one.dtype is torch.bfloat16
         assert torch.equal(one, other.bfloat16())

@@ -172,7 +172,7 @@ class Kernel(Protocol):
     """Attention of rows of equal length."""
 
     def read(self, part: Part) -> Read:
-        """In the shape of the queries; the sums flat, or empty if the gradient needs none."""
+        """In the shape of the queries, and perhaps more precise; the sums flat, or empty if the gradient needs none."""
 
     def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
         """Of queries, keys and values."""
@@ -250,7 +250,7 @@ def _laid_out(states_N: Tensor, at: ByHead) -> Tensor:
 def _packed(blocks: Sequence[Tensor], at: ByHead, like_N: Tensor) -> Tensor:
     """The way back."""
     states_B = torch.cat([block.flatten(0, -2) for block in blocks])
-    return states_B.index_select(0, at.order_N).view(like_N.shape)
+    return states_B.index_select(0, at.order_N).view(like_N.shape).to(like_N.dtype)
 
 
 def _add_chunks(to_U: Tensor, more_C: Tensor, blocks: Blocks) -> None:
@@ -314,7 +314,7 @@ class Plain:
         precise = _precise(part)
         with torch.autocast(part.q.device.type, enabled=False):
             read = [_mix(_shares(precise, columns), precise.v, precise.prompt_v) for columns in _columns(part)]
-        return Read(torch.cat(read, dim=-2).to(part.q.dtype), part.q.new_empty(0))
+        return Read(torch.cat(read, dim=-2), part.q.new_empty(0))
 
     def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
         """See `Kernel`."""
@@ -329,7 +329,7 @@ class Plain:
             to.q[..., columns, :] = _mix(to_scores, precise.k, precise.prompt_k)
             _collect(to.k, to.prompt_k, to_scores, q)
             _collect(to.v, to.prompt_v, shares, to_read)
-        return Part(*(each.to(part.q.dtype) for each in to[:5]))
+        return to
 
 
 def _precise(part: Part) -> Part:
