@@ -94,9 +94,12 @@ def trained_parameters(model: Model, shape: ModelShape) -> int:
 
 
 def _adapter_parameters(lora: Lora, shape: ModelShape) -> int:
-    names = set(shape.linear) if lora.target_modules == "all-linear" else set(lora.target_modules)
-    sizes = (sum(size) for name, size in shape.linear.items() if name in names)
-    return shape.layers * lora.rank * sum(sizes)
+    return shape.layers * lora.rank * sum(sum(shape.linear[name]) for name in _adapted(lora, shape))
+
+
+def _adapted(lora: Lora, shape: ModelShape) -> set[str]:
+    """The linear layers of a block that have adapters."""
+    return set(shape.linear) & set(shape.linear if lora.target_modules == "all-linear" else lora.target_modules)
 
 
 def _weights(model: Model, shape: ModelShape, computing: Computing) -> int:
@@ -115,17 +118,24 @@ def _activations(tokens: int, shape: ModelShape, model: Model, computing: Comput
 
 
 def _activations_per_token(shape: ModelShape, model: Model, computing: Computing) -> int:
-    """What the backward pass needs of one token: of every block, or of one block and every block's input."""
-    # What autograd keeps in one block, counted with its saved-tensor hooks: around the norms, around the attention
-    # (queries, keys, values, output), and in the gated layer (gate and up).
+    """What the backward pass needs of one token: of every block, or of one block and every block's input; and of the last norm.
+
+    As autograd's saved-tensor hooks count it.
+    """
+    trained = set(shape.linear) if model.lora is None else _adapted(model.lora, shape)
+    # Around the attention (queries, keys, values, output), and in the gated layer (gate and up).
     wide = 2 * (shape.heads + shape.kv_heads) * shape.head_dim + 2 * shape.intermediate
-    if computing.in_half:
-        block = FLOAT32 * 4 * shape.hidden + 2 * (3 * shape.hidden + wide)
-    else:
-        block = FLOAT32 * (6 * shape.hidden + wide)
+    # Only a layer that is trained needs its input: a copy of its own in half precision, else the norm's output, which they share.
+    readers = [trained & {"q_proj", "k_proj", "v_proj"}, trained & {"gate_proj", "up_proj"}]
+    wide += shape.hidden * sum(len(names) if computing.in_half else bool(names) for names in readers)
+    if model.lora is not None:
+        wide += model.lora.rank * len(trained)  # between the two matrices of each adapter
+        wide += 2 * shape.intermediate * ("down_proj" in trained)  # the opened gate, and what the adapter reads
+    stream = FLOAT32 * 2 * shape.hidden  # before both norms
+    block = stream + (2 if computing.in_half else FLOAT32) * wide
     if model.gradient_checkpointing:
-        return block + shape.layers * shape.hidden * FLOAT32
-    return shape.layers * block
+        return block + shape.layers * shape.hidden * FLOAT32 + stream
+    return shape.layers * block + stream
 
 
 def _cache(shape: ModelShape, task: Prompted | None, decoding: Decoding, rows: int, computing: Computing) -> int:
