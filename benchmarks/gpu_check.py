@@ -41,8 +41,9 @@ from worker.algorithms.advantages import group_statistics  # noqa: E402
 from worker.credit import Credit  # noqa: E402
 from worker.learner import Learner, Update, _Pass  # noqa: E402
 from worker.policy import device as devices  # noqa: E402
-from worker.policy.attention import Padded, Plain, States, backend_for  # noqa: E402
+from worker.policy.attention import Padded, backend_for  # noqa: E402
 from worker.policy.cards import take_device  # noqa: E402
+from worker.policy.kernels import Plain, States  # noqa: E402
 from worker.policy.loading import load_policy  # noqa: E402
 from worker.policy.logprobs import TokenBatch  # noqa: E402
 from worker.policy.packing import Packing  # noqa: E402
@@ -242,7 +243,7 @@ def cut(check: Check) -> Line:
         edges.append(edge)
         seconds.append(time.perf_counter() - began)
     kept = [(logits >= edge).sum(-1) for edge in edges]
-    most = int((kept[0] - kept[1]).abs().max())  # sums of so many numbers round differently
+    most = int((kept[0] - kept[1]).abs().max())  # long sums round differently
     return Line(
         "top-p keeps what an order of the vocabulary keeps, and takes less time",
         most <= 2 and (check.toy or seconds[0] < seconds[1]),

@@ -67,9 +67,9 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
 def out_of_memory(error: Exception) -> bool:
     """Whether the device, or the machine, has no memory left."""
     # A CPU's allocator, Apple's and the CUDA driver say it in words only.
+    said = str(error).lower().replace("_", " ")  # CUDA's own name has the one, its words the other
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("can't allocate memory", "out of memory"))
+        isinstance(error, RuntimeError) and any(words in said for words in ("can't allocate memory", "out of memory"))
     )
 
 
@@ -80,6 +80,11 @@ def device_lost(error: Exception) -> bool:
     return isinstance(error, torch.AcceleratorError) or (
         isinstance(error, RuntimeError | torch.cuda.DeferredCudaCallError) and bool(_OF_CUDA.search(str(error)))
     )
+
+
+def of_device(error: Exception) -> bool:
+    """Whether it says something of the device, and nothing of what was computed or loaded there."""
+    return out_of_memory(error) or device_lost(error)
 
 
 def _disk_full(error: Exception) -> bool:

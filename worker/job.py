@@ -91,7 +91,7 @@ class Spent(Exception):
 
 
 def run_claim(worker: Worker, claim: Claim) -> None:
-    """Do what was claimed and tell how it ended. Raises Spent after that was told."""
+    """Do what was claimed and report how it ended. Raises Spent after the report."""
     lease = Lease(worker.client, claim, worker.info.name)
     spool = Spool(
         worker.spool_folder,

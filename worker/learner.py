@@ -181,7 +181,7 @@ class Learner:
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
             begin = partial(_Pass, batch, credit, weights_R_T, tokens)
-            one = self._spare.once_more(lambda begin=begin: self._pass_through(begin(), on_progress))  # type: ignore[misc]
+            one = self._spare.once_more(partial(self._pass_through, begin, on_progress))
             measured, fault = self._apply(step, one)
             passes.append(measured)
             faults.append(fault)
@@ -192,7 +192,8 @@ class Learner:
         self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
-    def _pass_through(self, one: _Pass, on_progress: OnProgress) -> _Pass:
+    def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
+        one = begin()
         """Forward and backward over the whole rollout."""
         self.optimizer.zero_grad(set_to_none=True)
         rows = sum(len(micro.rows) for micro in one.batch.micro_batches)

@@ -41,12 +41,12 @@ def main(arguments: list[str] | None = None) -> int:
         token = settings.read_token()
         store = store_name(settings.checkpoints)
         name, lock = take_name(settings.home.resolve(), store)
+        write_logs()
         device, card = take_device(settings.device)
         try:
             client = Client(settings.backend_url, token)
         except Unreachable as error:
             raise CannotStart(str(error)) from None
-    write_logs()
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     keep_freed_memory()

@@ -20,10 +20,10 @@ class SpareMemory:
         device: torch.device,
         optimizer: torch.optim.AdamW,
         remarks: list[str],
-        give_back: Callable[[], bool],
+        make_room: Callable[[], bool],
     ) -> None:
-        """`give_back` frees what something else holds, and says whether there was any; `remarks` is told to the run."""
-        self._device, self._optimizer, self._remarks, self._give_back = device, optimizer, remarks, give_back
+        """`make_room` frees what the sampler holds, and says whether there was any; `remarks` gets a sentence for the run's log."""
+        self._device, self._optimizer, self._remarks, self._make_room = device, optimizer, remarks, make_room
 
     def once_more(self, work: Callable[[], Done]) -> Done:
         """Do this; once more, without gradients of the first time, if memory ran out and there was some to take.
@@ -32,8 +32,8 @@ class SpareMemory:
         """
         try:
             return work()
-        except Exception as error:
-            if not (out_of_memory(error) and self._give_back()):
+        except (RuntimeError, MemoryError) as error:
+            if not (out_of_memory(error) and self._make_room()):
                 raise
         self._optimizer.zero_grad(set_to_none=True)  # the failed work's arrays go only here, after the error
         give_back_memory()
@@ -43,5 +43,5 @@ class SpareMemory:
     def take_for_moments(self) -> None:
         """Before the optimizer's first step: one that runs out of memory half way could not be repeated."""
         free = free_bytes(self._device)
-        if free is not None and free < bytes_to_come(self._optimizer) and self._give_back():
+        if free is not None and free < bytes_to_come(self._optimizer) and self._make_room():
             give_back_memory()

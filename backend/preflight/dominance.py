@@ -8,6 +8,7 @@ from backend.contract.sample import SampleConfig
 
 MEMORY_NAMES = {
     "weights": "the weights",
+    "copies": "copies of the weights for matrix products and for sampling",
     "gradients": "the gradients",
     "optimizer": "the optimizer's two moments",
     "reference": "the reference's own weights",
@@ -44,7 +45,7 @@ def memory_remedy(part: str, config: RunConfig) -> str:
     """What lowers a part of the memory, as far as this configuration has not done it yet."""
     adapters = config.model.lora is None and not isinstance(config, SampleConfig)
     match part:
-        case "weights":
+        case "weights" | "copies":
             return "A smaller model needs less."
         case "gradients" | "optimizer":
             return "Adapters (model.lora) need them for a small share of the weights." if adapters else ""

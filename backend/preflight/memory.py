@@ -14,7 +14,7 @@ from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
 from backend.contract.training import ADAMW_STATES, FLOAT32, Decoding
 
-# The worker projects onto the vocabulary in chunks of so many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
+# The worker projects onto the vocabulary in chunks of at most this many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
 # same numbers, and a test says that they agree.
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
@@ -48,7 +48,8 @@ def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) 
     group = prompt_tokens(config.task) + completed
     tokens = min(config.optimizer.micro_batch_tokens, sampling.prompts_per_step * group)
     return {
-        "weights": _weights(config.model, shape, computing),
+        "weights": _weights(config.model, shape),
+        "copies": _copies(shape, computing),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * trained if keeps_copy else 0,
@@ -67,7 +68,8 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computi
         longest = 2 * (prompt_tokens(pairs.task) + pairs.decoding.max_new_tokens)
         tokens = min(tokens, config.budget.pairs_per_step * longest)
     return {
-        "weights": _weights(config.model, shape, computing),
+        "weights": _weights(config.model, shape),
+        "copies": _copies(shape, computing, samples=isinstance(config, DpoConfig) and config.budget.eval_every > 0),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * shape.parameters if dpo and config.model.lora is None else 0,
@@ -82,7 +84,8 @@ def sampling_parts(config: SampleConfig, shape: ModelShape, computing: Computing
     """Bytes by part, where nothing is trained."""
     rows = config.prompt_count * config.group_size
     return {
-        "weights": _weights(config.model, shape, computing),
+        "weights": _weights(config.model, shape),
+        "copies": _copies(shape, computing, trains=False),
         "logits": FLOAT32 * 2 * rows * shape.vocabulary,
         "cache": _cache(shape, config.task, config.decoding, rows, computing),
     }
@@ -102,9 +105,18 @@ def _adapted(lora: Lora, shape: ModelShape) -> set[str]:
     return set(shape.linear) & set(shape.linear if lora.target_modules == "all-linear" else lora.target_modules)
 
 
-def _weights(model: Model, shape: ModelShape, computing: Computing) -> int:
+def _weights(model: Model, shape: ModelShape) -> int:
     adapters = 0 if model.lora is None else _adapter_parameters(model.lora, shape)
-    return (FLOAT32 + 2 * computing.in_half) * shape.parameters + FLOAT32 * adapters
+    return FLOAT32 * (shape.parameters + adapters)
+
+
+def _copies(shape: ModelShape, computing: Computing, *, trains: bool = True, samples: bool = True) -> int:
+    """Of the weights: in half precision for the gradient; and laid out for sampling, which a CPU does without while it trains."""
+    # The product after the gate keeps none: its gradient makes one again.
+    kept = shape.layers * sum(rows * columns for name, (rows, columns) in shape.linear.items() if name != "down_proj")
+    for_gradient = 2 * kept if trains and computing.in_half else 0
+    size = 2 if computing.in_half else FLOAT32
+    return for_gradient + (size * shape.parameters if samples and (computing.on_gpu or not trains) else 0)
 
 
 def _logits(shape: ModelShape, rows: int, computing: Computing) -> int:

@@ -19,6 +19,7 @@ NAMES = {
     "reference": "reference",
     "logits": "logits, in chunks",
     "cache": "keys and values (KV cache)",
+    "copies": "copies of the weights",
     "rollout": "sampling",
     "update": "update",
     "reward": "scoring",

@@ -14,9 +14,10 @@ from backend.catalog.models import SHAPES, ModelShape
 from backend.contract.model import Lora, Model
 from backend.contract.recipes import SMOLLM2
 from backend.contract.training import Decoding
-from backend.preflight.memory import Computing, _activations_per_token
+from backend.preflight.memory import Computing, _activations_per_token, _copies
 from worker.policy import device, linear, logprobs
 from worker.policy.attention import attend
+from worker.policy.fused import Fused
 from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch
 from worker.policy.pieces import rms_norm
@@ -63,8 +64,8 @@ def gradients(policy: Policy, batch: TokenBatch) -> Tensor:
     return torch.cat([one.flatten() for one in found if one is not None])
 
 
-def kept_by(policy: Policy, batch: TokenBatch) -> int:
-    """Bytes that the gradient keeps of a training pass. Weights and their copies in half precision are counted elsewhere."""
+def kept_by(policy: Policy, batch: TokenBatch, *, copies: bool = False) -> int:
+    """Bytes that the gradient keeps of a training pass: without weights, and either without their copies or of those alone."""
     with torch.no_grad():
         policy.logprobs(batch, temperature=1.0)  # the check of the first pass is not counted
     weights = list(policy.model.parameters())
@@ -73,7 +74,7 @@ def kept_by(policy: Policy, batch: TokenBatch) -> int:
     kept = dict[int, Tensor]()  # the tensors themselves: a place in memory that is freed is taken again
 
     def keep(tensor: Tensor) -> Tensor:
-        if tuple(tensor.shape) not in shapes and tensor.untyped_storage().data_ptr() not in own:
+        if (tuple(tensor.shape) in shapes) is copies and tensor.untyped_storage().data_ptr() not in own:
             kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
@@ -88,6 +89,18 @@ def test_preflight_counts_what_the_gradient_keeps_within_a_tenth(lengths: tuple[
     batch = batch_of(*lengths)
     counted = len(batch.packing.ids_N) * _activations_per_token(SHAPE, Model(), Computing(on_gpu=True, in_half=True))
     assert kept_by(qwen2("bfloat16"), batch) == pytest.approx(counted, rel=0.1)
+
+
+def test_preflight_counts_the_copies_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(device._ABILITIES, "cpu", replace(device._ABILITIES["cpu"], keeps_copies=True))
+    policy, batch = qwen2("bfloat16"), batch_of(64, 32, 4)
+    engine = NativeEngine(policy)
+    engine.sample(Request([[1, 2, 3]], 1, Decoding(max_new_tokens=4), Draws(0, "train")))
+    assert engine._weights is not None
+    parts = [part for layer in engine._weights.layers for part in vars(layer).values() if isinstance(part, Fused)]
+    for_sampling = sum(part._weight.nbytes for part in (*parts, engine._weights._output) if part._weight is not None)
+    found = for_sampling + kept_by(policy, batch, copies=True)
+    assert found == pytest.approx(_copies(SHAPE, Computing(on_gpu=True, in_half=True)), rel=0.1)
 
 
 @pytest.fixture(scope="module")

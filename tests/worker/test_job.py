@@ -201,13 +201,14 @@ def test_a_worker_that_starts_removes_what_a_crash_left_and_leaves_what_another_
         RuntimeError("CUDA error: out of memory\nmore"),
         RuntimeError("CUDA driver error: out of memory"),
         RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUDA_ERROR_OUT_OF_MEMORY"),
         torch.OutOfMemoryError(),
     ],
 )
 def test_memory_that_ran_out_is_told_as_such_even_by_an_error_without_words(error: Exception) -> None:
     told = failure(1, error).error
     assert told.code == "out_of_memory"
-    assert told.message.endswith(("(MemoryError)", "out of memory)", "(OutOfMemoryError)"))
+    assert told.message.endswith(("(MemoryError)", "out of memory)", "OUT_OF_MEMORY)", "(OutOfMemoryError)"))
 
 
 def test_a_gpu_that_cannot_even_give_memory_back_after_a_run_replaces_the_process(

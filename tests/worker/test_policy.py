@@ -32,3 +32,25 @@ def test_weights_that_are_damaged_are_a_reason_that_a_person_understands(tmp_pat
     with pytest.raises(RunFailure, match="cannot be loaded") as caught:
         load_policy(Model(), Pretrained(str(tmp_path)), CPU)
     assert caught.value.code == "model_unavailable"
+
+
+def test_an_adapter_opens_no_gpu_but_the_one_that_the_worker_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_policy(Model(lora=Lora(rank=2)), tiny(), CPU).save(tmp_path)
+    monkeypatch.setattr("peft.peft_model.infer_device", lambda: pytest.fail("PEFT chose a device by itself"))
+    assert load_policy(Model(lora=Lora(rank=2)), tiny(), CPU, resume=tmp_path).adapted
+
+
+@pytest.mark.parametrize("said", ["CUDA error: an illegal memory access was encountered", "CUDA out of memory"])
+@pytest.mark.parametrize("loads", ["transformers.AutoModelForCausalLM", "worker.policy.adapter.PeftModel"])
+def test_an_error_of_the_gpu_is_not_taken_for_one_of_the_model(
+    said: str, loads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*given: object, **named: object) -> None:
+        raise RuntimeError(said)
+
+    load_policy(Model(lora=Lora(rank=2)), tiny(), CPU).save(tmp_path)
+    monkeypatch.setattr(f"{loads}.from_pretrained", breaks)
+    with pytest.raises(RuntimeError, match=said):
+        load_policy(Model(lora=Lora(rank=2)), tiny(), CPU, resume=tmp_path)

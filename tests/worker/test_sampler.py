@@ -289,3 +289,17 @@ def test_a_prompt_beyond_the_context_is_refused_with_the_numbers() -> None:
         NativeEngine(random_policy()).sample(
             Request([[1] * 250], group_size=2, decoding=Decoding(max_new_tokens=10), draws=None)
         )
+
+
+def test_after_training_ran_out_of_memory_keys_and_values_take_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, token_bytes = NativeEngine(tiny_policy(reference=False)), 2 * 4 * 128 * 4
+    monkeypatch.setattr(sampler, "cache_bytes", lambda device, promised: 8 * 32 * token_bytes)
+    request = Request([[5]], 8, Decoding(max_new_tokens=4), Draws(0, "train"))
+    counts = []
+    for _ in range(3):
+        engine.sample(request)
+        assert engine._slots is not None
+        counts.append(engine._slots.count)
+        assert engine.make_room()
+        assert not engine.make_room()  # nothing is held
+    assert counts == [8, 4, 2]

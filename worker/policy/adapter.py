@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
+from worker.failure import of_device
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -70,8 +71,10 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
         raise _unavailable(folder, f"it holds {has}; save it again with a newer PEFT, which writes {WEIGHTS}")
     try:
         config = _config(folder)
-        return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable)
+        return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        if of_device(error):
+            raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise _unavailable(folder, reason, details=str(error)) from error
 

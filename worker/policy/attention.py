@@ -1,14 +1,14 @@
-"""Attention over packed tokens, without an array of queries × keys and without copied keys.
+"""Attention over packed tokens: no array of queries × keys is kept, and no key is copied for each head that it serves.
 
-A completion's token reads its prompt and what the completion has so far: two attentions that need no mask between them, the
+A completion's token reads its prompt and what the completion has so far. On flash attention's kernels these are two attentions, the
 first one of all completions of a prompt at once. Their log-sum-exp makes them one, as it does for the blocks of flash
 attention (Dao et al., 2022), and their gradients too: the backward pass of a part, given the output and the log-sum-exp of the
-whole, is that part's share of the gradient.
+whole, is that part's share of the gradient. Plain products take one softmax over both.
 """
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,10 +16,9 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 from worker.policy.device import abilities
+from worker.policy.kernels import Flash, Kernel, Part, Plain, Read, States, merge
 from worker.policy.packing import Blocks, ByHead, Packing
 
-_SCORES = 2**24
-"""Scores that are written out at once."""
 _SHORT = 64
 """Tokens of a row and its prompt up to which plain products are faster on a CPU than its flash attention: about half the time for 32,
 and as long for 80."""
@@ -28,7 +27,7 @@ and as long for 80."""
 def attend(queries_N: Tensor, keys_N: Tensor, values_N: Tensor, packing: Packing) -> Tensor:
     """What each token reads: prompts read themselves, completions their prompt and themselves, none what comes later.
 
-    Queries (N, heads, d), keys and values (N, kv heads, d), to (N, heads, d).
+    Queries (N, heads, d), keys and values (N, kv heads, d), to (N, heads, d). Raises TypeError where their precision differs.
     """
     read_N: Tensor = _Attend.apply(queries_N, keys_N, values_N, packing)  # type: ignore[no-untyped-call]
     return read_N
@@ -36,7 +35,7 @@ def attend(queries_N: Tensor, keys_N: Tensor, values_N: Tensor, packing: Packing
 
 def attend_one(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """What one token of each row reads: queries (rows, heads, d), keys and values (rows, kv heads, K, d), mask (rows, 1, 1, K)."""
-    if queries.device.type == "cpu":  # up to twice as fast there as the other way
+    if queries.device.type == "cpu":  # one query for each head is up to twice as fast there
         one = functional.scaled_dot_product_attention(
             queries[:, :, None], keys, values, attn_mask=mask, enable_gqa=keys.shape[1] != queries.shape[1]
         )
@@ -46,29 +45,14 @@ def attend_one(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> T
     return functional.scaled_dot_product_attention(together, keys, values, attn_mask=mask).flatten(1, 2)
 
 
-class States(NamedTuple):
-    """Queries with their heads, keys and values with theirs, which may be fewer: each serves as many heads."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-
-
-class Read(NamedTuple):
-    """What queries read."""
-
-    states: Tensor  # like the queries
-    sums: Tensor  # the log-sum-exp of each query's scores, in float32
-
-
 class Backend(Protocol):
     """A way to compute `attend` and its gradient."""
 
     def read(self, states_N: States, packing: Packing) -> Read:
-        """What was read, (N, heads, d); the sums in a shape of its own."""
+        """What was read, (N, heads, d), in the queries' precision; the sums in a shape of the backend's own."""
 
     def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """Of queries, keys and values."""
+        """Of queries, keys and values, each like its own; `gradient_N` is like the queries."""
 
 
 class _Attend(torch.autograd.Function):
@@ -91,13 +75,6 @@ class _Attend(torch.autograd.Function):
         q_N, k_N, v_N, *read_N = ctx.saved_tensors  # type: ignore[attr-defined]
         states_N = States(q_N, k_N, v_N)
         return *ctx.backend.gradients(gradients[0], states_N, Read(*read_N), ctx.packing), None  # type: ignore[attr-defined]
-
-
-def merge(one: Read, other: Read) -> Read:
-    """Of two parts of the keys: states (…, heads, d), sums (…, heads)."""
-    sums = torch.logaddexp(one.sums, other.sums)
-    states = one.states * (one.sums - sums).exp()[..., None] + other.states * (other.sums - sums).exp()[..., None]
-    return Read(states.to(one.states.dtype), sums)
 
 
 class Varlen:
@@ -155,27 +132,6 @@ class Varlen:
 def _to_prompts(states_N: States, first: int) -> States:
     """The completions' queries, and the prompts' keys and values."""
     return States(states_N.q[first:], states_N.k[:first], states_N.v[:first])
-
-
-class Part(NamedTuple):
-    """C chunks of E rows, T tokens wide, whose tokens read their own row and the L tokens of their chunk's prompt."""
-
-    q: Tensor  # (C, kv heads, E, heads of each, T, d)
-    k: Tensor  # (C, kv heads, E, T, d)
-    v: Tensor
-    prompt_k: Tensor  # (C, kv heads, L, d); L is 0 where the rows are prompts
-    prompt_v: Tensor
-    mask: Tensor | None = None  # 0 or minus infinity for each key of the prompt, (C, 1, 1, L); None where all are seen
-
-
-class Kernel(Protocol):
-    """Attention of rows of equal length."""
-
-    def read(self, part: Part) -> Read:
-        """In the shape of the queries, and perhaps more precise; the sums flat, or empty if the gradient needs none."""
-
-    def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """Of queries, keys and values."""
 
 
 class Padded:
@@ -259,121 +215,6 @@ def _add_chunks(to_U: Tensor, more_C: Tensor, blocks: Blocks) -> None:
         to_U += more_C
     else:
         to_U.index_add_(0, blocks.prompt_of_C, more_C)
-
-
-class Flash:
-    """Torch's flash attention for CPUs: the faster way for long rows."""
-
-    def read(self, part: Part) -> Read:
-        """See `Kernel`."""
-        read = self._read(_own(part), causal=True)
-        if part.prompt_k.shape[2]:
-            read = merge(read, self._read(_to_prompt(part), part.mask))
-        return Read(read.states.view_as(part.q), read.sums)
-
-    def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """See `Kernel`."""
-        own = self._gradients(gradient, _own(part), read, causal=True)
-        to_q, to_k, to_v = (to.reshape(each.shape) for to, each in zip(own, part[:3], strict=True))
-        if not part.prompt_k.shape[2]:
-            return Part(to_q, to_k, to_v, part.prompt_k, part.prompt_v)
-        more = self._gradients(gradient, _to_prompt(part), read, part.mask)
-        return Part(to_q + more.q.reshape(to_q.shape), to_k, to_v, more.k, more.v)
-
-    def _read(self, states: States, mask: Tensor | None = None, *, causal: bool = False) -> Read:
-        """States (B, d) and sums (B,)."""
-        forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        read, sums = forward(*states, 0.0, causal, attn_mask=mask)
-        return Read(read.reshape(-1, read.shape[-1]), sums.reshape(-1))
-
-    def _gradients(
-        self, gradient: Tensor, states: States, read: Read, mask: Tensor | None = None, *, causal: bool = False
-    ) -> States:
-        shape = states.q.shape
-        known = gradient.view(shape), *states, read.states.view(shape), read.sums.view(shape[:-1])
-        backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return States(*backward(*known, 0.0, causal, attn_mask=mask))
-
-
-def _own(part: Part) -> States:
-    """Each row by itself: queries (rows, heads of each, T, d), keys and values (rows, 1, T, d)."""
-    return States(part.q.flatten(0, 2), part.k.flatten(0, 2)[:, None], part.v.flatten(0, 2)[:, None])
-
-
-def _to_prompt(part: Part) -> States:
-    """All of a chunk's queries for one key head: (C, kv heads, E × heads of each × T, d)."""
-    return States(part.q.flatten(2, 4), part.prompt_k, part.prompt_v)
-
-
-class Plain:
-    """Plain products in float32, of some queries at a time so that their scores stay small: for devices and precisions without
-    another kernel, and for short rows on a CPU. The gradient computes the scores again."""
-
-    def read(self, part: Part) -> Read:
-        """See `Kernel`."""
-        precise = _precise(part)
-        with torch.autocast(part.q.device.type, enabled=False):
-            read = [_mix(_shares(precise, columns), precise.v, precise.prompt_v) for columns in _columns(part)]
-        return Read(torch.cat(read, dim=-2), part.q.new_empty(0))
-
-    def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """See `Kernel`."""
-        precise = _precise(part)
-        to = Part(torch.empty_like(precise.q), *map(torch.zeros_like, precise[1:5]))
-        for columns in _columns(part):
-            q, to_read, had = (each[..., columns, :].to(precise.q.dtype) for each in (part.q, gradient, read.states))
-            shares = _shares(precise, columns)
-            inner = (to_read * had).sum(-1, keepdim=True)
-            to_scores = _scores(to_read, precise.v, precise.prompt_v, columns).sub_(inner).mul_(shares)
-            to_scores *= q.shape[-1] ** -0.5
-            to.q[..., columns, :] = _mix(to_scores, precise.k, precise.prompt_k)
-            _collect(to.k, to.prompt_k, to_scores, q)
-            _collect(to.v, to.prompt_v, shares, to_read)
-        return to
-
-
-def _precise(part: Part) -> Part:
-    dtype = torch.promote_types(part.q.dtype, torch.float32)
-    return Part(*(each.to(dtype) for each in part[:5]))._replace(mask=part.mask)
-
-
-def _columns(part: Part) -> list[slice]:
-    """Of the queries."""
-    count, scores = part.q.shape[-2], part.q.shape[:-2].numel() * (part.q.shape[-2] + part.prompt_k.shape[-2])
-    most = max(1, _SCORES // scores)
-    return [slice(first, min(first + most, count)) for first in range(0, count, most)]
-
-
-def _shares(part: Part, columns: slice) -> Tensor:
-    """How much these queries read of the prompt's and of their row's keys, (C, kv heads, E, heads of each, t, L + columns.stop)."""
-    scores = _scores(part.q[..., columns, :] * part.q.shape[-1] ** -0.5, part.k, part.prompt_k, columns)
-    of_prompt, own = scores.tensor_split((part.prompt_k.shape[-2],), dim=-1)
-    if part.mask is not None:
-        of_prompt += part.mask[:, :, :, None, None]
-    later = torch.ones(own.shape[-2:], dtype=torch.bool, device=own.device).triu(1 + columns.start)
-    own.masked_fill_(later, float("-inf"))
-    return scores.softmax(-1)
-
-
-def _scores(x: Tensor, own: Tensor, prompt: Tensor, columns: slice) -> Tensor:
-    """Products of x (C, kv heads, E, heads of each, t, d) with the prompt's rows and its own row's until the last column."""
-    with_prompt = (x.flatten(2, 4) @ prompt.mT).view(*x.shape[:-1], -1)
-    with_own = (x.flatten(3, 4) @ own[..., : columns.stop, :].mT).view(*x.shape[:-1], -1)
-    return torch.cat([with_prompt, with_own], dim=-1)
-
-
-def _mix(shares: Tensor, own: Tensor, prompt: Tensor) -> Tensor:
-    """Sums of the prompt's and the own row's states by their shares: the way back from `_scores`."""
-    shape, first = shares.shape[:-1], prompt.shape[-2]
-    of_own = shares[..., first:].flatten(3, 4) @ own[..., : shares.shape[-1] - first, :]
-    return of_own.view(*shape, -1) + (shares[..., :first].flatten(2, 4) @ prompt).view(*shape, -1)
-
-
-def _collect(to_own: Tensor, to_prompt: Tensor, shares: Tensor, x: Tensor) -> None:
-    """Add what `_mix` gives back to the states, where its sums' gradient is x."""
-    first = to_prompt.shape[-2]
-    to_prompt += shares[..., :first].flatten(2, 4).mT @ x.flatten(2, 4)
-    to_own[..., : shares.shape[-1] - first, :] += shares[..., first:].flatten(3, 4).mT @ x.flatten(3, 4)
 
 
 def backend_for(queries_N: Tensor, packing: Packing) -> Backend:

@@ -24,7 +24,7 @@ def take_device(asked: str | None) -> tuple[torch.device, AbstractContextManager
     if not there or int(number or 0) >= there:
         cards = f"{there} cards, cuda:0 to cuda:{there - 1}" if there else "no such device"
         raise CannotStart(
-            f"GROUPSCOPE_DEVICE is {asked}, and torch finds {cards} here. Choose another, or leave it out."
+            f"GROUPSCOPE_DEVICE (--device) is {asked}, and torch finds {cards} here. Choose another, or leave it out."
         )
     if kind != "cuda":
         return torch.device(kind), nullcontext()

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from worker.errors import RunFailure
+from worker.failure import of_device
 from worker.policy.device import autocast
 from worker.policy.sources import Pretrained, require_safetensors
 
@@ -144,6 +145,8 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
             **options,
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
+        if of_device(error):
+            raise
         raise _unavailable(source, _first_line(error), str(error)) from error
     return cast(PreTrainedModel, model), set(loading["missing_keys"])
 
@@ -154,6 +157,8 @@ def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
             source.location, revision=source.revision or "main", trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        if of_device(error):
+            raise
         raise _unavailable(source, _first_line(error), str(error)) from error
     return cast(PreTrainedTokenizerBase, tokenizer)
 

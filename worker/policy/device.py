@@ -124,7 +124,7 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """The GPU's memory that nothing uses; None where the device is none, and takes the machine's as it needs it."""
+    """The GPU's memory that nothing uses; None for a CPU or Apple's GPU, which use the machine's memory."""
     if device.type != "cuda":
         return None
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
+from worker.failure import of_device
 from worker.policy.adapter import merged, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
@@ -96,6 +97,8 @@ def _from_pretrained(
             source.location, revision=source.revision or "main", trust_remote_code=False, **options
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
+        if of_device(error):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RunFailure(
             "model_unavailable",

@@ -130,7 +130,7 @@ class Rows(NamedTuple):
 
 
 class ByHead(NamedTuple):
-    """Where the heads of tokens stand in the blocks, each of which is (C, kv heads, E, heads of each, T): one behind the other."""
+    """Where the heads of tokens stand in the two blocks, each (C, kv heads, E, heads of each, T), laid out flat, the prompts' first."""
 
     places_B: Tensor  # which of the N × heads stands where
     order_N: Tensor  # where each of the N × heads stands
@@ -141,7 +141,7 @@ class ByHead(NamedTuple):
 class Blocks:
     """Two blocks of rows side by side: the prompts, and the completions in chunks, each of which reads one prompt.
 
-    All chunks have the same number of rows, the mean of a prompt's completions; a prompt with more of them has several chunks. So
+    All chunks have the same number of rows, the mean of a prompt's completions, rounded up; a prompt with more of them has several chunks. So
     there are at most twice as many rows as completions and prompts together, however unequal the prompts are.
     """
 

@@ -51,7 +51,7 @@ class Objective(Protocol):
     def lengths(self, pair: Pair) -> tuple[int, int]:
         """Tokens of the prompt with the chosen completion, and with the rejected one.
 
-        Raises RunFailure `empty_pair` where there is nothing to judge.
+        A policy raises RunFailure `empty_pair` where there is nothing to judge.
         """
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
@@ -106,7 +106,7 @@ class DirectPreference:
         return self.trained.context
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
-        """The prompt's tokens and each completion's, of which none may be empty."""
+        """The prompt's tokens and each completion's. Raises RunFailure `empty_pair` if one has none."""
         read = self.trained.encode(pair)[1], self._ids(pair.chosen), self._ids(pair.rejected)
         prompt, chosen, rejected = map(len, read)
         if not (prompt and chosen and rejected):
@@ -114,7 +114,7 @@ class DirectPreference:
                 "empty_pair",
                 f"A row has {prompt} tokens in its prompt, {chosen} in the chosen completion and {rejected} in the rejected one, "
                 f"and each needs one at least: “{pair.question:.200}”, “{pair.chosen.text:.200}”, “{pair.rejected.text:.200}”. "
-                "Give it some text or leave it out.",
+                "Fill in the empty one, or leave the row out.",
             )
         return prompt + chosen, prompt + rejected
 

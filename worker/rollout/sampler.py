@@ -38,6 +38,7 @@ class NativeEngine:
         self._loaded = -1  # the policy's updates when they were copied
         self._slots: Slots | None = None
         self._most_slots = 0  # of their capacity
+        self._share = 1.0  # of the memory for keys and values: less once training ran out of it
 
     def sample(
         self,
@@ -73,6 +74,8 @@ class NativeEngine:
     def make_room(self) -> bool:
         """See `Engine`."""
         held, self._slots, self._weights = self._slots is not None, None, None
+        if held:
+            self._share /= 2
         return held
 
     def _generate(
@@ -112,7 +115,7 @@ class NativeEngine:
                 return has
             rows, new, capacity = max(rows, has.count), max(new, has.new), max(capacity, has.capacity)
         self._slots = has = None  # first, since two of them may not fit
-        room = cache_bytes(device, promised=self._policy.bytes_to_come())
+        room = int(self._share * cache_bytes(device, promised=self._policy.bytes_to_come()))
         self._most_slots = max(1, room // (capacity * weights.token_bytes))
         self._slots = Slots(
             weights,

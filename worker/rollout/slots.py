@@ -62,7 +62,7 @@ class Slots:
         self._tokens = capacity + SLACK
         cache = (len(weights.layers), count, weights.key_heads, self._tokens, weights.head_dim)
         self._keys, self._values = (torch.empty(cache, dtype=weights.dtype, device=device) for _ in range(2))
-        self._blank = 0  # so many columns hold numbers: what is not looked at must not be NaN either
+        self._blank = 0  # columns that hold numbers, from the first on: what is not looked at must not be NaN either
         self._rotation = weights.rotation(torch.arange(self._tokens, device=device))
         self._stop_ids = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
         self._token, self._length, self._drawn, self._key = (

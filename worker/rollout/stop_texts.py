@@ -12,7 +12,8 @@ class StopTexts:
 
     def __init__(self, policy: Policy, texts: Sequence[str]) -> None:
         self._policy, self._texts = policy, texts
-        # Some vocabularies have tokens of one byte. Where those in a row are no UTF-8, the tokenizer shows none of them.
+        # Some vocabularies have tokens of one byte. Where those in a row are not valid UTF-8, the tokenizer writes “�” for each, also for
+        # those that were readable before.
         names = [f"<0x{byte:02X}>" for byte in range(256)] if texts else []
         tokens = cast(list[int | None], policy.tokenizer.convert_tokens_to_ids(names))
         self._bytes = set(tokens) - {None, policy.tokenizer.unk_token_id}
@@ -22,7 +23,10 @@ class StopTexts:
         self._window = max((len(text.encode()) for text in texts), default=0)
 
     def end_of(self, ids: Sequence[int], looked: int) -> int | None:
-        """After how many tokens the completion first has one of the texts; None where it has none. The first `looked` have none."""
+        """After how many tokens the completion first has one of the texts; None if it has none.
+
+        `ids` are all its tokens so far, of which the first `looked` are known to have none.
+        """
         if not self._texts:
             return None
         begin, begun = looked, 0

@@ -14,7 +14,7 @@ from transformers.generation.continuous_batching.requests import GenerationOutpu
 
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
-from worker.failure import device_lost, out_of_memory
+from worker.failure import of_device
 from worker.policy.policy import Policy
 from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
 from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
@@ -182,7 +182,7 @@ def _next(manager: ContinuousBatchingManager) -> GenerationOutput | None:
     if reason is None:
         return None
     error = RuntimeError(reason)
-    if out_of_memory(error) or device_lost(error):
+    if of_device(error):
         raise error
     raise _failure(reason)
 
