@@ -89,7 +89,7 @@ def test_a_pair_with_nothing_to_judge_is_refused_with_its_texts(empty: str) -> N
     whole = Pair("1", "why", None, Response("right"), Response("wrong"))
     assert DirectPreference(policy, beta=0.1).lengths(whole) == (2, 2)
     blank = replace(whole, **{empty: " " if empty == "question" else Response(" ")})
-    with pytest.raises(RunFailure, match=r" 0 .*“ ”.*leave it out") as caught:
+    with pytest.raises(RunFailure, match=r" 0 .*“ ”.*leave the row out") as caught:
         DirectPreference(policy, beta=0.1).lengths(blank)
     assert caught.value.code == "empty_pair"
 
