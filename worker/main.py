@@ -3,7 +3,6 @@
 import argparse
 import gc
 import logging
-import signal
 import sys
 import time
 from pathlib import Path
@@ -52,8 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()
     gc.freeze()  # a collection would go through the hundred thousands of objects of the libraries each time
     process = Process(sys.argv[1:] if arguments is None else arguments)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, process.ask)
+    process.listen()
     with lock, card, client:
         info = WorkerInfo(
             name=name,

@@ -12,35 +12,50 @@ from typing import NoReturn
 
 log = logging.getLogger(__name__)
 
+_ASKS = (signal.SIGTERM, signal.SIGINT)
+
 
 class Process:
-    """This process, as signals and a watch see it.
-
-    Plain numbers: an Event set in a signal handler can deadlock with a wait on it.
-    """
+    """This process, as signals and a watch see it."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = arguments
-        self._asked = 0
+        self._asked = list[int]()  # the signals, of which each thread may find some
+        self._pipe: tuple[int, int] | None = None
 
-    def ask(self, *_: object) -> None:
-        """The signal handler of SIGTERM and SIGINT."""
-        self._asked += 1
+    def listen(self) -> None:
+        """Notice SIGTERM and SIGINT from now on, to be called in the main thread.
+
+        They come through a pipe: Python's own handlers wait for the main thread, which may hang in a kernel.
+        """
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        for number in _ASKS:
+            signal.signal(number, lambda *_: None)
 
     def shutting_down(self) -> bool:
         """Whether it was asked to end."""
-        return self._asked > 0
+        return self._times_asked() > 0
 
     def hurried(self) -> bool:
         """Whether it was asked to end a second time."""
-        return self._asked > 1
+        return self._times_asked() > 1
+
+    def _times_asked(self) -> int:
+        if self._pipe is not None:
+            with suppress(BlockingIOError):
+                self._asked.extend(number for number in os.read(self._pipe[0], 512) if number in _ASKS)
+        return len(self._asked)
 
     def end(self) -> NoReturn:
         """End at once, whatever other threads do, with what it started. A fresh process takes its place unless it was asked to end."""
         _kill_children()
-        if self.shutting_down():
+        if not self.shutting_down():
+            log.warning("starting again with a clean process")
+        if self.shutting_down():  # perhaps only now
             os._exit(0)
-        log.warning("starting again with a clean process")
         # The same process id: its supervisor sees no end, and a worker that was started by hand goes on.
         os.execv(sys.executable, [sys.executable, "-m", "worker.main", *self._arguments])  # noqa: S606
 

@@ -1,12 +1,19 @@
 """How the worker's process ends."""
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
 from typing import NoReturn
 
 import pytest
 
 from worker import process
 from worker.process import Process
+
+SIGTERM = partial(signal.raise_signal, signal.SIGTERM)
 
 
 class Ended(BaseException):
@@ -34,14 +41,66 @@ def test_a_process_that_nobody_asked_to_end_is_replaced_by_one_with_its_argument
     assert ways == ["-m worker.main --device cpu"]
 
 
-def test_a_process_that_was_asked_to_end_does_not_start_again_even_if_it_was_asked_a_moment_ago(
-    ways: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def listening() -> Iterator[Process]:
+    """A process that notices signals, until the test is over."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    one = Process([])
+    one.listen()
+    yield one
+    signal.set_wakeup_fd(-1)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_a_second_signal_hurries(listening: Process) -> None:
+    assert not listening.shutting_down()
+    SIGTERM()
+    assert listening.shutting_down()
+    assert not listening.hurried()
+    signal.raise_signal(signal.SIGINT)
+    assert listening.hurried()
+
+
+@pytest.mark.parametrize("moment", ["before it ends", "while it ends", "while it says that it starts again"])
+def test_a_process_that_was_asked_to_end_does_not_start_again(
+    moment: str, listening: Process, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_before, asked_while_it_ends = Process([]), Process([])
-    asked_before.ask()
+    if moment == "before it ends":
+        SIGTERM()
+    elif moment == "while it ends":
+        monkeypatch.setattr(process, "_kill_children", SIGTERM)
+    else:
+        monkeypatch.setattr(process.log, "warning", lambda said: SIGTERM())
     with pytest.raises(Ended):
-        asked_before.end()
-    monkeypatch.setattr(process, "_kill_children", asked_while_it_ends.ask)
-    with pytest.raises(Ended):
-        asked_while_it_ends.end()
-    assert ways == ["exit 0", "exit 0"]
+        listening.end()
+    assert ways == ["exit 0"]
+
+
+HANGING = """
+import ctypes, os, signal, threading, time
+from worker.process import Process
+
+process = Process([])
+process.listen()
+
+def watch():
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while not process.shutting_down() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print(process.shutting_down(), flush=True)
+    os._exit(0)
+
+threading.Thread(target=watch).start()
+mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+libc.pthread_mutex_lock(mutex)
+libc.pthread_mutex_lock(mutex)  # never returns, and no signal wakes it
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_whose_main_thread_hangs_in_c_notices_that_it_is_asked_to_end() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "True\n", ended.stderr

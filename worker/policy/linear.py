@@ -68,15 +68,15 @@ def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(weight, *([x] if weight.requires_grad else []))  # beside adapters it is frozen
         return _multiply(x, weight)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        weight, *x = ctx.saved_tensors  # type: ignore[attr-defined]
         (gradient,) = gradients
         of_x, of_weight = ctx.needs_input_grad  # type: ignore[attr-defined]
         return (
             _multiply(gradient, weight.t()) if of_x else None,
-            gradient.t() @ x if of_weight else None,  # oneDNN would copy both to turn them,
+            gradient.t() @ x[0] if of_weight else None,  # oneDNN would copy both to turn them,
         )

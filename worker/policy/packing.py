@@ -173,7 +173,7 @@ class Blocks:
             completions=Rows(len(of_C), each, completions.shape[1]),
             places=(send(own, packing.device), send(completions, packing.device)),
             count=count,
-            prompt_of_C=None if len(of_C) == prompts else send(of_C, packing.device),
+            prompt_of_C=None if bool((chunks_U == 1).all()) else send(of_C, packing.device),
             unseen_C_L=send(unseen, packing.device) if bool(unseen.any()) else None,
         )
 

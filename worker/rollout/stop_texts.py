@@ -18,8 +18,11 @@ class StopTexts:
         tokens = cast(list[int | None], policy.tokenizer.convert_tokens_to_ids(names))
         self._bytes = set(tokens) - {None, policy.tokenizer.unk_token_id}
         within = self._bytes.intersection(tokens[0x80:0xC0])  # a character begins with another byte
-        # Each token that begins something writes a byte at least. Special ones and those that only the model has write nothing.
-        self._begins = cache(lambda token: token not in within and policy.decode([token]) != "")
+        # Each token that begins something writes a byte at least; some, as a space, only behind another. Special ones and those that
+        # only the model has write nothing.
+        letter = policy.tokenizer.encode("a", add_special_tokens=False)
+        alone = policy.decode(letter)
+        self._begins = cache(lambda token: token not in within and policy.decode([*letter, token]) != alone)
         self._window = max((len(text.encode()) for text in texts), default=0)
 
     def end_of(self, ids: Sequence[int], looked: int) -> int | None:

@@ -94,12 +94,14 @@ def test_two_of_ten_are_not_too_many() -> None:
 
 
 def test_whoever_leaves_early_leaves_no_thread_and_no_process_and_can_score_again() -> None:
+    others = set(psutil.Process().children())
     with acting() as scorer:
         scorer.score(samples("one"))
+        assert set(psutil.Process().children()) > others
         with scorer.begin(4) as scoring:
             scoring.add(0, samples("hang", "one"))
         assert not [thread for thread in threading.enumerate() if thread.name == "scoring"]
-        assert not psutil.Process().children()
+        assert set(psutil.Process().children()) == others
         assert scorer.score(samples("one")).total.tolist() == [1.0]
 
 
