@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -184,7 +185,7 @@ def waits(check: Check) -> Line:
     try:
         began = time.perf_counter()
         with _no_waiting(check.device):
-            learner._pass_through(_Pass(batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
+            learner._pass_through(partial(_Pass, batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
         queued = time.perf_counter() - began
         _finish(check.device)
         finished = time.perf_counter() - began

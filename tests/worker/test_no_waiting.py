@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -145,6 +146,6 @@ def test_the_micro_batches_of_an_update_wait_for_nothing(
     weights = torch.full((rollout.rows, 9), 0.1)
     with Sent() as seen:
         learner.look(batch)
-        learner._pass_through(_Pass(batch, credit, weights, batch.tokens), lambda phase, done, total: None)
+        learner._pass_through(partial(_Pass, batch, credit, weights, batch.tokens), lambda phase, done, total: None)
     assert seen.sent > len(batch.micro_batches)
     assert seen.waited == []
