@@ -31,7 +31,7 @@ from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
-from worker.failure import device_lost, failure, out_of_memory
+from worker.failure import device_lost, failure, of_device
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.policy.loading import load_policy
@@ -115,7 +115,7 @@ def run_claim(worker: Worker, claim: Claim) -> None:
         except LeaseLost:
             pass  # said below, also where it shows in another way
         except Exception as error:  # the boundary between a run and the worker that survives it
-            if out_of_memory(error) or device_lost(error):
+            if of_device(error):
                 spent = Spent(device_lost=device_lost(error))
             end = failure(claim.attempt, error, worker.settings.home)
             if end.retryable:

@@ -193,8 +193,8 @@ class Learner:
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
     def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
+        """Forward and backward over the whole rollout, from the beginning each time that it is called."""
         one = begin()
-        """Forward and backward over the whole rollout."""
         self.optimizer.zero_grad(set_to_none=True)
         rows = sum(len(micro.rows) for micro in one.batch.micro_batches)
         with recomputing(self._policy.model):
@@ -250,9 +250,8 @@ class Learner:
         assert micro.reference_R_T is not None  # noqa: S101 — looked up or taken from the first pass
         group_size = one.batch.rollout.group_size
         advantages_R = micro.on_host(one.credit.advantages_R_T)[:, 0]
-        weight_R = micro.on_host(one.weights_R_T)[
-            :, 0
-        ]  # a prompt's, the same for all its tokens (aggregation group_sum)
+        # A prompt's weight is the same for all its tokens (aggregation group_sum).
+        weight_R = micro.on_host(one.weights_R_T)[:, 0]
         logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
         reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
         best_N, worst_N = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))

@@ -84,12 +84,9 @@ class Gate:
     def wait(self) -> None:
         """Until the driver wants a step."""
         while self._pipe.asked(Command).do == "rates":
-            shape = shape_of(self._policy.config, self._policy.parameters())
-            self._pipe.tell(measure_rates(shape, device=self._policy.device, dtype=_computed_in(self._policy.device)))
-
-
-def _computed_in(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
+            shape, device = shape_of(self._policy.config, self._policy.parameters()), self._policy.device
+            dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+            self._pipe.tell(measure_rates(shape, device=device, dtype=dtype))
 
 
 def _trace(report: Report) -> Trace | None:

@@ -31,7 +31,7 @@ class Pipe:
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process ever held, in bytes: what torch reserved of a GPU where it used one, else what was resident.
+    """The most bytes that this process has held: of a GPU, if it used one, what torch reserved; else what was resident.
 
     None where the system does not say (Linux does).
     """

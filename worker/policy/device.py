@@ -65,7 +65,7 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
 
 def fastest_kind() -> str:
-    """The accelerator's kind where there is one (CUDA, then MPS), else the CPU's."""
+    """`cuda` if there is an NVIDIA GPU, else `mps` if there is one of Apple's, else `cpu`."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
