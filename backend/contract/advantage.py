@@ -1,6 +1,6 @@
 """How a reward becomes an advantage: one model for each estimator, with its own settings."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -10,70 +10,102 @@ Eps = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class GroupZscore(Frozen):
+class Estimator(Frozen):
+    """What the program asks of any estimator; each kind says only where it differs from these answers."""
+
+    compares: ClassVar[Literal["group", "batch", "nothing", "tokens"]] = "group"
+    """With what it compares a completion's reward. To compare within a group takes two scored completions."""
+    reads: ClassVar[Literal["group", "components", "batch", "tokens"]] = "group"
+    """What it computes an advantage from: the group's rewards, those of each reward function, of the whole batch, or values."""
+    divides_by: ClassVar[Literal["group", "batch"] | None] = None
+    """Whose standard deviation the reward is divided by."""
+    centred: ClassVar[bool] = False
+    """Whether the group's mean is taken off, so that a group's advantages add up to 0."""
+    zero_if_equal: ClassVar[bool] = True
+    """Whether equal rewards give advantages of exactly 0: such a group is dead."""
+
+
+class GroupZscore(Estimator):
     """(r − group mean) / (group std + eps): DeepSeekMath's group-relative advantage."""
 
     kind: Literal["group_zscore"] = "group_zscore"
+    divides_by = "group"
+    centred = True
     std: Literal["population", "sample"] = Field(
         "population", description="population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
     )
     eps: Eps = Field(1e-8, description="Added to the std.")
 
 
-class GroupCenter(Frozen):
+class GroupCenter(Estimator):
     """r − group mean (Dr. GRPO): no division, so that easy and hard prompts are not pushed harder than others."""
 
     kind: Literal["group_center"] = "group_center"
+    centred = True
 
 
-class BatchStd(Frozen):
+class BatchStd(Estimator):
     """(r − group mean) / (std of the whole batch + eps): no group is pushed harder because its rewards lie close."""
 
     kind: Literal["batch_std"] = "batch_std"
+    reads = "batch"
+    divides_by = "batch"
+    centred = True
     eps: Eps = Field(1e-4, description="Added to the std, which is Bessel's.")
 
 
-class Softmax(Frozen):
+class Softmax(Estimator):
     """softmax(r) within the group: weights that add up to 1, none of them negative."""
 
     kind: Literal["softmax"] = "softmax"
+    zero_if_equal = False
 
 
-class LeaveOneOut(Frozen):
+class LeaveOneOut(Estimator):
     """r − mean of the group's other rewards (RLOO)."""
 
     kind: Literal["leave_one_out"] = "leave_one_out"
+    centred = True
 
 
-class BatchBaseline(Frozen):
+class BatchBaseline(Estimator):
     """r − mean of the whole batch (REINFORCE with a baseline)."""
 
     kind: Literal["batch_baseline"] = "batch_baseline"
+    compares = "batch"
+    reads = "batch"
+    zero_if_equal = False
 
 
-class NoBaseline(Frozen):
+class NoBaseline(Estimator):
     """r itself (the vanilla policy gradient)."""
 
     kind: Literal["none"] = "none"
+    compares = "nothing"
+    zero_if_equal = False
 
 
-class NormalizeThenSum(Frozen):
+class NormalizeThenSum(Estimator):
     """Each reward function z-scored in the group, then weighted and added up, then z-scored over the batch (GDPO)."""
 
     kind: Literal["normalize_then_sum"] = "normalize_then_sum"
+    reads = "components"
     eps: Eps = Field(1e-4, description="Added to each std; they are Bessel's.")
 
 
-class BestWorst(Frozen):
+class BestWorst(Estimator):
     """+1 for the group's best completion, −1 for its worst, 0 for the others: a preference pair made online."""
 
     kind: Literal["best_worst"] = "best_worst"
 
 
-class Gae(Frozen):
+class Gae(Estimator):
     """Generalised advantage estimation with a learned value head (PPO): one advantage for each token."""
 
     kind: Literal["gae"] = "gae"
+    compares = "tokens"
+    reads = "tokens"
+    zero_if_equal = False
     gamma: Share = Field(1.0, description="Discount of the next token's value.")
     lam: Share = Field(
         0.95, description="λ: 0 is the one-step TD error (low variance, biased), 1 is Monte Carlo (unbiased)."
@@ -101,7 +133,7 @@ Advantage = Annotated[
     Field(discriminator="kind"),
 ]
 
-GROUP_RELATIVE = frozenset(
-    {"group_zscore", "group_center", "batch_std", "softmax", "leave_one_out", "normalize_then_sum", "best_worst"}
-)
-"""The estimators that compare a completion with its siblings, and so need two of them."""
+ESTIMATORS: dict[str, type[Estimator]] = {
+    one.model_fields["kind"].default: one for one in get_args(get_args(Advantage)[0])
+}
+"""Each estimator by its kind."""

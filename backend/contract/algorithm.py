@@ -89,34 +89,34 @@ class Algorithm(Frozen):
     @property
     def needs_reference(self) -> bool:
         """Whether the loss or the reward compares with weights other than those that sampled the batch."""
-        return self.kl.reference != "old" and (self.kl.beta > 0 or self.surrogate.kind == "dpo")
+        return self.kl.reference != "old" and (self.kl.beta > 0 or self.surrogate.weighs == "pairs")
 
     @model_validator(mode="after")
     def _surrogate_fits(self) -> "Algorithm":
-        kind = self.surrogate.kind
-        if kind in ("policy_gradient", "dpo") and self.ratio != "token":
+        chosen, kind = self.surrogate, self.surrogate.kind
+        if not chosen.uses_ratio and self.ratio != "token":
             raise Misfit(f"{kind} uses no ratio, so {self.ratio} would change nothing", "ratio", {"ratio": "token"})
-        if kind == "vespo" and self.advantage.kind == "gae":
+        if chosen.weighs == "completions" and self.advantage.reads == "tokens":
             raise Misfit(
-                "vespo weighs whole completions, and gae gives each token an advantage of its own; use clip",
+                f"{kind} weighs whole completions, and {self.advantage.kind} gives each token an advantage of its own; use clip",
                 "surrogate",
                 {"surrogate": {"kind": "clip"}},
             )
-        if kind == "vespo" and self.ratio != "sequence_product":
+        if chosen.weighs == "completions" and self.ratio != "sequence_product":
             raise Misfit(
-                f"vespo weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}",
+                f"{kind} weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}",
                 "ratio",
                 {"ratio": "sequence_product"},
             )
-        if kind == "dpo" and self.advantage.kind != "best_worst":
+        if chosen.weighs == "pairs" and self.advantage.kind != "best_worst":
             raise Misfit(
-                f"dpo compares the best completion of a group with its worst; its advantage is best_worst, not {self.advantage.kind}",
+                f"{kind} compares the best completion of a group with its worst; its advantage is best_worst, not {self.advantage.kind}",
                 "advantage",
                 {"advantage": {"kind": "best_worst"}},
             )
-        if kind == "dpo" and self.aggregation != "group_sum":
+        if chosen.weighs == "pairs" and self.aggregation != "group_sum":
             raise Misfit(
-                f"dpo has one loss for each group, averaged over prompts: its aggregation is group_sum, not {self.aggregation}",
+                f"{kind} has one loss for each group, averaged over prompts: its aggregation is group_sum, not {self.aggregation}",
                 "aggregation",
                 {"aggregation": "group_sum"},
             )
@@ -124,15 +124,16 @@ class Algorithm(Frozen):
 
     @model_validator(mode="after")
     def _advantage_fits(self) -> "Algorithm":
-        if self.advantage.kind == "gae" and self.ratio != "token":
+        kind = self.advantage.kind
+        if self.advantage.reads == "tokens" and self.ratio != "token":
             raise Misfit(
-                f"gae gives each token an advantage of its own, and {self.ratio} gives the completion one ratio; use token",
+                f"{kind} gives each token an advantage of its own, and {self.ratio} gives the completion one ratio; use token",
                 "ratio",
                 {"ratio": "token"},
             )
-        if self.advantage.kind == "normalize_then_sum" and self.kl.placement == "reward" and self.kl.beta > 0:
+        if self.advantage.reads == "components" and self.kl.placement == "reward" and self.kl.beta > 0:
             raise Misfit(
-                "normalize_then_sum normalises each reward function by itself, and a KL penalty in the reward is none of them; "
+                f"{kind} normalises each reward function by itself, and a KL penalty in the reward is none of them; "
                 "put the penalty in the loss",
                 "kl.placement",
                 {"kl.placement": "loss"},

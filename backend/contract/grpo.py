@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from backend.contract.advantage import GROUP_RELATIVE
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Frozen, Misfit
 from backend.contract.model import Model
@@ -69,17 +68,17 @@ class GrpoConfig(Frozen):
         return self
 
     def _groups_are_large_enough(self) -> None:
-        size, advantage = self.sampling.group_size, self.algorithm.advantage.kind
-        if size < 2 and (advantage in GROUP_RELATIVE or self.algorithm.dead_groups == "resample"):
-            why = advantage if advantage in GROUP_RELATIVE else "dead_groups resample"
+        size, advantage = self.sampling.group_size, self.algorithm.advantage
+        if size < 2 and (advantage.compares == "group" or self.algorithm.dead_groups == "resample"):
+            why = advantage.kind if advantage.compares == "group" else "dead_groups resample"
             raise Misfit(
                 f"{why} compares a completion with its siblings, and a group of {size} has none; use at least 2",
                 "sampling.group_size",
                 {"sampling.group_size": 8},
             )
-        if advantage == "normalize_then_sum" and self.rewards.gates:
+        if advantage.reads == "components" and self.rewards.gates:
             raise Misfit(
-                "normalize_then_sum normalises each reward function by itself, and a gate decides over their sum; remove the gates",
+                f"{advantage.kind} normalises each reward function by itself, and a gate decides over their sum; remove the gates",
                 "rewards.gates",
                 {"rewards.gates": []},
             )

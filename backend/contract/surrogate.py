@@ -1,6 +1,6 @@
 """What is minimised for each token: one model for each surrogate loss, with its own settings."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,18 @@ Epsilon = Annotated[float, Field(ge=0, le=100)]
 Positive = Annotated[float, Field(gt=0, le=100)]
 
 
-class Clip(Frozen):
+class SurrogateLoss(Frozen):
+    """What the program asks of any surrogate; each kind says only where it differs from these answers."""
+
+    weighs: ClassVar[Literal["tokens", "completions", "pairs"]] = "tokens"
+    """What has one weight in the loss."""
+    uses_ratio: ClassVar[bool] = True
+    """Whether the ratio of new to old probability is a part of it."""
+    constant_weight: ClassVar[bool] = False
+    """Whether it is A log p times a weight that carries no gradient, instead of a function of the ratio."""
+
+
+class Clip(SurrogateLoss):
     """−min(ρ·A, clip(ρ, 1 − ε_low, 1 + ε_high)·A): PPO's and GRPO's clipped surrogate, ρ the ratio of new to old probability."""
 
     kind: Literal["clip"] = "clip"
@@ -33,22 +44,25 @@ class Clip(Frozen):
         return self
 
 
-class PolicyGradient(Frozen):
+class PolicyGradient(SurrogateLoss):
     """−A·log p (VPG, REINFORCE): no ratio, no clipping. With softmax weights as A: a weighted likelihood."""
 
     kind: Literal["policy_gradient"] = "policy_gradient"
+    uses_ratio = False
+    constant_weight = True
 
 
-class Cispo(Frozen):
+class Cispo(SurrogateLoss):
     """−min(ρ, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
 
     kind: Literal["cispo"] = "cispo"
+    constant_weight = True
     cap: Positive = Field(
         5.0, description="The largest weight: TRL's epsilon_high (default 0.2); in verl's terms it is 1 + ε."
     )
 
 
-class Sapo(Frozen):
+class Sapo(SurrogateLoss):
     """−sigmoid(τ(ρ − 1))·4/τ·A (SAPO): the clip's edge as a smooth gate."""
 
     kind: Literal["sapo"] = "sapo"
@@ -56,20 +70,24 @@ class Sapo(Frozen):
     tau_negative: Positive = Field(1.05, description="τ elsewhere.")
 
 
-class Vespo(Frozen):
+class Vespo(SurrogateLoss):
     """−φ(w)·A·log p, φ(w) = e^λ w^k e^(−λw) without gradient, w the whole completion's ratio (VESPO)."""
 
     kind: Literal["vespo"] = "vespo"
+    weighs = "completions"
+    constant_weight = True
     k_positive: Positive = Field(2.0, description="k where A is not below 0.")
     lambda_positive: Positive = Field(3.0, description="λ where A is not below 0.")
     k_negative: Positive = Field(3.0, description="k where A is below 0.")
     lambda_negative: Positive = Field(2.0, description="λ where A is below 0.")
 
 
-class Dpo(Frozen):
+class Dpo(SurrogateLoss):
     """−log σ(β[(lp_w − ref_w) − (lp_l − ref_l)]) on the group's best (w) and worst (l) completion."""
 
     kind: Literal["dpo"] = "dpo"
+    weighs = "pairs"
+    uses_ratio = False
     beta: Positive = Field(0.1, description="How hard a pair pulls before its margin satisfies it; not the KL's β.")
 
 

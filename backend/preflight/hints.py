@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from math import lcm
 
 from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
-from backend.contract.advantage import GROUP_RELATIVE
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
@@ -22,7 +21,6 @@ FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
-CENTRED = frozenset({"group_zscore", "group_center", "batch_std", "leave_one_out"})  # a group's add up to 0
 OFFERING = {
     "native": "starts a Groupscope worker",
     "transformers": "installs transformers 5.17 or newer",
@@ -93,7 +91,7 @@ def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
 
 def group_size(config: GrpoConfig, facts: Facts) -> Hints:
     """Groups so small, or a task so easy or hard, that most groups say nothing."""
-    if config.algorithm.advantage.kind not in GROUP_RELATIVE:
+    if config.algorithm.advantage.compares != "group":
         return
     size, success = config.sampling.group_size, facts.success
     share = dead_share(success.rate if success else LEAST_DEAD, size)
@@ -110,7 +108,7 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     """Why the loss reads 0: the most asked question."""
     algorithm = config.algorithm
     if algorithm.updates_per_batch == 1 and algorithm.surrogate.kind == "clip":
-        reads = "the loss reads about 0: expected" if algorithm.advantage.kind in CENTRED else "the loss says little"
+        reads = "the loss reads about 0: expected" if algorithm.advantage.centred else "the loss says little"
         text = f"with one update per batch the ratio is exactly 1, nothing is ever clipped and {reads}; watch reward and gradient norm"
         yield Message(level="info", field="algorithm.updates_per_batch", text=text)
 
@@ -118,8 +116,12 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
 def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     """Later updates on a batch that nothing corrects or holds back."""
     algorithm = config.algorithm
-    if algorithm.updates_per_batch > 1 and algorithm.surrogate.kind == "policy_gradient":
-        text = f"policy_gradient has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first follow a policy that is no longer there; 1 is sound, and clip allows more"
+    if (
+        algorithm.updates_per_batch > 1
+        and not algorithm.surrogate.uses_ratio
+        and algorithm.surrogate.weighs == "tokens"
+    ):
+        text = f"{algorithm.surrogate.kind} has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first follow a policy that is no longer there; 1 is sound, and clip allows more"
         yield _warning("algorithm.updates_per_batch", text, 1)
 
 
@@ -134,9 +136,9 @@ def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
 def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
     """Differences that mean nothing, made as large as any other."""
     learned = [one.name for one in config.rewards.functions if one.kind == "reward_model" and one.weight]
-    if learned and config.algorithm.advantage.kind == "group_zscore":
+    if learned and config.algorithm.advantage.divides_by == "group":
         text = (
-            f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, group_zscore makes what "
+            f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, {config.algorithm.advantage.kind} makes what "
             "is left between them as large as right and wrong; group_center does not"
         )
         fix: dict[str, Json] = {"algorithm.advantage": {"kind": "group_center"}}
@@ -146,7 +148,7 @@ def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
     """Nothing holds the policy back, or what should hold it does not."""
     algorithm, kl = config.algorithm, config.algorithm.kl
-    if kl.beta == 0 and algorithm.surrogate.kind != "dpo":  # whose own β compares with the reference
+    if kl.beta == 0 and algorithm.surrogate.weighs != "pairs":  # whose own β compares with the reference
         text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
         yield Message(level="info", field="algorithm.kl.beta", text=text)
     elif kl.beta > 0 and kl.placement == "loss" and kl.estimator == "k1":

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backend.contract.advantage import GROUP_RELATIVE
+from backend.contract.advantage import ESTIMATORS
 from backend.contract.reward_bound import reward_bound
 from backend.health.facts import RECENT, Facts, GroupFact
 from backend.health.rule import Finding, Rule, evidence
@@ -19,7 +19,8 @@ def check(facts: Facts) -> Finding | None:
     """A warning while there is something left to learn; a note where the groups are dead because the task is solved."""
     share = facts.recent("frac_reward_zero_std")
     mean, peak = share.mean, share.peak
-    if text(facts.config, "algorithm.advantage.kind") not in GROUP_RELATIVE or nothing_is_rewarded(facts):
+    estimator = ESTIMATORS.get(text(facts.config, "algorithm.advantage.kind"))
+    if estimator is None or estimator.compares != "group" or nothing_is_rewarded(facts):
         return None
     if mean is None or peak is None or mean < MOST:
         return None

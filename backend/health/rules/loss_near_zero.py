@@ -1,11 +1,11 @@
 """The most asked question of all: the loss is 0, is it broken?"""
 
+from backend.contract.advantage import ESTIMATORS
 from backend.health.facts import RECENT, Facts
 from backend.health.rule import Finding, Rule, evidence
 from backend.health.rules import all_rewards_zero, entropy_collapse, kl_blow_up
 from backend.health.stored import number, text
 from backend.health.words import figure, percent, span
-from backend.preflight.hints import CENTRED
 
 SMALL = 0.01
 LEFT = 0.01  # of the gradient at the start: below it there is hardly anything left that trains
@@ -33,9 +33,11 @@ def check(facts: Facts) -> Finding | None:
 
 
 def _expected(facts: Facts) -> bool:
+    estimator = ESTIMATORS.get(text(facts.config, "algorithm.advantage.kind"))
     return (
         text(facts.config, "algorithm.surrogate.kind") == "clip"
-        and text(facts.config, "algorithm.advantage.kind") in CENTRED
+        and estimator is not None
+        and estimator.centred
         and number(facts.config, "algorithm.updates_per_batch", 1) == 1
     )
 

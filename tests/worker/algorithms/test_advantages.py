@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from backend.contract.advantage import (
-    GROUP_RELATIVE,
     Advantage,
     BatchBaseline,
     BatchStd,
@@ -37,7 +36,7 @@ ESTIMATORS: list[Advantage] = [
     NormalizeThenSum(),
     BestWorst(),
 ]
-ZERO_WHERE_EQUAL = [chosen for chosen in ESTIMATORS if chosen.kind in GROUP_RELATIVE and chosen.kind != "softmax"]
+ZERO_WHERE_EQUAL = [chosen for chosen in ESTIMATORS if chosen.zero_if_equal]
 NAN = math.nan
 BATCH = np.array([[0.2, 0.9, NAN, 0.4], [1.0, 0.0, 1.0, 1.0], [0.3, 0.3, 0.3, NAN], [NAN, 2.0, NAN, NAN], [NAN] * 4])
 
