@@ -1,4 +1,4 @@
-"""The configuration of a run: one frozen, closed, bounded model per kind. Its JSON Schema drives form, command line and docs."""
+"""The configuration of a run: one frozen, closed, bounded model per kind. The form, the command line and the docs are read from it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -1,1 +1,1 @@
-"""The form of a run: JSON Schema -> fields -> widgets, over one plain dict that everything else may replace at once."""
+"""The form of a run: pydantic model -> fields -> widgets, over one plain dict that everything else may replace at once."""

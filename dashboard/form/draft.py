@@ -12,11 +12,9 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Run
 from dashboard.form import paths
-from dashboard.form.defaults import complete, unknown
-from dashboard.form.schema import Record
+from dashboard.form.schema import complete, fields_of, unknown
 
 _KEY = "draft"
-Schemas = Mapping[str, Record]  # by kind of run
 
 
 @dataclass
@@ -59,16 +57,16 @@ class Draft:
             self.write(path, value)
         self.generation += 1
 
-    def fill(self, config: Mapping[str, Json], schemas: Schemas) -> None:
-        """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and told."""
-        schema = schemas.get(str(config.get("kind")), schemas["grpo"])
-        self.left_out = list(unknown(schema, dict(config)))
-        self.config = cast("dict[str, Json]", complete(schema, dict(config)))
+    def fill(self, config: Mapping[str, Json]) -> None:
+        """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
+        fields = fields_of(dict(config))
+        self.left_out = list(unknown(fields, dict(config)))
+        self.config = cast("dict[str, Json]", complete(fields, dict(config)))
         self.generation += 1
 
-    def fill_from_run(self, run: Run, schemas: Schemas, *, checkpoint: int | None = None) -> None:
+    def fill_from_run(self, run: Run, *, checkpoint: int | None = None) -> None:
         """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
-        self.fill(run.config, schemas)
+        self.fill(run.config)
         self.name = f"{run.name} (copy)" if checkpoint is None else f"{run.name} from step {checkpoint}"
         self.tags = list(run.tags)
         self.parent_id = run.id

@@ -6,13 +6,12 @@ import streamlit as st
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.config import MODELS, RUN_CONFIG
+from backend.contract.config import RUN_CONFIG
 from backend.contract.yaml_text import Unreadable, read
-from dashboard.form.draft import Draft, Schemas
+from dashboard.form.draft import Draft
+from dashboard.form.schema import FIELDS
 from dashboard.form.written import dump
 from dashboard.format import plain
-
-IN_THE_FORM: tuple[str, ...] = tuple(kind for kind in MODELS if kind != "sample")
 
 
 def to_yaml(config: Mapping[str, Json]) -> str:
@@ -32,8 +31,8 @@ def from_yaml(text: str) -> dict[str, Json]:
     if not isinstance(config, dict) or not config:
         raise Unreadable("A configuration is a mapping such as `sampling: {group_size: 8}`.")
     kind = str(config.setdefault("kind", "grpo"))
-    if kind not in IN_THE_FORM:
-        raise Unreadable(f"This form is for runs of the kinds {', '.join(IN_THE_FORM)}, and the file's kind is {kind}.")
+    if kind not in FIELDS:
+        raise Unreadable(f"This form is for runs of the kinds {', '.join(FIELDS)}, and the file's kind is {kind}.")
     try:
         return RUN_CONFIG.validate_python(config).model_dump(mode="json")
     except ValidationError:
@@ -41,7 +40,7 @@ def from_yaml(text: str) -> dict[str, Json]:
 
 
 @st.dialog("Configuration as YAML", width="large")
-def show_yaml(draft: Draft, schemas: Schemas) -> None:
+def show_yaml(draft: Draft) -> None:
     """Two tabs: the draft to take away, and a file or text to bring in."""
     away, bring = st.tabs(["Export", "Import"])
     with away:
@@ -52,12 +51,12 @@ def show_yaml(draft: Draft, schemas: Schemas) -> None:
         file = st.file_uploader("YAML file", type=["yaml", "yml"])
         pasted = st.text_area("or paste it here", height=240)
         if st.button("Fill the form", type="primary", disabled=not (file or pasted.strip())):
-            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft, schemas)
+            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft)
 
 
-def _bring(text: str, draft: Draft, schemas: Schemas) -> None:
+def _bring(text: str, draft: Draft) -> None:
     try:
-        draft.fill(from_yaml(text), schemas)
+        draft.fill(from_yaml(text))
     except Unreadable as reason:
         st.error(plain(str(reason)), icon=":material/error:")
     else:

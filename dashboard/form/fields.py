@@ -8,10 +8,23 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.preflight import Message
-from dashboard.form.defaults import changed_kind, present
 from dashboard.form.draft import Draft
 from dashboard.form.labels import in_labels
-from dashboard.form.schema import Choice, Choices, Constant, Field, Many, Real, Record, Text, Union, Whole, title
+from dashboard.form.schema import (
+    Choice,
+    Choices,
+    Constant,
+    Field,
+    Many,
+    Real,
+    Record,
+    Text,
+    Union,
+    Whole,
+    changed_kind,
+    fresh,
+    title,
+)
 from dashboard.form.widgets import in_words, show_raw, show_widget
 from dashboard.form.written import fits, show_number
 from dashboard.format import plain
@@ -96,10 +109,10 @@ def _show_row(cells: Sequence[Callable[[], None]]) -> None:
                 draw()
 
 
-def show_nested(form: Form, field: Field, path: str, label: str) -> None:
+def show_nested(form: Form, field: Record | Union | Many, path: str, label: str) -> None:
     """A record, a union or a list of them."""
     value = form.draft.get(path)
-    if field.optional:
+    if isinstance(field, Record) and field.optional:
         _show_switch(form, field, path, label, value)
         if value is None:
             return
@@ -144,11 +157,11 @@ def _show_union(form: Form, union: Union, path: str, label: str) -> None:
     show_fields(form, record.fields, path, lead=partial(show_kind, form, union, path, "Kind"))
 
 
-def _show_switch(form: Form, field: Field, path: str, label: str, value: Json) -> None:
+def _show_switch(form: Form, field: Record, path: str, label: str, value: Json) -> None:
     draft, key = form.draft, form.draft.key(path)
 
     def take() -> None:
-        draft.change({path: present(field) if st.session_state[key] else None})
+        draft.change({path: fresh(field) if st.session_state[key] else None})
 
     st.toggle(plain(label), value=value is not None, key=key, help=plain(field.help) or None, on_change=take)
 
@@ -184,7 +197,7 @@ def _show_list(form: Form, many: Many, path: str, label: str) -> None:
                 help=plain(record.help) or None,
                 disabled=full,
                 on_click=draft.change,
-                args=({path: [*items, _unique(present(record), items)]},),
+                args=({path: [*items, _unique(fresh(record), items)]},),
             )
 
 

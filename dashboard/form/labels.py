@@ -1,16 +1,14 @@
 """The backend's sentences with the form's labels: it names fields and choices as a configuration file writes them."""
 
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
+from itertools import chain
 
-from backend.contract.base import Json
-from backend.contract.config import MODELS
-from dashboard.form.schema import title
+from dashboard.form.schema import FIELDS, Choice, Choices, Union, inside, title
 from dashboard.form.widgets import in_words
 
 _PATH = re.compile(
-    rf"\b(?:{'|'.join(sorted({name for model in MODELS.values() for name in model.model_fields}))})(?:\.\w+)+"
+    rf"\b(?:{'|'.join(sorted({field.name for record in FIELDS.values() for field in record.fields}))})(?:\.\w+)+"
 )
 _NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
@@ -27,21 +25,10 @@ def place(path: str) -> str:
     return " › ".join(title(part) for part in path.split(".") if not part.isdecimal())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _names() -> frozenset[str]:
     """Every field and every choice of a configuration."""
-    return frozenset(name for model in MODELS.values() for name in _named(model.model_json_schema()))
-
-
-def _named(schema: Json) -> Iterator[str]:
-    if isinstance(schema, dict):
-        properties, choices = schema.get("properties"), schema.get("enum")
-        for names in (properties if isinstance(properties, dict) else (), choices if isinstance(choices, list) else ()):
-            yield from (name for name in names if isinstance(name, str))
-        if isinstance(schema.get("const"), str):
-            yield str(schema["const"])
-        for value in schema.values():
-            yield from _named(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _named(value)
+    found = [field for fields in FIELDS.values() for field in inside(fields)]
+    choices = [field.options for field in found if isinstance(field, Choice | Choices)]
+    kinds = [tuple(field.kinds) for field in found if isinstance(field, Union)]
+    return frozenset(chain((field.name for field in found), *choices, *kinds))

@@ -1,22 +1,31 @@
-"""Reads the JSON Schema of a configuration into a tree of fields, the few kinds that a form has widgets for."""
+"""The fields of a configuration, read from its pydantic model: the few kinds that a form has widgets for, and their defaults."""
 
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from functools import cache
+from inspect import getdoc
+from types import NoneType, UnionType
+from typing import Literal, get_args, get_origin
+
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from backend.contract.base import Json
+from backend.contract.config import MODELS
 
-Schema: TypeAlias = Mapping[str, Json]
 LONG_TEXT = 1000  # a text that may be longer is written in a box of several lines
 
 
-class UnreadableSchema(Exception):
-    """The schema holds a construct that the form has no widget for."""
+class NoWidget(Exception):
+    """The model holds a type that the form has no widget for."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """What all fields share. `default` is None also where there is none: `required` tells."""
+    """What all fields share. A required one begins with the emptiest value of its type, which the backend then asks to fill."""
 
     name: str
     help: str = ""
@@ -104,120 +113,158 @@ class Many(Field):
     maximum: int | None = None
 
 
-def read_schema(schema: Schema) -> Record:
-    """The configuration's fields. Raises UnreadableSchema."""
-    defs = _mapping(schema.get("$defs", {}))
-    root = _read("", schema, defs)
-    if not isinstance(root, Record):
-        raise UnreadableSchema("the schema's root is no object")
-    return root
+@cache
+def read_model(model: type[BaseModel], name: str = "") -> Record:
+    """The model's fields, under the name of the field that holds it. Raises NoWidget."""
+    fields = tuple(_read_field(inner, info) for inner, info in model.model_fields.items())
+    return Record(name, help=getdoc(model) or "", fields=fields)
 
 
-def _read(name: str, schema: Schema, defs: Schema) -> Field:
-    options = [_mapping(option) for option in _list(schema.get("anyOf", []))]
-    if options:
-        return _read_options(name, schema, options, defs)
-    if "$ref" in schema:
-        schema = {**_mapping(defs[str(schema["$ref"]).removeprefix("#/$defs/")]), **schema}
-        del schema["$ref"]
-        return _read(name, schema, defs)
-    shared = Field(name, help=str(schema.get("description", "")), default=schema.get("default"))
-    if "discriminator" in schema:
-        return _read_union(shared, schema, defs)
-    if "const" in schema:
-        return _as(Constant, shared, default=schema["const"])
-    if "enum" in schema:
-        return _as(Choice, shared, options=_words(schema["enum"]))
-    match schema.get("type"):
-        case "object":
-            return _read_object(shared, schema, defs)
-        case "array":
-            return _read_list(shared, schema, defs)
-        case "boolean":
-            return _as(Flag, shared)
-        case "integer":
-            return _as(Whole, shared, minimum=schema.get("minimum"), maximum=schema.get("maximum"))
-        case "number":
-            return _as(Real, shared)
-        case "string":
-            return _as(Text, shared, long=_whole(schema.get("maxLength"), 0) > LONG_TEXT)
-    raise UnreadableSchema(f"{name}: no widget for {sorted(schema)}")
+def _read_field(name: str, info: FieldInfo) -> Field:
+    read = _read_type(name, info)
+    if info.is_required():
+        default: Json = [] if isinstance(read, Lines | Choices | Many) else ""
+    else:
+        default = to_jsonable_python(info.get_default(call_default_factory=True))
+    return replace(read, help=info.description or read.help, default=default, required=info.is_required())
 
 
-def _read_options(name: str, schema: Schema, options: Sequence[Schema], defs: Schema) -> Field:
-    """`X or null`, or `a list or one word`."""
-    rest = [option for option in options if option.get("type") != "null"]
-    outer: dict[str, Json] = {key: value for key, value in schema.items() if key in ("default", "description")}
-    if len(rest) == 1:
-        read = _read(name, {**rest[0], **outer}, defs)
-        return replace(read, optional=len(options) > 1, default=schema.get("default"))
-    words = [option["const"] for option in rest if "const" in option]
-    lists = [option for option in rest if option.get("type") == "array"]
-    if len(rest) == 2 and len(words) == 1 and len(lists) == 1:
-        read = _read(name, {**lists[0], **outer}, defs)
-        if isinstance(read, Lines):
-            return replace(read, word=str(words[0]))
-    raise UnreadableSchema(f"{name}: no widget for a choice of {len(rest)} types")
+def _read_type(name: str, info: FieldInfo) -> Field:
+    """The field for values of this type, without its own help and default."""
+    annotation, inner = info.annotation, get_args(info.annotation)
+    if get_origin(annotation) is Literal:
+        return Choice(name, options=inner) if len(inner) > 1 else Constant(name, default=inner[0])
+    if get_origin(annotation) is list:
+        return _read_list(name, info, _read_type("", FieldInfo.from_annotation(inner[0])))
+    if get_origin(annotation) in (typing.Union, UnionType):
+        return _read_union(name, inner)
+    if get_origin(annotation) is dict:
+        return Settings(name)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return read_model(annotation, name)
+    if annotation is int:
+        return Whole(name, minimum=_bound(info, Ge, "ge"), maximum=_bound(info, Le, "le"))
+    if annotation is str:
+        return Text(name, long=(_bound(info, MaxLen, "max_length") or 0) > LONG_TEXT)
+    if annotation in (bool, float):
+        return Flag(name) if annotation is bool else Real(name)
+    raise NoWidget(f"{name}: no widget for {annotation}")
 
 
-def _read_object(shared: Field, schema: Schema, defs: Schema) -> Field:
-    if "properties" not in schema:
-        return _as(Settings, shared)
-    required = _list(schema.get("required", []))
-    fields = [_read(name, _mapping(inner), defs) for name, inner in _mapping(schema["properties"]).items()]
-    return _as(Record, shared, fields=tuple(replace(inner, required=inner.name in required) for inner in fields))
+def _read_list(name: str, info: FieldInfo, item: Field) -> Field:
+    if isinstance(item, Choice):
+        return Choices(name, options=item.options)
+    if isinstance(item, Text):
+        return Lines(name)
+    if isinstance(item, Record | Union):
+        minimum, maximum = _bound(info, MinLen, "min_length"), _bound(info, MaxLen, "max_length")
+        return Many(name, item=item, minimum=minimum or 0, maximum=maximum)
+    raise NoWidget(f"{name}: no widget for a list of {type(item).__name__}")
 
 
-def _read_union(shared: Field, schema: Schema, defs: Schema) -> Union:
-    mapping = _mapping(_mapping(schema["discriminator"])["mapping"])
-    kinds: dict[str, Record] = {}
-    for kind in [str(_mapping(option)["$ref"]) for option in _list(schema["oneOf"])]:
-        name = next(word for word, ref in mapping.items() if ref == kind)
-        record = _read(name, {"$ref": kind}, defs)
-        if not isinstance(record, Record):
-            raise UnreadableSchema(f"{shared.name}: {name} is no object")
-        kinds[name] = record
-    return Union(shared.name, help=shared.help, default=shared.default, kinds=kinds)
+def _read_union(name: str, types: Sequence[type]) -> Field:
+    """`X or None`, one of several kinds, or `a list or one word`."""
+    read = [_read_type(name, FieldInfo.from_annotation(one)) for one in types if one is not NoneType]
+    kinds = {
+        str(inner.default): one
+        for one in read
+        if isinstance(one, Record)
+        for inner in one.fields
+        if inner.name == "kind"
+    }
+    match read:
+        case [one]:
+            return replace(one, optional=True)
+        case _ if len(kinds) == len(read):
+            return Union(name, kinds=kinds)
+        case [Lines() as lines, Constant(default=word)]:
+            return replace(lines, word=str(word))
+    raise NoWidget(f"{name}: no widget for a choice of {len(read)} types")
 
 
-def _read_list(shared: Field, schema: Schema, defs: Schema) -> Field:
-    items = _mapping(schema.get("items", {}))
-    if "enum" in items:
-        return _as(Choices, shared, options=_words(items["enum"]))
-    if items.get("type") == "string":
-        return _as(Lines, shared)
-    item = _read("", items, defs)
-    if not isinstance(item, Record | Union):
-        raise UnreadableSchema(f"{shared.name}: no widget for a list of {type(item).__name__}")
-    return Many(
-        shared.name,
-        help=shared.help,
-        item=item,
-        minimum=_whole(schema.get("minItems"), 0),
-        maximum=_whole(schema.get("maxItems"), 0) or None,
-    )
+def _bound(info: FieldInfo, kind: type, name: str) -> int | None:
+    """The bound of this kind on the value or on its length, if there is one."""
+    return next((getattr(bound, name) for bound in info.metadata if isinstance(bound, kind)), None)
 
 
-def _as(kind: type[Field], shared: Field, **own: object) -> Field:
-    return kind(**{**vars(shared), **own})
+FIELDS: Mapping[str, Record] = {kind: read_model(model) for kind, model in MODELS.items() if kind != "sample"}
+"""The fields of the configurations that a form is for, by kind."""
 
 
-def _mapping(value: Json) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise UnreadableSchema(f"an object was expected, not {value!r}")
+def fields_of(config: Json) -> Record:
+    """The fields of a configuration, by its kind; an unknown kind has those of `grpo`."""
+    return FIELDS.get(str(config.get("kind")), FIELDS["grpo"]) if isinstance(config, dict) else FIELDS["grpo"]
+
+
+def inside(field: Field) -> Iterator[Field]:
+    """The field, and every field within it."""
+    yield field
+    children: Iterable[Field] = ()
+    match field:
+        case Record():
+            children = field.fields
+        case Union():
+            children = field.kinds.values()
+        case Many():
+            children = (field.item,)
+    for child in children:
+        yield from inside(child)
+
+
+def fresh(record: Record) -> dict[str, Json]:
+    """A value of the record in which every field has its default; a name is then the kind."""
+    value = {inner.name: inner.default for inner in record.fields}
+    return value | {"name": value["kind"]} if value.get("name") == "" and "kind" in value else value
+
+
+def changed_kind(union: Union, old: Json, kind: str) -> Json:
+    """The union's value after another kind was chosen: fields that mean the same in both keep theirs."""
+    new = fresh(union.kinds[kind])
+    if not isinstance(old, dict) or old.get("kind") not in union.kinds:
+        return new
+    before = {inner.name: inner for inner in union.kinds[str(old["kind"])].fields}
+    for inner in union.kinds[kind].fields:
+        same = inner == before.get(inner.name) and not isinstance(inner, Constant)
+        named_after_kind = inner.name == "name" and old.get("name") == old["kind"]
+        if same and inner.name in old and not named_after_kind:
+            new[inner.name] = old[inner.name]
+    return new
+
+
+def complete(field: Field, value: Json) -> Json:
+    """The value with defaults for what is missing, and without what the model does not know."""
+    match field:
+        case Record() if isinstance(value, dict):
+            return {
+                inner.name: complete(inner, value[inner.name]) if inner.name in value else inner.default
+                for inner in field.fields
+            }
+        case Union() if isinstance(value, dict):
+            record = field.kinds.get(str(value.get("kind")))
+            return complete(record, value) if record else value
+        case Many() if isinstance(value, list):
+            return [complete(field.item, item) for item in value]
+        case Lines() if isinstance(value, str) and value != field.word:
+            return [value]
     return value
 
 
-def _list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
-def _words(value: Json) -> tuple[str, ...]:
-    return tuple(str(word) for word in _list(value))
-
-
-def _whole(value: Json, default: int) -> int:
-    return value if isinstance(value, int) else default
+def unknown(field: Field, value: Json, path: str = "") -> Iterator[str]:
+    """The dotted paths in the value that the model does not know, and `complete` leaves out."""
+    if isinstance(field, Union) and isinstance(value, dict):
+        record = field.kinds.get(str(value.get("kind")))
+        yield from unknown(record, value, path) if record else ()
+    if isinstance(field, Record) and isinstance(value, dict):
+        known = {inner.name: inner for inner in field.fields}
+        for name, inner_value in value.items():
+            inner_path = f"{path}.{name}" if path else name
+            if name in known:
+                yield from unknown(known[name], inner_value, inner_path)
+            else:
+                yield inner_path
+    if isinstance(field, Many) and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown(field.item, item, f"{path}.{index}")
 
 
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}

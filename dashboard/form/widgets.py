@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from backend.contract.base import Json
-from dashboard.form.defaults import blank
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Choice, Choices, Field, Flag, Lines, Settings, Text, Whole
 from dashboard.form.written import read_lines, read_number, read_settings, show_lines, show_number, show_settings
@@ -57,7 +56,7 @@ def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
         draft.change({path: read_settings(st.session_state[key])})
 
     st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=plain(field.help) or None, on_change=take)
-    default, button = {path: blank(field)}, draft.key(f"{path}.default")
+    default, button = {path: field.default}, draft.key(f"{path}.default")
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
 
 

@@ -10,7 +10,7 @@ from backend.contract.records import Run
 from backend.contract.sample import SampleConfig
 from backend.contract.training import Decoding
 from dashboard.components.stored import number_at
-from dashboard.form.draft import Draft, Schemas
+from dashboard.form.draft import Draft
 from dashboard.form.paths import get
 from dashboard.session import carried_out, client, explain
 
@@ -87,12 +87,12 @@ def cancel(sample_id: int) -> None:
     carried_out(lambda: client().command(sample_id, "stop"))
 
 
-def restore(draft: Draft, sample: Run, schemas: Schemas) -> bool:
+def restore(draft: Draft, sample: Run) -> bool:
     """Fill the form with what it held when the sample was asked for; False where the sample was asked for elsewhere."""
     launch = sample.config.get("launch")
     if not isinstance(launch, dict):
         return False
-    draft.fill(launch, schemas)
+    draft.fill(launch)
     draft.name = "" if sample.name == NAME else sample.name
     draft.tags, draft.parent_id, draft.sample_id = list(sample.tags), sample.parent_id, sample.id
     draft.sample_prompts = int(

@@ -10,13 +10,13 @@ from backend.contract.preflight import Message, Preflight
 from dashboard.components.address import number_in_address
 from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
-from dashboard.form.draft import Draft, Schemas
-from dashboard.form.exchange import IN_THE_FORM, show_yaml
+from dashboard.form.draft import Draft
+from dashboard.form.exchange import show_yaml
 from dashboard.form.fields import Form
 from dashboard.form.preflight import check, show_estimates, show_verdict
 from dashboard.form.recipes import show_recipes
 from dashboard.form.reward import rewarded_by
-from dashboard.form.schema import read_schema
+from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
 from dashboard.format import plain
 from dashboard.judging.training import origin_of, trained_on
@@ -46,7 +46,7 @@ def load_catalog() -> Catalog:
     return cast(Catalog, st.session_state[_CATALOG])
 
 
-def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
+def fill_from_address(draft: Draft, catalog: Catalog) -> None:
     """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
     query = st.query_params
     names = ("clone", "from", "reward", "pairs", "recipe")
@@ -54,40 +54,40 @@ def fill_from_address(draft: Draft, catalog: Catalog, schemas: Schemas) -> None:
     if draft.config and origin in (None, draft.origin):
         return
     unwritten, draft.origin = not draft.config, origin
-    if unwritten and from_sample(draft, schemas):
+    if unwritten and from_sample(draft):
         return
     kind, _, value = (origin or "").partition("=")
     start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
     judged = origin_of(value) if kind == "pairs" else None
     if judged is not None:
         pairs, recipe = client().preview_upload(judged.upload), recipe_of(catalog, judged.recipe)
-        draft.fill(trained_on(client().run(judged.run), pairs, recipe), schemas)
+        draft.fill(trained_on(client().run(judged.run), pairs, recipe))
         draft.parent_id = judged.run
     elif start is not None and kind == "reward":
-        draft.fill(rewarded_by(client().run(start[0]), start[1], catalog.recipes[0]), schemas)
+        draft.fill(rewarded_by(client().run(start[0]), start[1], catalog.recipes[0]))
         draft.parent_id = start[0]
     elif start is not None:
-        draft.fill_from_run(client().run(start[0]), schemas, checkpoint=start[1])
+        draft.fill_from_run(client().run(start[0]), checkpoint=start[1])
     elif kind == "clone" and value.isdecimal():
-        draft.fill_from_run(client().run(int(value)), schemas)
+        draft.fill_from_run(client().run(int(value)))
     else:
-        choose_recipe(draft, catalog, schemas, value if kind == "recipe" else None)
+        choose_recipe(draft, catalog, value if kind == "recipe" else None)
 
 
-def from_sample(draft: Draft, schemas: Schemas) -> bool:
+def from_sample(draft: Draft) -> bool:
     """Take back the form that a sample was asked for, where the address of a page that is loaded again names one."""
     named = number_in_address(SAMPLE)
     if named is None:
         return False
     try:
-        return restore(draft, client().run(named), schemas)
+        return restore(draft, client().run(named))
     except ApiError:  # it was deleted
         return False
 
 
-def choose_recipe(draft: Draft, catalog: Catalog, schemas: Schemas, recipe_id: str | None) -> None:
+def choose_recipe(draft: Draft, catalog: Catalog, recipe_id: str | None) -> None:
     """Fill the form with a recipe; the first one where no such recipe is known."""
-    draft.fill(recipe_of(catalog, recipe_id).config, schemas)
+    draft.fill(recipe_of(catalog, recipe_id).config)
     draft.parent_id = None
 
 
@@ -101,12 +101,11 @@ def show_page() -> None:
     draft = drafts.current()
     with guard():
         catalog = load_catalog()
-        schemas = {kind: read_schema(catalog.schemas[kind]) for kind in IN_THE_FORM}
-        fill_from_address(draft, catalog, schemas)
-    schema = schemas.get(str(draft.get("kind")), schemas["grpo"])
+        fill_from_address(draft, catalog)
+    schema = fields_of(draft.config)
 
     def pick(recipe_id: str) -> None:
-        choose_recipe(draft, catalog, schemas, recipe_id)
+        choose_recipe(draft, catalog, recipe_id)
         draft.origin = f"recipe={recipe_id}"
         st.query_params.from_dict({"recipe": recipe_id})
 
@@ -119,7 +118,7 @@ def show_page() -> None:
         if preflight is not None:
             show_estimates(draft, preflight, measured(draft))
     with written:
-        if show_heading(draft, schemas) == LAB:
+        if show_heading(draft) == LAB:
             draw_lab(draft)
             return
         recipe = draft.get("recipe")
@@ -130,7 +129,7 @@ def show_page() -> None:
         show_sections(form, schema)
 
 
-def show_heading(draft: Draft, schemas: Schemas) -> str:
+def show_heading(draft: Draft) -> str:
     """The page's title, what of it to see, and the way out of and into a file; returns the chosen view."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.subheader("New run", width="content", anchor=False)
@@ -146,7 +145,7 @@ def show_heading(draft: Draft, schemas: Schemas) -> str:
                 label_visibility="collapsed",
             )
         if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
-            show_yaml(draft, schemas)
+            show_yaml(draft)
     return view
 
 

@@ -7,7 +7,6 @@ import streamlit as st
 
 from backend.contract.catalog import Catalog
 from dashboard.comparison.settings import cell, short_names
-from dashboard.form.schema import read_schema
 from dashboard.format import counted
 from dashboard.session import client, guard
 from dashboard.sweep.algorithms import show_algorithms
@@ -30,7 +29,6 @@ def show_page() -> None:
     """Lay the page: what varies to the left, the rest and what it would cost to the right."""
     with guard():
         catalog = fetch_catalog()
-    schemas = {kind: read_schema(schema) for kind, schema in catalog.schemas.items() if kind != "sample"}
     written, beside = st.columns([2.5, 1], gap="medium")
     with written:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
@@ -44,11 +42,11 @@ def show_page() -> None:
                 bind="query-params",
                 label_visibility="collapsed",
             )
-        others = others_of(schemas)
+        others = others_of()
         if varied == ALGORITHMS:
             plan = show_algorithms(catalog.recipes, others)
         else:
-            plan = show_settings(schemas, [*recipes_of(catalog), *others])
+            plan = show_settings([*recipes_of(catalog), *others])
         below = st.container()
     with beside, st.container(key="preflight", border=True):  # stays in sight, as on the form of a run
         variants, seeds = show_queue(plan)

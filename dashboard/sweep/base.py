@@ -13,9 +13,8 @@ from backend.contract.records import Run
 from dashboard.components.model_text import one_line
 from dashboard.components.whole_number import whole_number
 from dashboard.form import draft as drafts
-from dashboard.form.defaults import complete
-from dashboard.form.draft import Schemas
 from dashboard.form.paths import get, put
+from dashboard.form.schema import FIELDS, complete
 from dashboard.format import model_name
 from dashboard.session import client, guard
 
@@ -68,11 +67,11 @@ def recipes_of(catalog: Catalog) -> list[Base]:
     return [_of_recipe(card) for card in catalog.recipes]
 
 
-def others_of(schemas: Schemas) -> list[Base]:
+def others_of() -> list[Base]:
     """The form if somebody has written in it, the run in the address, and the latest runs."""
     draft = drafts.current().config
     found = [Base(FORM, f"What is in the form · {about(draft)}", draft)] if draft else []
-    return [*found, *(_of_run(run, schemas) for run in _runs() if run.kind in schemas)]
+    return [*found, *(_of_run(run) for run in _runs() if run.kind in FIELDS)]
 
 
 def about(config: Mapping[str, Json]) -> str:
@@ -88,9 +87,9 @@ def _of_recipe(card: RecipeCard) -> Base:
     return Base(card.id, f"{card.id} · {about(card.config)}", card.config)
 
 
-def _of_run(run: Run, schemas: Schemas) -> Base:
+def _of_run(run: Run) -> Base:
     """A run's stored configuration; what it lacks of today's fields gets its default."""
-    config = cast("Config", complete(schemas[run.kind], dict(run.config)))
+    config = cast("Config", complete(FIELDS[run.kind], dict(run.config)))
     return Base(f"{RUN}{run.id}", f"Run {run.id}, {one_line(run.name)} · {about(config)}", config)
 
 

@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from typing import cast
 
 from backend.contract.base import Json
-from dashboard.form.defaults import changed_kind, present
 from dashboard.form.layout import layout_of
 from dashboard.form.paths import get, put
-from dashboard.form.schema import Choice, Constant, Field, Flag, Many, Real, Record, Union, Whole, title
+from dashboard.form.schema import (
+    Choice,
+    Constant,
+    Field,
+    Flag,
+    Many,
+    Real,
+    Record,
+    Union,
+    Whole,
+    changed_kind,
+    fields_of,
+    fresh,
+    title,
+)
 
 # The recipe is a label; seeds are no setting, and every sweep has its own control for them.
 NOT_SWEPT = frozenset({"recipe", "budget.seed"})
@@ -44,9 +57,9 @@ class Sweepable:
         return None
 
 
-def sweepable(schema: Record, config: Config) -> dict[str, Sweepable]:
+def sweepable(config: Config) -> dict[str, Sweepable]:
     """The fields that this configuration has, by path: what most runs differ in first, then in the schema's order."""
-    found = {one.path: one for one in _walk(schema, "", (), dict(config)) if one.path not in NOT_SWEPT}
+    found = {one.path: one for one in _walk(fields_of(dict(config)), "", (), dict(config)) if one.path not in NOT_SWEPT}
     first = ("optimizer.learning_rate", *layout_of(config).numbers)
     return {path: found[path] for path in (*(path for path in first if path in found), *found)}
 
@@ -57,13 +70,13 @@ def value_at(one: Sweepable, config: Config) -> Json:
     return value is not None if isinstance(one.field, Record) else value
 
 
-def place(schema: Record, base: Config, point: Point) -> tuple[dict[str, Json], dict[str, Json]]:
+def place(base: Config, point: Point) -> tuple[dict[str, Json], dict[str, Json]]:
     """The base with the point's values, and those of them that it could take.
 
     Kinds come before the fields of kinds. A field that the chosen kind does not have is left out.
     """
     config, taken = dict(base), {}
-    fields = sweepable(schema, config)
+    fields = sweepable(config)
     for path in sorted(point, key=lambda path: (path.count("."), not path.endswith(".kind"))):
         if path not in fields:
             continue
@@ -72,7 +85,7 @@ def place(schema: Record, base: Config, point: Point) -> tuple[dict[str, Json], 
         config = cast("dict[str, Json]", put(config, where, new))
         taken[path] = value
         if isinstance(one.field, Union | Record):
-            fields = sweepable(schema, config)
+            fields = sweepable(config)
     return config, {path: taken[path] for path in point if path in taken}
 
 
@@ -85,7 +98,7 @@ def _written(one: Sweepable, config: Config, value: Json) -> tuple[str, Json]:
         return where, old if same else changed_kind(one.field, old, str(value))
     if isinstance(one.field, Record):
         old = get(dict(config), one.path)
-        return one.path, (old if old is not None else present(one.field)) if value else None
+        return one.path, (old if old is not None else fresh(one.field)) if value else None
     return one.path, value
 
 

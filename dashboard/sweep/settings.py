@@ -8,7 +8,6 @@ import streamlit as st
 from backend.contract.base import Json
 from dashboard.comparison.settings import cell, short_names
 from dashboard.components.whole_number import whole_number
-from dashboard.form.draft import Schemas
 from dashboard.form.schema import Whole
 from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
@@ -27,15 +26,14 @@ NOUN = "combination"
 VIEW = "Settings"  # of the comparison: a line through the fields for each run
 
 
-def show_settings(schemas: Schemas, bases: Sequence[Base]) -> Plan:
+def show_settings(bases: Sequence[Base]) -> Plan:
     """The base, the fields, their values."""
     st.caption(
         "Every run begins with the same configuration and differs in the fields that you choose: in every combination of the values "
         "that you list, or in values drawn at random."
     )
     base = choose_base("Base configuration", bases, "All that is not swept, every run takes from here\\.")
-    schema = schemas[str(base.config["kind"])]
-    fields = sweepable(schema, base.config)
+    fields = sweepable(base.config)
     way, picker = st.columns([1, 3])
     how = way.segmented_control(
         "Values",
@@ -60,7 +58,7 @@ def show_settings(schemas: Schemas, bases: Sequence[Base]) -> Plan:
     if not swept:
         return Plan((), NOUN, title, ("Choose a field to sweep",))
     points, problems = _grid(swept, base.config) if how == GRID else _random(swept, base.config)
-    variants = () if problems else variants_of(schema, base.config, points)
+    variants = () if problems else variants_of(base.config, points)
     return Plan(variants, NOUN, title, problems, VIEW)
 
 

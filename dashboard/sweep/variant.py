@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from dashboard.comparison.settings import cell, short_names
-from dashboard.form.schema import Record
 from dashboard.sweep.fields import Config, Point, place
 
 LONGEST = 180  # characters of a variant's name; with its seed it is the name of a run
@@ -32,11 +31,11 @@ class Plan:
     view: str | None = None  # of the comparison that it leads to
 
 
-def variants_of(schema: Record, base: Config, points: Sequence[Point]) -> list[Variant]:
+def variants_of(base: Config, points: Sequence[Point]) -> list[Variant]:
     """The base with each point's values. Points that come to the same configuration are one: where a kind lacks a swept field."""
     found: dict[str, Variant] = {}
     for point in points:
-        config, values = place(schema, base, point)
+        config, values = place(base, point)
         found.setdefault(json.dumps(config, sort_keys=True), Variant(named(values), config, values))
     return list(found.values())
 

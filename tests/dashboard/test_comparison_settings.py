@@ -3,15 +3,12 @@
 from datetime import UTC, datetime
 
 from backend.contract.base import Json
-from backend.contract.config import MODELS
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run
 from dashboard.comparison.settings import cell, setting, settings_of_sweep, short_names, swept
-from dashboard.form.schema import read_schema
 from dashboard.sweep.fields import place
 
 QUICKSTART = RECIPES[0].config
-SCHEMA = read_schema(MODELS["grpo"].model_json_schema(mode="validation"))
 
 
 def runs(*points: dict[str, Json]) -> list[Run]:
@@ -22,7 +19,7 @@ def runs(*points: dict[str, Json]) -> list[Run]:
             name="x",
             kind="grpo",
             status="queued",
-            config=place(SCHEMA, QUICKSTART, point)[0],
+            config=place(QUICKSTART, point)[0],
             progress=Progress(step=0, total_steps=100),
             attempt=0,
             failures=0,

@@ -1,20 +1,32 @@
-"""The form without its page: schema to fields, defaults, and values as people type them."""
+"""The form without its page: fields of the models, defaults, and values as people type them."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as s
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
-from backend.contract.config import MODELS
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from dashboard.form import paths
-from dashboard.form.defaults import blank, changed_kind, complete, present, unknown
-from dashboard.form.exchange import IN_THE_FORM, Unreadable, from_yaml, to_yaml
+from dashboard.form.exchange import Unreadable, from_yaml, to_yaml
 from dashboard.form.labels import in_labels
-from dashboard.form.schema import Field, Many, Record, Union, UnreadableSchema, read_schema, title
+from dashboard.form.schema import (
+    FIELDS,
+    Field,
+    Many,
+    NoWidget,
+    Record,
+    Union,
+    changed_kind,
+    complete,
+    fresh,
+    inside,
+    read_model,
+    title,
+    unknown,
+)
 from dashboard.form.written import (
     fits,
     read_lines,
@@ -25,8 +37,7 @@ from dashboard.form.written import (
     show_settings,
 )
 
-SCHEMAS = {str(kind): read_schema(MODELS[kind].model_json_schema()) for kind in MODELS if kind != "sample"}
-SCHEMA = SCHEMAS["grpo"]
+GRPO = FIELDS["grpo"]
 DEFAULT = GrpoConfig().model_dump(mode="json")
 recipes = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.id)
 
@@ -34,22 +45,11 @@ INT64 = s.integers(-(2**63), 2**63 - 1)
 
 
 def field_at(path: str) -> Field:
-    field: Field = SCHEMA
+    field: Field = GRPO
     for part in path.split("."):
         assert isinstance(field, Record)
         field = next(inner for inner in field.fields if inner.name == part)
     return field
-
-
-def all_fields(field: Field) -> list[Field]:
-    children: list[Field] = []
-    if isinstance(field, Record):
-        children = list(field.fields)
-    elif isinstance(field, Union):
-        children = list(field.kinds.values())
-    elif isinstance(field, Many):
-        children = [field.item]
-    return [field, *(found for child in children for found in all_fields(child))]
 
 
 def valid(config: Json) -> bool:
@@ -62,9 +62,9 @@ def valid(config: Json) -> bool:
 
 @recipes
 def test_a_recipe_passes_through_the_form_unchanged(recipe: RecipeCard) -> None:
-    schema = SCHEMAS[str(recipe.config["kind"])]
-    assert complete(schema, recipe.config) == recipe.config
-    assert list(unknown(schema, recipe.config)) == []
+    fields = FIELDS[str(recipe.config["kind"])]
+    assert complete(fields, recipe.config) == recipe.config
+    assert list(unknown(fields, recipe.config)) == []
 
 
 @recipes
@@ -80,15 +80,11 @@ def test_every_value_of_a_recipe_has_a_widget_that_fits(recipe: RecipeCard) -> N
             for item in value:
                 check(field.item, item)
 
-    check(SCHEMAS[str(recipe.config["kind"])], recipe.config)
+    check(FIELDS[str(recipe.config["kind"])], recipe.config)
 
 
-def test_every_default_of_the_schema_is_accepted() -> None:
-    blanked = blank(SCHEMA)
-    assert isinstance(blanked, dict)
-    # the one default that the schema cannot tell: two rewards instead of one
-    assert blanked | {"rewards": DEFAULT["rewards"]} == DEFAULT
-    assert valid(blanked)
+def test_the_form_begins_with_the_models_own_defaults() -> None:
+    assert fresh(GRPO) == DEFAULT
 
 
 @pytest.mark.parametrize("kind", ["arithmetic", "countdown", "single_prompt", "reasoning_gym"])
@@ -121,7 +117,9 @@ def test_a_reward_of_another_kind_keeps_its_name_only_if_it_was_chosen() -> None
 
 
 def test_switching_lora_on_gives_a_valid_run() -> None:
-    assert valid(paths.put(DEFAULT, "model.lora", present(field_at("model.lora"))))
+    lora = field_at("model.lora")
+    assert isinstance(lora, Record)
+    assert valid(paths.put(DEFAULT, "model.lora", fresh(lora)))
 
 
 def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_named() -> None:
@@ -130,30 +128,28 @@ def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_
         "swarm": 1,
         "task": {"kind": "countdown"},
     }
-    completed = complete(SCHEMA, stored)
-    assert sorted(unknown(SCHEMA, stored)) == ["sampling.beam_width", "swarm"]
+    completed = complete(GRPO, stored)
+    assert sorted(unknown(GRPO, stored)) == ["sampling.beam_width", "swarm"]
     assert valid(completed)
     assert paths.get(completed, "sampling.group_size") == 4
     assert paths.get(completed, "task.numbers") == 4
 
 
 def test_a_task_of_an_unknown_kind_is_kept_for_the_backend_to_refuse() -> None:
-    assert complete(SCHEMA, {"task": {"kind": "chess", "elo": 1200}})["task"] == {"kind": "chess", "elo": 1200}  # type: ignore[call-overload, index]
+    assert complete(GRPO, {"task": {"kind": "chess", "elo": 1200}})["task"] == {"kind": "chess", "elo": 1200}  # type: ignore[call-overload, index]
 
 
-@pytest.mark.parametrize(
-    "schema", [{"type": "array", "items": {"type": "string"}}, {"type": "object", "properties": {"x": {}}}]
-)
-def test_a_schema_without_a_widget_is_refused_not_skipped(schema: dict[str, Json]) -> None:
-    with pytest.raises(UnreadableSchema):
-        read_schema(schema)
+@pytest.mark.parametrize("annotation", [bytes, list[float], int | str, dict[str, int] | list[str]])
+def test_a_type_without_a_widget_is_refused_not_skipped(annotation: type) -> None:
+    with pytest.raises(NoWidget, match="odd"):
+        read_model(create_model("Odd", odd=(annotation, ...)))
 
 
 def test_every_field_has_help_or_names_a_part() -> None:
     silent = [
         field.name
-        for kind in IN_THE_FORM
-        for field in all_fields(SCHEMAS[kind])
+        for record in FIELDS.values()
+        for field in inside(record)
         if not field.help and not isinstance(field, Record | Union | Many)
     ]
     assert set(silent) <= {"kind", "schema_version"}

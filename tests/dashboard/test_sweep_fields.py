@@ -6,19 +6,14 @@ from typing import Any
 import pytest
 
 from backend.contract.base import Json
-from backend.contract.config import MODELS, RUN_CONFIG
+from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import RECIPES
 from dashboard.comparison.flat import flatten
 from dashboard.form.paths import get
-from dashboard.form.schema import Record, read_schema
 from dashboard.sweep.fields import NOT_SWEPT, place, sweepable, value_at
 from dashboard.sweep.variant import LONGEST, named, variants_of
 
-SCHEMAS: dict[str, Record] = {
-    kind: read_schema(model.model_json_schema(mode="validation")) for kind, model in MODELS.items() if kind != "sample"
-}
 QUICKSTART = RECIPES[0].config
-GRPO = SCHEMAS["grpo"]
 
 
 def leaves(config: Json) -> Iterator[str]:
@@ -35,7 +30,7 @@ def leaves(config: Json) -> Iterator[str]:
 
 @pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
 def test_every_field_of_every_recipe_can_be_swept(card: Any) -> None:
-    fields = sweepable(SCHEMAS[card.config["kind"]], card.config)
+    fields = sweepable(card.config)
     fixed = {"kind", "schema_version", "rewards.gates", "pairs.rewards.gates", *NOT_SWEPT}  # gates: there are none
     kinds_in_lists = {path for path in flatten(card.config) if path.endswith(".kind") and ".functions." in path}
     assert set(leaves(card.config)) - fixed - kinds_in_lists <= fields.keys()
@@ -45,15 +40,14 @@ def test_every_field_of_every_recipe_can_be_swept(card: Any) -> None:
 
 @pytest.mark.parametrize("card", RECIPES, ids=lambda card: card.id)
 def test_a_field_set_to_what_it_is_changes_nothing(card: Any) -> None:
-    schema = SCHEMAS[card.config["kind"]]
-    for path, one in sweepable(schema, card.config).items():
-        config, taken = place(schema, card.config, {path: value_at(one, card.config)})
+    for path, one in sweepable(card.config).items():
+        config, taken = place(card.config, {path: value_at(one, card.config)})
         assert config == card.config
         assert list(taken) == [path]
 
 
 def test_what_most_runs_differ_in_comes_first_and_the_seed_not_at_all() -> None:
-    fields = sweepable(GRPO, QUICKSTART)
+    fields = sweepable(QUICKSTART)
     assert list(fields)[:3] == ["optimizer.learning_rate", "sampling.prompts_per_step", "sampling.group_size"]
     assert fields["optimizer.learning_rate"].label == "Optimizer › Learning rate"
     assert fields["rewards.functions.0.weight"].label == "Rewards › correctness › Weight"
@@ -61,11 +55,11 @@ def test_what_most_runs_differ_in_comes_first_and_the_seed_not_at_all() -> None:
 
 
 def test_another_kind_brings_its_own_fields_and_stays_valid() -> None:
-    kinds = sweepable(GRPO, QUICKSTART)["algorithm.advantage.kind"].words
+    kinds = sweepable(QUICKSTART)["algorithm.advantage.kind"].words
     assert kinds is not None
     assert "gae" in kinds
     for kind in ("softmax", "leave_one_out", "gae"):
-        config, _ = place(GRPO, QUICKSTART, {"algorithm.advantage.kind": kind})
+        config, _ = place(QUICKSTART, {"algorithm.advantage.kind": kind})
         assert get(RUN_CONFIG.validate_python(config).model_dump(mode="json"), "algorithm.advantage.kind") == kind
 
 
@@ -75,7 +69,7 @@ def test_a_field_that_a_kind_does_not_have_is_left_out_and_what_is_equal_is_one_
         for kind in ("group_zscore", "leave_one_out")
         for std in ("population", "sample")
     ]
-    variants = variants_of(GRPO, QUICKSTART, points)
+    variants = variants_of(QUICKSTART, points)
     assert [one.name for one in variants] == [
         "std population · advantage.kind group_zscore",
         "std sample · advantage.kind group_zscore",
@@ -87,15 +81,15 @@ def test_a_field_that_a_kind_does_not_have_is_left_out_and_what_is_equal_is_one_
 
 def test_a_part_can_be_there_or_not_with_its_fields() -> None:
     points = [{"model.lora": on, "model.lora.rank": rank} for on in (True, False) for rank in (4, 8)]
-    config, taken = place(GRPO, QUICKSTART, points[0])
+    config, taken = place(QUICKSTART, points[0])
     assert (get(config, "model.lora.rank"), taken) == (4, points[0])
-    names = [one.name for one in variants_of(GRPO, QUICKSTART, points)]
+    names = [one.name for one in variants_of(QUICKSTART, points)]
     assert names == ["lora true · rank 4", "lora true · rank 8", "lora false"]
 
 
 def test_the_base_stays_as_it_was() -> None:
     before = repr(QUICKSTART)
-    place(GRPO, QUICKSTART, {"rewards.functions.0.weight": 0.5, "sampling.stop": ["\n"]})
+    place(QUICKSTART, {"rewards.functions.0.weight": 0.5, "sampling.stop": ["\n"]})
     assert repr(QUICKSTART) == before
 
 
