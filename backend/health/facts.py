@@ -1,18 +1,61 @@
-"""What rules look at: plain facts about a run, of which none is asked of the database again."""
+"""The facts about a run that the rules of health read; no rule asks the database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean, median_high, median_low
 
+from backend.contract.advantage import ESTIMATORS, Estimator
 from backend.contract.base import Json
 from backend.contract.groups import GroupState
-from backend.contract.reward_bound import reward_bound
-from backend.health.stretch import Stretch
+from backend.contract.reward_bound import BOUNDED, reward_bound
 
 RECENT = 10  # steps that "now" means
 HISTORY = 50  # steps that are read, the recent ones included
 ENOUGH = 5  # steps without which most rules keep silent: the first ones say little
 
-SOLVED = 0.9  # of the highest reward: what is left to learn is little
+SOLVED = 0.9  # of the highest reward: little is left to learn
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A metric by step, ascending; None if it was not finite. Its figures are those of the finite values."""
+
+    values: Mapping[int, float | None]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def finite(self) -> dict[int, float]:
+        """The finite values, by step."""
+        return {step: value for step, value in self.values.items() if value is not None}
+
+    @property
+    def missing(self) -> list[int]:
+        """The steps at which it was logged and not finite."""
+        return [step for step, value in self.values.items() if value is None]
+
+    @property
+    def mean(self) -> float | None:
+        """None without finite values. Computed in fractions: the sum of large floats may be infinite."""
+        return mean(finite) if (finite := self.finite.values()) else None
+
+    @property
+    def median(self) -> float | None:
+        """None without finite values."""
+        finite = self.finite.values()
+        return mean((median_low(finite), median_high(finite))) if finite else None
+
+    @property
+    def peak(self) -> int | None:
+        """The step of the highest value, the latest of several."""
+        return max(finite, key=lambda step: (finite[step], step)) if (finite := self.finite) else None
+
+    def last(self, count: int) -> "Stretch":
+        """Its last points."""
+        return Stretch(dict(list(self.values.items())[-count:]))
+
+
 NOTHING = Stretch({})
 
 
@@ -27,7 +70,7 @@ class GroupFact:
 
 @dataclass(frozen=True)
 class OpenPhase:
-    """The phase that the worker said it is in, and for how many seconds it has been saying so."""
+    """The phase that the worker reports, and for how many seconds it has reported it."""
 
     name: str
     seconds: float
@@ -35,7 +78,7 @@ class OpenPhase:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run as rules see it. `config` is the stored one, read as it is; any field of it may be absent."""
+    """A run as rules see it. `config` is the stored one: an older or newer version may have written it, so any field may be absent."""
 
     config: Mapping[str, Json]
     status: str = "running"
@@ -44,9 +87,9 @@ class Facts:
     start: Mapping[str, Stretch] = field(default_factory=dict)  # the first RECENT steps
     groups: Sequence[GroupFact] = ()  # of the RECENT steps
     phase: OpenPhase | None = None
-    silence: float | None = None  # seconds since the worker was last heard of; None: nobody should be heard of
+    silence: float | None = None  # seconds since the worker last reported; None if no worker should report
     lease_seconds: float = 30.0
-    lost_attempts: int = 0  # that ended without a word
+    lost_attempts: int = 0  # that ended without a report of it
 
     def recent(self, name: str) -> Stretch:
         """A metric over the last RECENT steps."""
@@ -54,10 +97,61 @@ class Facts:
         return Stretch({step: value for step, value in stretch.values.items() if step >= self.step - RECENT})
 
     def began(self, name: str) -> Stretch:
-        """A metric over the first RECENT steps, as long as none of them is recent."""
+        """A metric over the first RECENT steps, unless one of them is recent."""
         return self.start.get(name, NOTHING) if self.step >= 2 * RECENT else NOTHING
 
     def solved(self, share: float = SOLVED) -> bool:
-        """Whether the recent reward is at least this share of the highest there is. False where none is known."""
+        """Whether the recent reward is at least this share of the highest there is. False if either is not known."""
         highest, reward = reward_bound(self.config), self.recent("reward").mean
         return highest is not None and reward is not None and reward >= share * highest
+
+    def risen(self, share: float) -> bool:
+        """Whether the reward has risen since the start by at least this share of the std that it had then."""
+        before, now, std = self.began("reward").mean, self.recent("reward").mean, self.began("reward_std").mean
+        return before is not None and now is not None and now > before and now - before >= share * (std or 0.0)
+
+    def at(self, path: str) -> Json:
+        """What the configuration says at a dotted path; None if it says nothing."""
+        return _at(self.config, path)
+
+    def number(self, path: str, default: float) -> float:
+        """The number that the configuration has at a path, or the default."""
+        return _number(self.config, path, default)
+
+    def text(self, path: str) -> str:
+        """The text that the configuration has at a path; empty if it has none."""
+        return value if isinstance(value := self.at(path), str) else ""
+
+    @property
+    def estimator(self) -> type[Estimator]:
+        """The advantage estimator of the run; one that compares with nothing if its name is not known here."""
+        return ESTIMATORS.get(self.text("algorithm.advantage.kind"), ESTIMATORS["none"])
+
+
+def weights(config: Mapping[str, Json]) -> dict[str, float]:
+    """The weight of each reward function that moves the reward, by name."""
+    found = {name: _number(one, "weight", 1.0) for name, one in _functions(config).items()}
+    return {name: weight for name, weight in found.items() if weight}
+
+
+def bounded(config: Mapping[str, Json], name: str) -> bool:
+    """Whether the reward function's raw score lies between 0 and 1."""
+    return _functions(config).get(name, {}).get("kind") in BOUNDED
+
+
+def _functions(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    functions = _at(config, "rewards.functions")
+    known = [one for one in functions if isinstance(one, dict)] if isinstance(functions, list) else []
+    return {name: one for one in known if isinstance(name := one.get("name"), str) and name}
+
+
+def _at(config: Mapping[str, Json], path: str) -> Json:
+    here: Json = dict(config)
+    for name in path.split("."):
+        here = here.get(name) if isinstance(here, dict) else None
+    return here
+
+
+def _number(config: Mapping[str, Json], path: str, default: float) -> float:
+    value = _at(config, path)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default

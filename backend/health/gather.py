@@ -2,9 +2,7 @@
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase
-from backend.health.stored import weights
-from backend.health.stretch import Stretch
+from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, weights
 from backend.queue.lease import Terms
 from backend.runs import store as runs
 from backend.storage.tables import attempt, prompt_group

@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""What a rule is, what it finds, and how its sentences write numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,46 +13,50 @@ Level = Literal["note", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a rule fired: what was measured, and what to do. `title` and `level` where they are not the rule's own."""
+    """Why a rule fired: what was measured, and what to do. `title` and `level` replace the rule's own."""
 
     measured: str
     advice: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     evidence: Evidence | None = None
-    level: Level = "warning"
+    level: Level | None = None
     title: str | None = None
+
+
+Check = Callable[[Facts], Finding | None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition in words, and the function that checks it. Without its metrics over so many `steps` it keeps silent."""
+    """A condition in words, and the function that checks it. Unless its metrics cover this many `steps`, it keeps silent."""
 
     code: str
     title: str
     words: str
-    check: Callable[[Facts], Finding | None]
-    metrics: tuple[str, ...] = ()
-    steps: int = ENOUGH
+    check: Check
+    metrics: tuple[str, ...]
+    steps: int
+    level: Level
 
     def missing(self, facts: Facts) -> str | None:
-        """What it lacks to be checked, if it lacks something."""
+        """What it lacks to be checked; None if it lacks nothing."""
         if self.metrics and facts.step < self.steps:
             return f"needs {self.steps} steps"
         unknown = [name for name in self.metrics if len(facts.history.get(name, ())) < self.steps]
         return f"{' and '.join(unknown)} not logged" if unknown else None
 
     def checked(self, facts: Facts) -> CheckedRule:
-        """The rule, as it was held against a run."""
+        """The rule, and whether this run could be checked by it."""
         return CheckedRule(code=self.code, title=self.title, rule=self.words, missing=self.missing(facts))
 
     def hint(self, facts: Facts) -> Hint | None:
-        """What it says about a run; None where it is silent."""
+        """What it says about a run; None if it is silent."""
         found = None if self.missing(facts) else self.check(facts)
         if found is None:
             return None
         return Hint(
             code=self.code,
-            level=found.level,
+            level=found.level or self.level,
             title=found.title or self.title,
             rule=self.words,
             measured=found.measured,
@@ -62,6 +66,13 @@ class Rule:
         )
 
 
+def rule(
+    title: str, words: str, *metrics: str, steps: int = ENOUGH, level: Level = "warning"
+) -> Callable[[Check], Rule]:
+    """Makes a rule of the function that checks it; the function's name is its code."""
+    return lambda check: Rule(check.__name__, title, words, check, metrics, steps, level)
+
+
 def evidence(
     steps: Iterable[int],
     *metrics: str,
@@ -69,7 +80,7 @@ def evidence(
     state: GroupState | None = None,
     finish_reason: FinishReason | None = None,
 ) -> Evidence:
-    """Evidence over these steps; there must be one."""
+    """Evidence over these steps, of which there must be one."""
     known = list(steps)
     return Evidence(
         from_step=min(known),
@@ -79,3 +90,31 @@ def evidence(
         finish_reason=finish_reason,
         metrics=list(metrics),
     )
+
+
+def percent(share: float) -> str:
+    """62 %; a little is never shown as nothing."""
+    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def figure(value: float) -> str:
+    """Three significant digits: 0.0412, 1.62, 2,310."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
+
+
+def rate(value: float) -> str:
+    """A learning rate as people write it: 5e-5, 0.001."""
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
+def duration(seconds: float) -> str:
+    """A span of time: 0.4 s, 41 s, 12 min, 3.2 h."""
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def span(steps: Iterable[int]) -> str:
+    """Step 7; steps 31 to 40."""
+    known = list(steps)
+    return f"step {known[0]}" if len(known) == 1 else f"steps {min(known)} to {max(known)}"

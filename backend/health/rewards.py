@@ -1,0 +1,261 @@
+"""Rules about rewards: groups that teach nothing, completions that are cut or not scored, one reward that decides alone."""
+
+from collections.abc import Mapping
+from itertools import takewhile
+
+from backend.contract.reward_bound import reward_bound
+from backend.health.facts import HISTORY, NOTHING, RECENT, Facts, Stretch, bounded, weights
+from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
+
+ZEROS = 3  # steps in a row
+NEVER_RIGHT = (
+    "Open a group and read what the model answers. If it is right, the reward function does not recognise it: "
+    "check its format and the reference answer. If it is wrong, start with easier prompts, show the format in the system "
+    "prompt, or add a reward for a part of the task (the format)."
+)
+DEAD = 0.5
+WELL = 0.8  # of the highest reward: then groups die of being all right, and that is no fault
+RIGHT = 0.95  # of the highest reward: a KL penalty in the reward takes a little off
+CUT = 0.25
+UNSCORED = 0.01
+LENGTH_FACTOR, BETTER = 2.0, 0.25  # and of the rewards' std at the start
+DOMINANT, MINOR_WEIGHT = 0.9, 0.5
+DONE = 0.95  # the mean score of a component that has nothing left to say; 1 − it if the weight is a penalty
+
+
+def nothing_is_rewarded(facts: Facts) -> bool:
+    """Whether each reward of the last steps was 0."""
+    last = [facts.recent(name).last(ZEROS) for name in ("reward", "reward_std")]
+    return all(len(one) == ZEROS and not any(one.values.values()) and not one.missing for one in last)
+
+
+@rule(
+    "Every reward is 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps; a collapse if, over the first {RECENT} and the last "
+    f"{HISTORY} steps, the median reward before was above 0",
+    "reward",
+    "reward_std",
+    steps=ZEROS,
+)
+def all_rewards_zero(facts: Facts) -> Finding | None:
+    """Rewards that are all 0 teach nothing, and nothing will change by itself. If they fell to 0, something broke."""
+    if not nothing_is_rewarded(facts):
+        return None
+    reward = facts.history["reward"]
+    zeros = _steps_at_zero(reward)
+    known = Stretch({**facts.start.get("reward", NOTHING).values, **reward.values})
+    before = Stretch({step: known.values[step] for step in sorted({*known.values} - {*_steps_at_zero(known)})})
+    fell = before.peak if (before.median or 0.0) > 0 else None
+    was = "" if fell is None else f" At step {fell} it was {figure(before.finite[fell])}."
+    kl = () if fell is None or "kl" not in facts.history else ("kl",)
+    return Finding(
+        title=None if fell is None else "The reward has collapsed to 0",
+        measured=f"The reward was 0 for every scored completion of {span(zeros)}.{was}",
+        advice=NEVER_RIGHT if fell is None else _collapsed(facts),
+        numbers={"steps_at_zero": len(zeros)},
+        evidence=evidence(zeros, "reward", *kl, "reward_std", step=max(zeros), state="zero_variance"),
+    )
+
+
+def _steps_at_zero(reward: Stretch) -> list[int]:
+    """The latest steps, back to the last one at which it was not 0."""
+    return list(takewhile(lambda step: reward.values[step] == 0, sorted(reward.values, reverse=True)))
+
+
+def _collapsed(facts: Facts) -> str:
+    learning_rate, beta = facts.number("optimizer.learning_rate", 0.0), facts.number("algorithm.kl.beta", 0.0)
+    return (
+        "The model could do it, so the prompts are not too hard. Look at KL and gradient norm where the reward fell, and read "
+        "completions of those steps. If they have broken down, start again from an earlier checkpoint with a lower learning rate "
+        f"(now {rate(learning_rate)}) or a larger algorithm.kl.beta (now {beta:g}). If they are as good as before, look at what "
+        "scores them."
+    )
+
+
+@rule(
+    "Most groups are dead",
+    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have equal rewards; only a note if the "
+    f"mean reward of these steps is at least {percent(WELL)} of the highest there is",
+    "frac_reward_zero_std",
+)
+def dead_groups(facts: Facts) -> Finding | None:
+    """A warning while something is left to learn; a note if the groups are dead because the task is solved."""
+    share = facts.recent("frac_reward_zero_std")
+    mean, peak = share.mean, share.peak
+    if facts.estimator.compares != "group" or nothing_is_rewarded(facts):
+        return None
+    if mean is None or peak is None or mean < DEAD:
+        return None
+    solved, highest = facts.solved(WELL), reward_bound(facts.config)
+    dead = [group.reward_mean for group in facts.groups if group.state == "zero_variance"]
+    means = [each for each in dead if each is not None]
+    others = [each for each in means if highest is None or each < RIGHT * highest]
+    got = f"{percent(mean)} of the groups of {span(share.values)} were dead{_what_they_got(len(means), others)}."
+    larger = (
+        f"Draw larger groups (sampling.group_size, now {facts.number('sampling.group_size', 0):.0f}), so that one completion differs "
+        "more often; take prompts of middling difficulty; or replace dead groups while sampling (algorithm.dead_groups: resample)."
+    )
+    stop = "The model has learned most of what these prompts can teach. Stop here, or go on with harder prompts."
+    return Finding(
+        title="Most groups are solved" if solved else None,
+        level="note" if solved else None,
+        measured=got,
+        advice=stop if solved else larger,
+        numbers={"mean_share": mean, "dead_groups": len(means), "dead_all_right": len(means) - len(others)},
+        evidence=evidence(share.values, "frac_reward_zero_std", "reward", step=peak, state="zero_variance"),
+    )
+
+
+def _what_they_got(dead: int, others: list[float]) -> str:
+    """How many dead groups were all right, and what the others got."""
+    if not dead:
+        return ""
+    if not others:
+        return f"; in all {dead} of them every completion was right"
+    low, high = figure(min(others)), figure(max(others))
+    got = f"all equal, at {low}" if min(others) == max(others) else f"all equal, at {low} to {high}"
+    if len(others) == dead:
+        return f"; in all {dead} of them no completion got the highest reward ({got})"
+    right = dead - len(others)
+    return f": in {right} every completion was right, in {len(others)} none got the highest reward ({got})"
+
+
+@rule(
+    "Many completions are cut",
+    f"on average over the last {RECENT} steps at least {percent(CUT)} of the completions reach max_new_tokens",
+    "completions/clipped_ratio",
+)
+def truncation(facts: Facts) -> Finding | None:
+    """What is cut is scored as it stands, and mostly as wrong."""
+    cut, length = facts.recent("completions/clipped_ratio"), facts.recent("completions/mean_length").mean
+    mean, limit = cut.mean, int(facts.number("sampling.max_new_tokens", 0))
+    if mean is None or mean < CUT:
+        return None
+    long = f"; their mean length was {figure(length)} tokens" if length is not None else ""
+    return Finding(
+        measured=f"{percent(mean)} of the completions of {span(cut.values)} were cut at {limit} tokens{long}.",
+        advice=f"Raise sampling.max_new_tokens (now {limit}), ask for shorter answers in the system prompt, or leave what is cut out "
+        "of the loss (algorithm.truncated_completions: mask). If the texts run on without sense, look at entropy and KL first.",
+        numbers={"mean_share": mean, "max_new_tokens": limit},
+        evidence=evidence(
+            cut.values, "completions/clipped_ratio", "completions/mean_length", step=cut.peak, finish_reason="length"
+        ),
+    )
+
+
+@rule(
+    "Completions could not be scored",
+    f"on average over the last {RECENT} steps at least {percent(UNSCORED)} of the completions got no score",
+    "frac_unscored",
+    steps=1,
+)
+def unscored(facts: Facts) -> Finding | None:
+    """They are left out of baseline and loss: what could not be checked is not trained on."""
+    share = facts.recent("frac_unscored")
+    mean, peak, most = share.mean, share.peak, facts.number("rewards.max_unscored", 0.2)
+    if mean is None or peak is None or mean < UNSCORED:
+        return None
+    whole = any(group.state == "unscored" and group.step == peak for group in facts.groups)
+    return Finding(
+        measured=f"{percent(mean)} of the completions of {span(share.values)} could not be scored, at most "
+        f"{percent(share.finite[peak])} (step {peak}); above {percent(most)} in a step the run fails.",
+        advice="Open one of them: its card shows the error of the reward function. A function that raises, hangs or returns no number "
+        "leaves the completion out; mend the function, or raise rewards.time_limit if it ran out of time.",
+        numbers={"mean_share": mean, "max_unscored": most},
+        evidence=evidence(share.values, "frac_unscored", step=peak, state="unscored" if whole else None),
+    )
+
+
+@rule(
+    "Completions change their length, and get no better",
+    f"mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it, "
+    f"while the reward rose by less than {BETTER:g} of its std at the start and is below 90 % of the highest there is",
+    "completions/mean_length",
+    "reward",
+    "reward_std",
+    steps=2 * RECENT,
+)
+def length_drift(facts: Facts) -> Finding | None:
+    """If the reward rises with the length, the task may well need the length."""
+    length, reward, earlier = (
+        facts.recent("completions/mean_length"),
+        facts.recent("reward").mean,
+        facts.began("reward").mean,
+    )
+    before, now = facts.began("completions/mean_length").mean, length.mean
+    if (
+        not before
+        or not now
+        or 1 / LENGTH_FACTOR < now / before < LENGTH_FACTOR
+        or facts.solved()
+        or facts.risen(BETTER)
+    ):
+        return None
+    longer, gained = now > before, ""
+    if earlier is not None and reward is not None:
+        gained = f", while the reward went from {figure(earlier)} to {figure(reward)}"
+    ramble = (
+        "If they ramble, average the loss so that long wrong answers do not get off lightly (aggregation token_mean or constant), or "
+        "add a length reward."
+    )
+    leave_out = (
+        "If they leave out the reasoning, a reward may be had without it: look at what the reward functions accept."
+    )
+    return Finding(
+        title=f"Completions grow {'longer' if longer else 'shorter'}, not better",
+        measured=f"Mean length went from {figure(before)} tokens in the first {RECENT} steps to {figure(now)} over "
+        f"{span(length.values)} ({figure(now / before)} times){gained}.",
+        advice=f"Read completions from both ends of the run. {ramble if longer else leave_out}",
+        numbers={"length_at_start": before, "length_now": now},
+        evidence=evidence((0, max(length.values)), "completions/mean_length", "reward", step=max(length.values)),
+    )
+
+
+@rule(
+    "One reward decides alone",
+    f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)² with at most "
+    f"{percent(MINOR_WEIGHT)} of the weight, while another one has a mean score below {DONE:g} (a penalty: above {1 - DONE:.2g})",
+    "reward",
+)
+def component_dominates(facts: Facts) -> Finding | None:
+    """GRPO sees differences only: a component moves the policy by weight × std, not by its weight."""
+    weighing = weights(facts.config)
+    spread = _variances(facts, weighing)
+    total = sum(spread.values())
+    if len(weighing) < 2 or total == 0:
+        return None
+    name = max(spread, key=lambda each: spread[each])
+    share, weight = spread[name] / total, abs(weighing[name]) / sum(map(abs, weighing.values()))
+    silent = [other for other in weighing if other != name and not _done(facts, other, weighing[other])]
+    if share < DOMINANT or weight > MINOR_WEIGHT or not silent:
+        return None
+    steps = facts.recent(f"rewards/{name}/std").values
+    means = ", ".join(f"{other} {figure(facts.recent(f'rewards/{other}/mean').mean or 0.0)}" for other in silent)
+    return Finding(
+        title=f"The reward {name} decides alone",
+        measured=f"Over {span(steps)} {percent(share)} of the reward's variance came from {name}, which has {percent(weight)} of the "
+        f"weight. Mean scores of the others: {means}.",
+        advice=f"The run learns {name} and hardly anything else. If the others are always 0, the task is too hard, or they do not "
+        f"recognise what is right. Otherwise bring the scores to one scale, lower the weight of {name}, or normalise each reward by "
+        "itself (advantage normalize_then_sum).",
+        numbers={"variance_share": share, "weight_share": weight},
+        evidence=evidence(steps, *(f"rewards/{each}/std" for each in (name, *silent)), step=max(steps)),
+    )
+
+
+def _variances(facts: Facts, weighing: Mapping[str, float]) -> dict[str, float]:
+    """Mean of (weight × std)² over the recent steps, by name; in units of the largest std, since squares of large floats are infinite."""
+    stds = {name: list(facts.recent(f"rewards/{name}/std").finite.values()) for name in weighing}
+    unit = max((abs(std) for of_name in stds.values() for std in of_name), default=0.0) or 1.0
+    return {
+        name: sum((weighing[name] * (std / unit)) ** 2 for std in of_name) / len(of_name) if of_name else 0.0
+        for name, of_name in stds.items()
+    }
+
+
+def _done(facts: Facts, name: str, weight: float) -> bool:
+    """Whether its mean score is as good as it gets: near 1, or near 0 if the weight makes it a penalty."""
+    mean = facts.recent(f"rewards/{name}/mean").mean
+    if mean is None or not bounded(facts.config, name):
+        return False
+    return mean >= DONE if weight > 0 else mean <= 1 - DONE

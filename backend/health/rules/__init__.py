@@ -1,1 +1,0 @@
-"""One rule a file: what it looks at, when it fires, and what it says then."""
