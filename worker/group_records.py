@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.contract.groups import CompletionData, GroupReport, GroupState, RewardScore
+from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.reward import KL_PENALTY
-from worker.algorithms.advantages import GroupStatistics, group_statistics
+from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
 from worker.credit import Credit
 from worker.rewards.scoring import Scores
 from worker.rollout.rollout import Rollout
@@ -84,20 +84,13 @@ def _group(
         prompt_text=rollout.prompt_texts_P[p],
         prompt=item.question,
         answer=item.answer,
-        state=_state(scored, live, len(completions)),
+        state=group_state(scored=scored, live=live, size=len(completions)),
         scored=int(scored),
         truncated=sum(completion.finish_reason == "length" for completion in completions),
         reward_mean=finite(mean),
         reward_std=finite(std),
         completions=completions,
     )
-
-
-def _state(scored: float, live: bool, size: int) -> GroupState:
-    """A group carries a signal if two scored rewards differ; one with fewer than two scored, of several, cannot be judged."""
-    if live:
-        return "live"
-    return "zero_variance" if scored >= min(2, size) else "unscored"
 
 
 def _completions(

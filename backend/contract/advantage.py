@@ -19,10 +19,10 @@ class Estimator(Frozen):
     """What it computes an advantage from: the group's rewards, those of each reward function, of the whole batch, or values."""
     divides_by: ClassVar[Literal["group", "batch"] | None] = None
     """Whose standard deviation the reward is divided by."""
-    centred: ClassVar[bool] = False
-    """Whether the group's mean is taken off, so that a group's advantages add up to 0."""
-    zero_if_equal: ClassVar[bool] = True
-    """Whether equal rewards give advantages of exactly 0: such a group is dead."""
+    centred: ClassVar[bool] = True
+    """Whether a group's advantages add up to 0. Equal rewards then give advantages of exactly 0: such a group is dead."""
+
+    kind: str
 
 
 class GroupZscore(Estimator):
@@ -30,7 +30,6 @@ class GroupZscore(Estimator):
 
     kind: Literal["group_zscore"] = "group_zscore"
     divides_by = "group"
-    centred = True
     std: Literal["population", "sample"] = Field(
         "population", description="population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
     )
@@ -41,7 +40,6 @@ class GroupCenter(Estimator):
     """r − group mean (Dr. GRPO): no division, so that easy and hard prompts are not pushed harder than others."""
 
     kind: Literal["group_center"] = "group_center"
-    centred = True
 
 
 class BatchStd(Estimator):
@@ -50,7 +48,6 @@ class BatchStd(Estimator):
     kind: Literal["batch_std"] = "batch_std"
     reads = "batch"
     divides_by = "batch"
-    centred = True
     eps: Eps = Field(1e-4, description="Added to the std, which is Bessel's.")
 
 
@@ -58,14 +55,13 @@ class Softmax(Estimator):
     """softmax(r) within the group: weights that add up to 1, none of them negative."""
 
     kind: Literal["softmax"] = "softmax"
-    zero_if_equal = False
+    centred = False
 
 
 class LeaveOneOut(Estimator):
     """r − mean of the group's other rewards (RLOO)."""
 
     kind: Literal["leave_one_out"] = "leave_one_out"
-    centred = True
 
 
 class BatchBaseline(Estimator):
@@ -74,7 +70,7 @@ class BatchBaseline(Estimator):
     kind: Literal["batch_baseline"] = "batch_baseline"
     compares = "batch"
     reads = "batch"
-    zero_if_equal = False
+    centred = False
 
 
 class NoBaseline(Estimator):
@@ -82,7 +78,7 @@ class NoBaseline(Estimator):
 
     kind: Literal["none"] = "none"
     compares = "nothing"
-    zero_if_equal = False
+    centred = False
 
 
 class NormalizeThenSum(Estimator):
@@ -105,7 +101,7 @@ class Gae(Estimator):
     kind: Literal["gae"] = "gae"
     compares = "tokens"
     reads = "tokens"
-    zero_if_equal = False
+    centred = False
     gamma: Share = Field(1.0, description="Discount of the next token's value.")
     lam: Share = Field(
         0.95, description="λ: 0 is the one-step TD error (low variance, biased), 1 is Monte Carlo (unbiased)."

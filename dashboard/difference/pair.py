@@ -1,7 +1,7 @@
 """Which two completions are compared, as the address says it: `diff=1,6` by their numbers, `diff=best,worst` by their marks."""
 
 from backend.contract.groups import Group
-from dashboard.group.arithmetic import extremes
+from dashboard.algorithm.rewards import extremes
 
 BEST, WORST = "best", "worst"
 DEFAULT = f"{BEST},{WORST}"

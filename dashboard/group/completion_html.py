@@ -5,23 +5,16 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil
 
+from backend.contract.advantage import Estimator
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.reward import KL_PENALTY
+from dashboard.algorithm.estimators import spell_advantage, stored_estimator
+from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour, reward_colours
 from dashboard.components.model_text import in_html
 from dashboard.format import count, counted, number, percent, signed
-from dashboard.group.arithmetic import (
-    Estimator,
-    Term,
-    estimator,
-    exact,
-    extremes,
-    spell_advantage,
-    spell_term,
-    terms,
-)
 from dashboard.status import FINISHED
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
@@ -63,7 +56,7 @@ def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
     return GroupLook(
         group,
         config,
-        estimator(config),
+        stored_estimator(config),
         extremes(group),
         reward_colours(list(dict.fromkeys(term.score.name for term in every))),
         min([0.0, *(term.value for term in every if term.value is not None)]),

@@ -7,10 +7,10 @@ from statistics import median
 from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.records import Run
 from backend.contract.reward_bound import BOUNDED, reward_bound
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.stored import number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
-from dashboard.group.arithmetic import estimator
 from dashboard.session import client, guard
 from worker.algorithms.dead_groups import dead_share_at_rate
 
@@ -20,7 +20,7 @@ BY_CHANCE = 0.01  # below it, that no answer of a step is right is no chance
 
 def describe_states(run: Run, summary: StepSummary) -> str:
     """16 groups: 11 live · 5 dead (all right) · and 2 probes, not trained on."""
-    equal = "dead" if estimator(run.config).centred else "with equal rewards, trained on all the same"
+    equal = "dead" if stored_estimator(run.config).centred else "with equal rewards, trained on all the same"
     words = {
         "live": "live",
         "zero_variance": equal,
@@ -59,7 +59,7 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     group_size = int(number_at(run.config, "sampling.group_size", 0))
     if group_size == 1 or not compared or dead / compared < MOST:
         return None
-    how = estimator(run.config)
+    how = stored_estimator(run.config)
     if not how.centred:
         return (
             f"In {dead} of {compared} groups all completions got the same reward. With this estimator ({in_words(how.kind)}) they "

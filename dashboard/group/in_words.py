@@ -7,30 +7,15 @@ from statistics import fmean
 from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.contract.reward_bound import reward_bound
+from dashboard.algorithm.estimators import stored_estimator, words_of
+from dashboard.algorithm.rewards import all_equal, exact
 from dashboard.components.stored import number_at, text_at
 from dashboard.format import number
-from dashboard.group.arithmetic import all_equal, estimator, exact
-
-_LIVE = {
-    "softmax": "Each completion gets a weight, all of them together 1: none is discouraged, a better one is reinforced more.",
-    "none": "Nothing is compared: a reward above 0 reinforces its completion, one below 0 discourages it.",
-    "batch_baseline": "Each completion is compared with the mean of the whole batch: above it is reinforced, below it discouraged.",
-    "normalize_then_sum": "Each reward function is compared within the group by itself, then they are weighted and added up.",
-    "best_worst": "The best completion is reinforced, the worst discouraged; the others are left as they are.",
-    "gae": "Each token is compared with what the value head expected there: better is reinforced, worse discouraged.",
-}
-_EQUAL = {
-    "softmax": "each weighs the same, and the policy is drawn to all of them alike",
-    "none": "the advantage is the reward itself, which still moves the policy unless it is 0",
-    "batch_baseline": "they are compared with the whole batch, whose mean was {mean}, which still moves the policy unless they "
-    "lie on it",
-    "gae": "their tokens are compared with the value head, and the policy is still moved",
-}
 
 
 def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
     """One sentence or two, in Markdown, from the configuration that the run was stored with."""
-    how, highest = estimator(config), reward_bound(config)
+    how, highest = stored_estimator(config), reward_bound(config)
     if group.state == "filtered":
         return (
             f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
@@ -47,10 +32,7 @@ def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
             "errors stand at the completions."
         )
     if group.state == "live":
-        return _LIVE.get(
-            how.kind,
-            "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged.",
-        )
+        return words_of(how).live
     return _equal_in_words(group, config)
 
 
@@ -60,12 +42,11 @@ def _equal_in_words(group: Group, config: Mapping[str, Json]) -> str:
             "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
             "is all that this group teaches: to stay near the reference."
         )
-    how, same = estimator(config), _same(group, "all rewards are equal", reward_bound(config))
+    how, same = stored_estimator(config), _same(group, "all rewards are equal", reward_bound(config))
     if not how.centred:
-        return f"**All alike, yet trained on:** {same}; {_EQUAL[how.kind].format(mean=exact(group.reward_mean))}."
-    if how.kind == "normalize_then_sum":
-        return f"**Dead:** no reward function tells two of its completions apart, so {_nothing_to_compare(config)}."
-    return f"**Dead:** {same}, so nobody is better than the mean, {_nothing_to_compare(config)}."
+        return f"**All alike, yet trained on:** {same}; {words_of(how).equal.format(mean=exact(group.reward_mean))}."
+    why = words_of(how).dead or f"{same}, so nobody is better than the mean"
+    return f"**Dead:** {why}: {_nothing_to_compare(config)}."
 
 
 def _nothing_to_compare(config: Mapping[str, Json]) -> str:
@@ -105,6 +86,6 @@ def _scored(group: Group) -> str:
 def _too_few(group: Group, config: Mapping[str, Json]) -> str:
     if not group.scored:
         return ", and the policy is not moved by this group"
-    if estimator(config).centred:
+    if stored_estimator(config).centred:
         return f", too few to compare: {_nothing_to_compare(config)}"
     return ". What could be scored is trained on, since this estimator needs no other completion to compare with"

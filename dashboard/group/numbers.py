@@ -3,23 +3,16 @@
 import pandas as pd
 import streamlit as st
 
+from backend.contract.advantage import Estimator
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.reward import KL_PENALTY
+from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, stored_estimator
+from dashboard.algorithm.rewards import exact, extremes, spell_term, terms
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
 from dashboard.components.model_text import in_html
 from dashboard.format import number
-from dashboard.group.arithmetic import (
-    Estimator,
-    estimator,
-    exact,
-    extremes,
-    formula,
-    spell_advantage,
-    spell_term,
-    terms,
-)
 from dashboard.group.completion_html import order_of
 from dashboard.group.in_words import state_in_words
 from dashboard.status import FINISHED
@@ -28,7 +21,7 @@ from dashboard.status import FINISHED
 def draw_numbers(run: Run, group: Group) -> None:
     """Why the policy moved, or why it did not, in a sentence; and the numbers that say so."""
     st.markdown(state_in_words(group, run.config))
-    st.html(figures_html(group, estimator(run.config)))
+    st.html(figures_html(group, stored_estimator(run.config)))
 
 
 def draw_strip(group: Group) -> None:
@@ -44,8 +37,8 @@ def draw_strip(group: Group) -> None:
 def figures_html(group: Group, how: Estimator) -> str:
     """Mean, std, how many were scored and how many cut; and the formula."""
     figures = [
-        (f"mean ({how.mean_of})", number(group.reward_mean)),
-        (f"std ({how.std_of})", number(group.reward_std)),
+        (f"mean ({mean_of(how)})", number(group.reward_mean)),
+        (f"std ({std_of(how)})", number(group.reward_std)),
         ("scored", f"{group.scored} of {len(group.completions)}"),
         ("cut at the limit", f"{group.truncated} of {len(group.completions)}"),
     ]
@@ -70,7 +63,7 @@ def draw_table(run: Run, group: Group, *, by_advantage: bool) -> None:
 
 def arithmetic_table(run: Run, group: Group, *, by_advantage: bool = False) -> pd.DataFrame:
     """Six significant digits of everything, as stored."""
-    how, marks = estimator(run.config), extremes(group)
+    how, marks = stored_estimator(run.config), extremes(group)
     rows = []
     for completion in order_of(group.completions, by_advantage=by_advantage):
         row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}

@@ -8,12 +8,12 @@ import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import TERMINAL, Run
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.address import GROUPS, OVERVIEW
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
 from dashboard.components.model_text import one_line
-from dashboard.group.arithmetic import estimator
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
 
@@ -51,7 +51,7 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
 
 
 def _state(run: Run, group: Group) -> str:
-    if group.state == "zero_variance" and not estimator(run.config).centred:
+    if group.state == "zero_variance" and not stored_estimator(run.config).centred:
         return ":gray[:material/drag_handle: equal rewards]"
     return GROUP[group.state].markdown
 

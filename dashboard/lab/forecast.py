@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.stored import highest_reward, reward_functions, text_at
 from dashboard.format import percent
 from worker.algorithms.dead_groups import Counts, dead_share, dead_share_at_rate
@@ -102,7 +103,7 @@ def forecast(
 
 def _outcome(completion: CompletionData, config: Mapping[str, Json]) -> Hashable:
     """What must differ by more than rounding for the estimator to tell two completions apart."""
-    if text_at(config, "algorithm.advantage.kind") == "normalize_then_sum":
+    if stored_estimator(config).reads == "components":
         return tuple(
             None if score.raw is None else round(score.raw, _DECIMALS) for score in completion.rewards if score.weight
         )

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group, GroupState
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.stored import number_at
 from dashboard.format import counted, percent
-from dashboard.group.arithmetic import estimator
 from dashboard.lab.forecast import LITTLE, TOLD_APART, Forecast, in_percent, is_right
 
 LARGEST = 16
@@ -23,7 +23,7 @@ def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: floa
         else []
     )
     states = Counter(group.state for group in groups)
-    dead = "dead" if estimator(config).centred else "with equal rewards"
+    dead = "dead" if stored_estimator(config).centred else "with equal rewards"
     words: dict[GroupState, str] = {"live": "live", "zero_variance": dead, "unscored": "unscored"}
     found = [f"{states[state]} {word}" for state, word in words.items() if states[state]]
     cut = sum(one.finish_reason == "length" for one in completions)
@@ -49,7 +49,7 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
         if larger is not None and larger.group_size > own_size
         else ""
     )
-    dead = "dead (all right or all wrong)" if estimator(config).centred else "all right or all wrong"
+    dead = "dead (all right or all wrong)" if stored_estimator(config).centred else "all right or all wrong"
     about = "about " if own.right_or_wrong >= LITTLE else ""
     sentence = f"At group size {own_size} {about}{_share(own.right_or_wrong)} of the groups will be {dead}{more}."
     if own.right_or_wrong - own.equal > TOLD_APART:

@@ -5,22 +5,22 @@ from math import isclose
 
 import streamlit as st
 
-from backend.contract.advantage import Advantage
+from backend.contract.advantage import ESTIMATORS, Advantage, Estimator
 from backend.contract.groups import CompletionRecord, Group
+from dashboard.algorithm.controls import choose_estimator, estimator_settings
+from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, words_of
+from dashboard.algorithm.rewards import extremes
 from dashboard.charts.playground import bars_figure
 from dashboard.components.address import write
 from dashboard.components.address_controls import last_good, typed
 from dashboard.components.chart import show
-from dashboard.components.estimator_controls import choose_estimator, settings_of
 from dashboard.components.style import FIGURES
 from dashboard.format import number, plain, signed
-from dashboard.group.arithmetic import Estimator, estimator, extremes, formula, spell_advantage
-from dashboard.playground.estimate import OVER_BATCH, Rewards, played, rewards_of
+from dashboard.playground.estimate import Rewards, played, rewards_of
 from dashboard.playground.opening import Opening
 from dashboard.playground.reading import read_rewards, read_rows
 from dashboard.playground.style import draw_title
 from dashboard.playground.three_readings import draw_readings
-from dashboard.playground.words import ESTIMATORS as IN_WORDS
 from dashboard.playground.words import group_in_a_line, reading
 
 FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
@@ -40,13 +40,12 @@ def draw_advantages(opening: Opening) -> Group:
     controls, picture, readings = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
         group, advantage = _controls(opening)
-    how = estimator({"algorithm": {"advantage": advantage.model_dump(mode="json")}})
     with picture:
-        _draw_picture(group, how)
+        _draw_picture(group, advantage)
     with readings:
         draw_readings([completion.reward for completion in group.completions], advantage)
-        st.caption(IN_WORDS[advantage.kind])
-        st.markdown(reading(group, how))
+        st.caption(words_of(advantage).sentence)
+        st.markdown(reading(group, advantage))
         if opening.group is not None:
             st.markdown(_against_the_run(group, opening.group))
     return group
@@ -63,7 +62,7 @@ def _controls(opening: Opening) -> tuple[Group, Advantage]:
     _draw_examples(opening)
     about = "How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below."
     kind = choose_estimator(opening.advantage, help=about)
-    advantage, wrong_setting = settings_of(kind, opening.advantage, *st.columns([3, 2]))
+    advantage, wrong_setting = estimator_settings(kind, opening.advantage, *st.columns([3, 2]))
     good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))
     rewards, wrong_further = _further(kind, opening, good)
     group = played(advantage, rewards)
@@ -87,13 +86,13 @@ def _draw_examples(opening: Opening) -> None:
 def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards, str | None]:
     """What the estimator looks at beside the group's rewards: other groups, or further reward functions."""
     alone = Rewards([rewards], [1.0])
-    if kind in OVER_BATCH:
+    if ESTIMATORS[kind].reads == "batch":
         text = typed(
             "Other groups of the batch", "batch", opening.batch, help="Rewards, with a semicolon between two groups."
         )
         rows, wrong = last_good("batch", lambda: read_rows(text), list[list[float]])
         return replace(alone, batch=rows), wrong
-    if kind == "normalize_then_sum":
+    if ESTIMATORS[kind].reads == "components":
         of_functions, of_weights = st.columns([3, 2])
         with of_functions:
             more = typed("Further rewards", "further", opening.further, help=FURTHER)
@@ -108,8 +107,8 @@ def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards
 def _draw_picture(group: Group, how: Estimator) -> None:
     with st.container(key=FIGURES):
         cells = st.columns(4, vertical_alignment="bottom")
-        cells[0].metric(f"Mean ({how.mean_of})", number(group.reward_mean))
-        cells[1].metric(f"Std ({how.std_of})", number(group.reward_std))
+        cells[0].metric(f"Mean ({mean_of(how)})", number(group.reward_mean))
+        cells[1].metric(f"Std ({std_of(how)})", number(group.reward_std))
         advantages = [completion.advantage or 0.0 for completion in group.completions]
         cells[2].metric("Highest advantage", signed(max(advantages)))
         cells[3].metric("Lowest advantage", signed(min(advantages)))
@@ -124,7 +123,7 @@ def _lines(group: Group, how: Estimator) -> list[str]:
     shown: dict[str, CompletionRecord] = {
         mark: group.completions[index] for index, mark in sorted(extremes(group).items(), key=lambda item: item[1])
     }
-    if how.kind == "normalize_then_sum":
+    if words_of(how).spell is None:
         return [formula(group, how)]
     return [
         formula(group, how),

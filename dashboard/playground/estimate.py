@@ -11,8 +11,6 @@ from dashboard.playground.reading import batch_of
 from worker.algorithms.advantages import GroupStatistics
 from worker.algorithms.estimator import estimate
 
-OVER_BATCH = ("batch_std", "batch_baseline")
-
 
 @dataclass(frozen=True)
 class Rewards:
@@ -47,7 +45,7 @@ def played(chosen: Advantage, rewards: Rewards) -> Group:
     """The group with its advantages, mean, std and state, as a run with this estimator would have recorded it."""
     rewards_P_G = batch_of([rewards.total, *rewards.batch])
     components_P_G_K = np.array([rewards.rows], dtype=np.float64).transpose(0, 2, 1)
-    alone = chosen.kind == "normalize_then_sum"
+    alone = chosen.reads == "components"
     estimated = estimate(
         chosen,
         rewards_P_G[:1] if alone else rewards_P_G,

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
+from dashboard.algorithm.rewards import exact
 from dashboard.charts.playground import bars_figure
 from dashboard.components.address_controls import last_good, stepped, typed
 from dashboard.components.chart import show
 from dashboard.format import plain
-from dashboard.group.arithmetic import exact
 from dashboard.playground.reading import read_rewards
 from dashboard.playground.style import draw_title
 from worker.algorithms.gae import gae

@@ -4,14 +4,14 @@ import numpy as np
 import streamlit as st
 
 from backend.contract.algorithm import Kl
+from dashboard.algorithm.controls import KL, read_settings
+from dashboard.algorithm.rewards import exact
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address_controls import chosen, last_good, typed
-from dashboard.components.algorithm_parts import KL, read_settings
 from dashboard.components.chart import show
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
-from dashboard.group.arithmetic import exact
 from dashboard.playground.curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
 from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title

@@ -10,8 +10,8 @@ from backend.contract.algorithm import Kl
 from backend.contract.groups import Group, RewardScore
 from backend.contract.records import Run
 from backend.contract.surrogate import Clip, Surrogate
-from dashboard.components.algorithm_parts import ADVANTAGE, KL, SURROGATE, stored_part
-from dashboard.components.estimator_controls import ESTIMATORS
+from dashboard.algorithm.controls import FROM_REWARDS, KL, SURROGATE, stored_part
+from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.playground.reading import written
 from dashboard.session import client
 
@@ -43,14 +43,14 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
     weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
     advantage = stored_part(ADVANTAGE, run.config, "algorithm.advantage", GroupZscore())
     surrogate = stored_part(SURROGATE, run.config, "algorithm.surrogate", Clip())
-    summed = advantage.kind == "normalize_then_sum"
+    summed = advantage.reads == "components"
     return Opening(
         prompt=group.prompt or group.prompt_text,
         rewards=written(raw[0] if summed and raw else [completion.reward for completion in group.completions]),
         further="; ".join(written(row) for row in raw[1:]) if summed else _SECOND,
         weights=written(weights) if summed else "0.9, 0.1",
         batch="; ".join(written(rewards) for rewards in siblings),
-        advantage=advantage if advantage.kind in ESTIMATORS else GroupZscore(),
+        advantage=advantage if advantage.kind in FROM_REWARDS else GroupZscore(),
         surrogate=surrogate if surrogate.kind in SURROGATES else Clip(),
         kl=stored_part(KL, run.config, "algorithm.kl", Kl()),
         group=group,

@@ -7,11 +7,11 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import Group
 from backend.contract.surrogate import Cispo, Clip, Surrogate
+from dashboard.algorithm.controls import SURROGATE, read_settings
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address import write
 from dashboard.components.address_controls import chosen, last_good, stepped, typed
-from dashboard.components.algorithm_parts import SURROGATE, read_settings
 from dashboard.components.chart import show
 from dashboard.form.widgets import in_words
 from dashboard.form.written import show_number

@@ -2,23 +2,14 @@
 
 from collections.abc import Sequence
 
+from backend.contract.advantage import Estimator
 from backend.contract.groups import Group
 from backend.contract.surrogate import Clip, Surrogate
+from dashboard.algorithm.estimators import words_of
+from dashboard.algorithm.rewards import exact
 from dashboard.format import counted, signed
-from dashboard.group.arithmetic import Estimator, exact
 from dashboard.playground.curves import Traced
 
-ESTIMATORS = {
-    "group_zscore": "Reward minus the group's mean, in standard deviations of the group (GRPO).",
-    "group_center": "Reward minus the group's mean, undivided (Dr. GRPO): a group that nearly agrees is not blown up.",
-    "softmax": "e^reward, shared out over the group: weights that add up to 1, none negative.",
-    "leave_one_out": "Reward minus the mean of the other completions (RLOO).",
-    "batch_std": "Reward minus the group's mean, in standard deviations of the whole batch: groups keep their relative size.",
-    "batch_baseline": "Reward minus the mean of the whole batch (REINFORCE with a baseline): an easy group is reinforced as a whole.",
-    "none": "The reward itself (vanilla policy gradient): with rewards of 0 and 1, nothing is ever discouraged.",
-    "normalize_then_sum": "Each reward function z-scored in the group, weighted, added, z-scored again (GDPO): no function drowns another.",
-    "best_worst": "+1 for the best, −1 for the worst, 0 for the rest: the pair that DPO would be given.",
-}
 SURROGATES = {
     "clip": "min(r·A, clip(r, 1 − ε, 1 + ε)·A), from PPO and GRPO. Where the line is flat the gradient is 0: the "
     "token has moved far enough in the direction that its advantage wants.",
@@ -45,34 +36,20 @@ def group_in_a_line(group: Group) -> str:
     return f"{counted(len(group.completions), 'completion')}: {', '.join(parts)}"
 
 
-def reading(group: Group, how: Estimator) -> str:
+def reading(group: Group, chosen: Estimator) -> str:
     """What this group does to the policy, in a sentence or two."""
-    if group.state == "unscored" and (how.centred or not group.scored):
+    if group.state == "unscored" and (chosen.centred or not group.scored):
         return "Fewer than two completions have a score, so there is nothing to compare: every advantage is exactly 0."
-    if group.state != "live":
-        return _EQUAL.get(how.kind, _DEAD)
-    return _LIVE.get(how.kind, _COMPARED)
-
-
-_DEAD = (
-    "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
-    "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
-)
-_COMPARED = (
-    "Blue is reinforced, orange discouraged. Make all rewards equal and the group is dead: every advantage exactly 0."
-)
-_EQUAL = {
-    "softmax": "All rewards are equal, and each weight is 1/G. Unlike a z-score this is no dead group: the policy is drawn to all "
-    "of them alike.",
-    "none": "All rewards are equal, and each advantage is that reward: unless it is 0, all are pushed alike.",
-    "batch_baseline": "All rewards are equal, yet this group may lie above or below the batch's mean: then it is still trained on.",
-}
-_LIVE = {
-    "softmax": "Nothing is orange: a wrong completion is reinforced too, only less. The weights add up to 1.",
-    "none": "A reward above 0 reinforces its completion, whatever the others got; 0 leaves it alone.",
-    "batch_baseline": "Blue is above the mean of the whole batch, orange below. Equal rewards would not make this group dead.",
-    "best_worst": "Only two completions count, the first of the best and the first of the worst.",
-}
+    words = words_of(chosen)
+    if group.state == "live":
+        equal = "Make all rewards equal and the group is dead: every advantage exactly 0."
+        return f"{words.live} {equal if chosen.centred else 'Equal rewards would not make this group dead.'}"
+    if not chosen.centred:
+        return f"**All alike, yet trained on:** all rewards are equal; {words.equal.format(mean=exact(group.reward_mean))}."
+    return (
+        "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
+        "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
+    )
 
 
 def ratio_in_a_line(surrogate: Surrogate, new: float, old: float) -> str:

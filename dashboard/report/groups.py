@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
 from dashboard.components.model_text import in_html
 from dashboard.format import count, counted
-from dashboard.group.arithmetic import estimator
 from dashboard.group.completion_html import TextLook, card_html, look_at, order_of
 from dashboard.group.in_words import state_in_words
 from dashboard.group.numbers import figures_html
@@ -36,7 +36,7 @@ def group_html(chosen: Chosen, config: Mapping[str, Json]) -> str:
         f'<article class="group"><h3>Step {count(group.step)} · group {count(group.index + 1)} '
         f"<small>{in_html(chosen.why)}</small></h3>"
         + (f'<blockquote class="said">{in_html(note)}</blockquote>' if note else "")
-        + f'<div class="numbers"><div>{_asked(group)}<p>{_bold(words)}</p>{figures_html(group, estimator(config))}</div>{_strip(group)}</div>'
+        + f'<div class="numbers"><div>{_asked(group)}<p>{_bold(words)}</p>{figures_html(group, stored_estimator(config))}</div>{_strip(group)}</div>'
         + _cards(group, config)
         + "</article>"
     )

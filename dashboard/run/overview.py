@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import streamlit as st
 
 from backend.contract.records import Metrics, Run, Series
+from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.preference import pair_panels
@@ -15,7 +16,6 @@ from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
 from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
-from dashboard.group.arithmetic import estimator
 from dashboard.health.tab import draw_health_line
 from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
@@ -150,8 +150,8 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
 
 def _about_loss(run: Run, loss: Series | None) -> str:
     """Why a loss near 0 is no fault: the question that everybody asks."""
-    how = estimator(run.config)
-    if how.kind == "gae":
+    how = stored_estimator(run.config)
+    if how.reads == "tokens":
         return "The critic's error is part of it. Judge the run by its reward."
     if loss is None or text_at(run.config, "algorithm.surrogate.kind") != "clip" or not how.centred:
         return "Judge the run by its reward."

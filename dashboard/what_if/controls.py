@@ -9,10 +9,16 @@ from streamlit.delta_generator import DeltaGenerator
 from backend.contract.advantage import Advantage
 from backend.contract.reward import Rewards
 from backend.contract.surrogate import Cispo, Clip, Surrogate
+from dashboard.algorithm.controls import (
+    FROM_REWARDS,
+    KL,
+    SURROGATE,
+    choose_estimator,
+    estimator_settings,
+    read_settings,
+)
 from dashboard.components.address import write
 from dashboard.components.address_controls import chosen, last_good, stepped, typed
-from dashboard.components.algorithm_parts import KL, SURROGATE, read_settings
-from dashboard.components.estimator_controls import ESTIMATORS, choose_estimator, settings_of
 from dashboard.form.written import show_number
 from dashboard.format import plain
 from dashboard.what_if.settings import Own, Settings
@@ -62,12 +68,12 @@ def _estimator(own: Own, row: DeltaGenerator) -> tuple[Advantage, str | None]:
         kind = choose_estimator(
             advantage,
             prefix=PREFIX,
-            options=("gae", *ESTIMATORS) if own.from_critic else ESTIMATORS,
+            options=(own.settings.advantage.kind, *FROM_REWARDS) if own.from_critic else FROM_REWARDS,
             help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
         )
     if kind == "gae":
         return advantage, None
-    return settings_of(kind, advantage, row.container(width=190), row.container(width=90), prefix=PREFIX)
+    return estimator_settings(kind, advantage, row.container(width=190), row.container(width=90), prefix=PREFIX)
 
 
 def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:

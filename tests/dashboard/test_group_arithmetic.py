@@ -20,15 +20,8 @@ from backend.contract.advantage import (
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.group.arithmetic import (
-    estimator,
-    exact,
-    extremes,
-    formula,
-    spell_advantage,
-    spell_term,
-    terms,
-)
+from dashboard.algorithm.estimators import formula, spell_advantage, std_of, stored_estimator
+from dashboard.algorithm.rewards import exact, extremes, spell_term, terms
 from dashboard.group.in_words import state_in_words
 from dashboard.playground.estimate import Rewards, played
 
@@ -72,21 +65,21 @@ def group(
 def test_the_documents_example_is_spelled_as_the_documents_spell_it() -> None:
     winner = completion(0, 1.0, 0.999999980000)
     whole = group(winner, completion(1, 0.0, -0.99999998))
-    assert formula(whole, estimator(CONFIG)) == "advantage = (reward − 0.5) / (0.5 + 1e-08)"
-    assert spell_advantage(winner, whole, estimator(CONFIG)) == "(1 − 0.5) / (0.5 + 1e-08) = +1"
+    assert formula(whole, stored_estimator(CONFIG)) == "advantage = (reward − 0.5) / (0.5 + 1e-08)"
+    assert spell_advantage(winner, whole, stored_estimator(CONFIG)) == "(1 − 0.5) / (0.5 + 1e-08) = +1"
 
 
 def test_centring_divides_by_nothing() -> None:
     config: dict[str, Json] = {"algorithm": {"advantage": {"kind": "group_center"}}}
     whole = group(completion(0, 1.0, 0.5))
-    assert formula(whole, estimator(config)) == "advantage = reward − 0.5"
-    assert spell_advantage(whole.completions[0], whole, estimator(config)) == "1 − 0.5 = +0.5"
+    assert formula(whole, stored_estimator(config)) == "advantage = reward − 0.5"
+    assert spell_advantage(whole.completions[0], whole, stored_estimator(config)) == "1 − 0.5 = +0.5"
 
 
 def test_the_stored_settings_are_the_ones_shown() -> None:
     config: dict[str, Json] = {"algorithm": {"advantage": {"kind": "group_zscore", "std": "sample", "eps": 1e-4}}}
-    assert estimator(config).std == "sample"
-    assert formula(group(), estimator(config)).endswith("(0.5 + 0.0001)")
+    assert std_of(stored_estimator(config)) == "sample"
+    assert formula(group(), stored_estimator(config)).endswith("(0.5 + 0.0001)")
 
 
 def test_the_total_is_the_weighted_sum_of_its_components() -> None:
@@ -117,14 +110,14 @@ def test_a_shut_gate_is_named_and_counts_for_nothing() -> None:
 def test_not_scored_is_not_zero() -> None:
     lost = completion(0, None, None, RewardScore(name="correctness", raw=None, weight=0.9, error="boom"))
     assert [spell_term(term) for term in terms(lost, CONFIG)] == ["not scored"]
-    assert "not scored" in spell_advantage(lost, group(lost), estimator(CONFIG))
+    assert "not scored" in spell_advantage(lost, group(lost), stored_estimator(CONFIG))
     assert terms(lost, CONFIG)[0].value is None
 
 
 def test_a_dead_group_says_that_all_rewards_are_equal() -> None:
     same = completion(0, 1.0, 0.0)
     dead = group(same, state="zero_variance", mean=1.0, std=0.0)
-    assert spell_advantage(same, dead, estimator(CONFIG)) == "1 − 1 = 0: all rewards are equal"
+    assert spell_advantage(same, dead, stored_estimator(CONFIG)) == "1 − 1 = 0: all rewards are equal"
 
 
 def config_of(chosen: Advantage) -> dict[str, Json]:
@@ -148,7 +141,7 @@ SPELLED = (
 def test_what_is_spelled_comes_to_the_advantage_that_was_stored(chosen: Advantage) -> None:
     whole = played(chosen, Rewards([[0.3, 1.0, math.nan, 0.1]], [1.0], BATCH))
     for one in whole.completions:
-        spelled = spell_advantage(one, whole, estimator(config_of(chosen)))
+        spelled = spell_advantage(one, whole, stored_estimator(config_of(chosen)))
         if one.reward is None:
             assert "not scored" in spelled
         else:
@@ -158,7 +151,7 @@ def test_what_is_spelled_comes_to_the_advantage_that_was_stored(chosen: Advantag
 
 def test_huge_rewards_do_not_overflow_the_softmax() -> None:
     whole = played(Softmax(), Rewards([[1000.0, 999.0]], [1.0]))
-    how = estimator(config_of(Softmax()))
+    how = stored_estimator(config_of(Softmax()))
     assert spell_advantage(whole.completions[0], whole, how) == "e^(1000 − 1000) / 1.36788 = +0.731059"
     assert formula(whole, how).startswith("advantage = e^(reward − 1000) / 1.36788")
 
@@ -166,10 +159,10 @@ def test_huge_rewards_do_not_overflow_the_softmax() -> None:
 def test_what_takes_more_than_a_groups_rewards_is_said_in_words() -> None:
     for chosen, words in ((NormalizeThenSum(), "normalised over the batch"), (Gae(), "tokens' advantages")):
         one = completion(0, 1.0, 0.7)
-        assert spell_advantage(one, group(one), estimator(config_of(chosen))).startswith("+0.7: ")
-        assert words in spell_advantage(one, group(one), estimator(config_of(chosen)))
+        assert spell_advantage(one, group(one), stored_estimator(config_of(chosen))).startswith("+0.7: ")
+        assert words in spell_advantage(one, group(one), stored_estimator(config_of(chosen)))
     pair = played(BestWorst(), Rewards([[1.0, 0.0, 0.5]], [1.0]))
-    assert [spell_advantage(one, pair, estimator(config_of(BestWorst()))) for one in pair.completions] == [
+    assert [spell_advantage(one, pair, stored_estimator(config_of(BestWorst()))) for one in pair.completions] == [
         "+1: the best of the group",
         "−1: the worst of the group",
         "0: neither",
@@ -182,7 +175,7 @@ EQUAL = Rewards([[1.0, 1.0]], [1.0], [[0.0, 0.0]])
 @pytest.mark.parametrize("chosen", [GroupZscore(), GroupCenter(), BatchStd(), LeaveOneOut(), BestWorst()])
 def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage) -> None:
     whole, config = played(chosen, EQUAL), config_of(chosen)
-    assert "all rewards are equal" in spell_advantage(whole.completions[0], whole, estimator(config))
+    assert "all rewards are equal" in spell_advantage(whole.completions[0], whole, stored_estimator(config))
     assert state_in_words(whole, config).startswith("**Dead:**")
 
 
@@ -217,7 +210,7 @@ def test_equal_rewards_are_trained_on_where_they_are_not_compared(
     chosen: Advantage, advantage: str, words: str
 ) -> None:
     whole, config = played(chosen, EQUAL), config_of(chosen)
-    assert spell_advantage(whole.completions[0], whole, estimator(config)) == advantage
+    assert spell_advantage(whole.completions[0], whole, stored_estimator(config)) == advantage
     assert "Dead" not in state_in_words(whole, config)
     assert words in state_in_words(whole, config)
 
@@ -225,7 +218,7 @@ def test_equal_rewards_are_trained_on_where_they_are_not_compared(
 def test_a_filtered_group_says_that_it_was_replaced() -> None:
     replaced = group(completion(0, 1.0, None), state="filtered", mean=1.0, std=0.0)
     assert "dynamic sampling replaced it by a group of another prompt" in state_in_words(replaced, CONFIG)
-    assert spell_advantage(replaced.completions[0], replaced, estimator(CONFIG)) == "not trained on"
+    assert spell_advantage(replaced.completions[0], replaced, stored_estimator(CONFIG)) == "not trained on"
 
 
 def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
@@ -244,14 +237,14 @@ def test_a_probe_says_that_it_is_scored_and_never_trained_on() -> None:
     words = state_in_words(probe, CONFIG)
     assert words.startswith("**Probe:**")
     assert "2 of 2 completions were scored, 0.500 on average" in words
-    assert "never trained on" in formula(probe, estimator(CONFIG))
-    assert spell_advantage(probe.completions[0], probe, estimator(CONFIG)) == "not trained on"
+    assert "never trained on" in formula(probe, stored_estimator(CONFIG))
+    assert spell_advantage(probe.completions[0], probe, stored_estimator(CONFIG)) == "not trained on"
 
 
 def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:
     one = completion(0, 1.0, 0.0)
     lonely = group(one, completion(1, None, 0.0), state="unscored", mean=1.0, std=0.0).model_copy(update={"scored": 1})
-    assert "fewer than two" in spell_advantage(one, lonely, estimator(CONFIG))
+    assert "fewer than two" in spell_advantage(one, lonely, stored_estimator(CONFIG))
     assert "too few to compare: every advantage is 0 and nothing is left of its loss but the KL" in state_in_words(
         lonely, CONFIG
     )
@@ -271,7 +264,7 @@ def test_a_kl_penalty_is_a_part_of_the_total() -> None:
 
 
 def test_a_group_that_could_not_be_compared_has_no_formula() -> None:
-    assert "fewer than two" in formula(group(state="unscored", mean=None, std=None), estimator(CONFIG))
+    assert "fewer than two" in formula(group(state="unscored", mean=None, std=None), stored_estimator(CONFIG))
 
 
 def test_best_and_worst_are_the_first_of_their_equals() -> None:
@@ -304,4 +297,4 @@ def test_equal_rewards_that_a_kl_penalty_tells_apart_are_said_to_teach_the_kl_al
     penalised = group(near, far, state="zero_variance", mean=0.8, std=0.1)
     config = config_of(LeaveOneOut())
     assert "stay near the reference" in state_in_words(penalised, config)
-    assert "all rewards are equal" not in spell_advantage(near, penalised, estimator(config))
+    assert "all rewards are equal" not in spell_advantage(near, penalised, stored_estimator(config))

@@ -7,7 +7,8 @@ import pytest
 
 from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, NormalizeThenSum, Softmax
 from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
-from dashboard.components.algorithm_parts import ADVANTAGE, SURROGATE, read_settings
+from dashboard.algorithm.controls import SURROGATE, read_settings
+from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.playground.curves import kl_curve, objective, pull
 from dashboard.playground.estimate import Rewards, played, rewards_of, zscore_readings
 from dashboard.playground.reading import read_rewards, read_rows, written

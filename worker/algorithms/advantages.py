@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from array_api_compat import array_namespace, device
 
+from backend.contract.groups import GroupState
 from worker.algorithms.arrays import Array
 
 Std = Literal["population", "sample"]
@@ -45,6 +46,13 @@ def group_statistics(rewards_P_G: Array, *, std: Std = "population") -> GroupSta
     squares_P = xp.sum(deviations_P_G**2, axis=-1)
     std_P = xp.sqrt(squares_P / xp.where(divisor_P > 0, divisor_P, nan[..., 0]))
     return GroupStatistics(mean_P, std_P, count_P, live_P)
+
+
+def group_state(*, scored: float, live: bool, size: int) -> GroupState:
+    """A group carries a signal if two scored rewards differ; one with fewer than two scored, of several, cannot be judged."""
+    if live:
+        return "live"
+    return "zero_variance" if scored >= min(2, size) else "unscored"
 
 
 def batch_statistics(rewards_P_G: Array) -> GroupStatistics:

@@ -1,19 +1,16 @@
 """The total reward: a weighted sum, with gates, less the KL penalty where that is in the reward."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from backend.contract.reward import Rewards
+from backend.contract.reward import Gate, Rewards
 from worker.algorithms.arrays import Array
 
 
 def total_reward(raw: Mapping[str, float | None], rewards: Rewards) -> float:
-    """The sum of weight × raw score, without the rewards whose gate is closed; NaN where a score that counts is missing.
-
-    A gate is open where the raw score of the reward it requires reaches `at_least`.
-    """
+    """The sum of weight × raw score, without the rewards whose gate is closed; NaN if a score that counts is missing."""
     scores = {name: math.nan if score is None else score for name, score in raw.items()}
-    closed = {gate.reward for gate in rewards.gates if scores[gate.requires] < gate.at_least}
+    closed = closed_gates(raw, rewards.gates)
     if any(math.isnan(scores[name]) for name in counting(rewards)):
         return math.nan
     return math.fsum(
@@ -21,6 +18,15 @@ def total_reward(raw: Mapping[str, float | None], rewards: Rewards) -> float:
         for function in rewards.functions
         if function.weight and function.name not in closed
     )
+
+
+def closed_gates(raw: Mapping[str, float | None], gates: Sequence[Gate]) -> dict[str, str]:
+    """The rewards whose gate is closed, each with the reward that its gate requires.
+
+    A gate is open if the raw score of the reward it requires reaches `at_least`; a missing score closes no gate.
+    """
+    known = {name: score for name, score in raw.items() if score is not None}
+    return {gate.reward: gate.requires for gate in gates if known.get(gate.requires, math.inf) < gate.at_least}
 
 
 def counting(rewards: Rewards) -> frozenset[str]:

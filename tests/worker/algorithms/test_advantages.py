@@ -36,7 +36,7 @@ ESTIMATORS: list[Advantage] = [
     NormalizeThenSum(),
     BestWorst(),
 ]
-ZERO_WHERE_EQUAL = [chosen for chosen in ESTIMATORS if chosen.zero_if_equal]
+ZERO_WHERE_EQUAL = [chosen for chosen in ESTIMATORS if chosen.centred]
 NAN = math.nan
 BATCH = np.array([[0.2, 0.9, NAN, 0.4], [1.0, 0.0, 1.0, 1.0], [0.3, 0.3, 0.3, NAN], [NAN, 2.0, NAN, NAN], [NAN] * 4])
 
@@ -97,6 +97,12 @@ def test_normalize_then_sum_is_its_formula() -> None:
     batch = summed.flatten().tolist()
     expected = (summed - statistics.mean(batch)) / (statistics.stdev(batch) + 1e-4)
     np.testing.assert_allclose(normalize_then_sum(components, weights, eps=1e-4), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("chosen", ESTIMATORS, ids=kind)
+def test_only_a_centred_estimators_advantages_add_up_to_zero_in_every_group(chosen: Advantage) -> None:
+    sums = advantages(chosen, np.array([[0.2, 0.9, NAN, 0.4], [1.0, 0.0, 1.0, 1.0]])).sum(axis=-1)
+    assert np.allclose(sums, 0, atol=1e-12) == chosen.centred
 
 
 @pytest.mark.parametrize("value", [0.1, 0.3, 1 / 3, 1e12])

@@ -45,7 +45,12 @@ VESPO = {"k_positive": 2, "lambda_positive": 3, "k_negative": 3, "lambda_negativ
 SAPO = Algorithm(surrogate=Sapo(), entropy_bonus=0.1)
 
 # Of one completion's numbers, not of arrays: tests/worker/rewards/test_total_reward.py
-NO_ARRAYS = ("total_reward.total_reward", "total_reward.counting")
+NO_ARRAYS = (
+    "total_reward.total_reward",
+    "total_reward.closed_gates",
+    "total_reward.counting",
+    "advantages.group_state",
+)
 
 Case = tuple[Callable[..., object], tuple[np.ndarray, ...]]
 CASES: list[Case] = [
