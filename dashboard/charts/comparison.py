@@ -1,6 +1,6 @@
-"""Several runs on one chart, and what each came to."""
+"""Runs and groups of runs on one chart: a line for each, with the band over the seeds of a group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
@@ -11,13 +11,25 @@ import numpy as np
 import pandas as pd
 
 from backend.contract.protocol import EVALUATION
-from backend.contract.records import Metrics, Series
 from dashboard.charts.figure import Figure, Spec, canvas, specification
-from dashboard.charts.lines import PADDING, STEPS, broken, dragged, has_gaps, said_of_a_point, value_axis, x_axis
+from dashboard.charts.interval import t_quantile
+from dashboard.charts.lines import (
+    PADDING,
+    SHARE,
+    SPAN,
+    STEPS,
+    broken,
+    dragged,
+    has_gaps,
+    said_of_a_point,
+    value_axis,
+    x_axis,
+)
 from dashboard.charts.meaning import meaning
+from dashboard.charts.outcome import Group, Member, Stroke
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.places import XAxis, positions
-from dashboard.charts.series import COLUMNS, stretches_of, table_of, touchable, with_gaps
+from dashboard.charts.series import COLUMNS, smooth, stretches_of, table_of, touchable, with_gaps
 
 X_TITLES: dict[XAxis, str] = {
     "step": "step",
@@ -25,21 +37,27 @@ X_TITLES: dict[XAxis, str] = {
     "tokens": "tokens",
     "time": "seconds of training",
 }
+BAND = ("start", "step", "x", "label", "metric", "mean", "low", "high", "least", "most", "n")
 FEW = 6  # more lines than this are thinner, and have no faint raw ones behind them
+FEW_SEEDS = 3  # fewer have no interval worth drawing
 HEIGHT = 240  # of a chart, pixels
-_TOUCHED = "isValid(hover.label) && datum.label === hover.label[0]"  # the line under the pointer
 TOUCHED = 160  # points of a chart that the pointer finds
+_TOUCHED = "isValid(hover.label) && datum.label === hover.label[0]"  # the line under the pointer
 
 
 @dataclass(frozen=True)
 class View:
-    """How the charts of a comparison are looked at; `zoom` are the ends of the x axis, `steps` those of the longest run."""
+    """Which part of a comparison its charts show: `zoom` are the ends of the x axis, `steps` the length of the longest run.
+
+    With `by_run`, each group is a single run, which is drawn with its own values; otherwise with the mean over its seeds.
+    """
 
     axis: XAxis
     weight: float
     log: bool
     steps: int
     zoom: tuple[float, float] | None = None
+    by_run: bool = False
 
     @property
     def domain(self) -> tuple[float, float] | None:
@@ -60,30 +78,11 @@ class View:
         return kept
 
 
-@dataclass(frozen=True)
-class Line:
-    """One run in a comparison; `label` is unique among them. One that is not in front is a thin grey line."""
-
-    label: str
-    colour: str
-    metrics: Metrics
-    completions_per_step: int
-    front: bool = True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a metric came to: the mean of its last finite values, the best and its step. None where there is none."""
-
-    final: float | None
-    best: float | None
-    best_step: int | None
-
-
 class Look(NamedTuple):
-    """What stays the same while the runs go on. Each line has a label, a colour, and whether it is in front."""
+    """What stays the same while the runs go on. Each line has a label, a stroke, and whether it is in front."""
 
-    lines: tuple[tuple[str, str, bool], ...]
+    lines: tuple[tuple[str, Stroke, bool], ...]
+    by_run: bool
     axis: str
     x_title: str
     x_domain: tuple[float, float] | None
@@ -94,133 +93,201 @@ class Look(NamedTuple):
     thinned: bool
 
 
-def comparison_figure(name: str, lines: Sequence[Line], view: View) -> Figure:
-    """The metric `name` of several runs.
+def comparison_figure(name: str, groups: Sequence[Group], view: View, front: Collection[int]) -> Figure:
+    """The metric `name` of each group; a group whose number is not in `front` is a thin grey line.
 
-    On a log scale, what is not above 0 has no place and is left out.
+    On a log scale, values that are not above 0 are left out.
     """
-    drawn = [line for line in lines if line.metrics.series.get(name) is not None]
-    table = _placed(name, drawn, view) if drawn else pd.DataFrame(columns=[*COLUMNS, "front"])
-    if view.log:
-        fields = [field for field in ("value", "smooth", "low", "high") if field in table]
-        table = table.assign(**{field: table[field].where(table[field] > 0) for field in fields})
-        if "low" in table:  # a band from 0 on begins at the bottom
-            table = table.assign(
-                low=table["low"].fillna(table[["low", "value"]].min(axis=None)).where(table["high"].notna())
-            )
-    table = with_gaps(table)
+    table = (_lines if view.by_run else _bands)(name, groups, view, front)
     look = Look(
-        lines=tuple((line.label, line.colour, line.front) for line in lines),
+        lines=tuple((group.label, group.stroke, group.number in front) for group in groups),
+        by_run=view.by_run,
         axis=meaning(name).axis,
         x_title=X_TITLES[view.axis],
         x_domain=view.domain,
         log=view.log,
         dots=name.startswith(EVALUATION),
         zoomed=view.zoom is not None,
-        gaps=has_gaps(table),
-        thinned="low" in table,
+        gaps=view.by_run and has_gaps(table),
+        thinned="low" in table if view.by_run else bool((table["start"] < table["step"]).any()),
     )
     return Figure(_spec(look), touchable(table, TOUCHED))
 
 
-def _placed(name: str, lines: Sequence[Line], view: View) -> pd.DataFrame:
-    """The points of the lines, where they lie on the axis."""
-    series = [line.metrics.series[name] for line in lines]
-    table = table_of([(name, line.label, one) for line, one in zip(lines, series, strict=True)], view.smoothing(name))
+def _lines(name: str, groups: Sequence[Group], view: View, front: Collection[int]) -> pd.DataFrame:
+    """The points of single runs, with the extremes of each stretch of steps if some run is thinned."""
+    drawn = [(group, group.members[0]) for group in groups if name in group.members[0].metrics.series]
+    if not drawn:
+        return pd.DataFrame(columns=[*COLUMNS, "front"])
+    series = [(name, group.label, run.metrics.series[name]) for group, run in drawn]
+    table = table_of(series, view.smoothing(name))
     table = table.assign(
-        x=np.concatenate([positions(line.metrics, name, view.axis, line.completions_per_step) for line in lines]),
-        front=np.repeat([line.front for line in lines], [len(one.step) for one in series]),
+        x=np.concatenate([positions(run.metrics, name, view.axis, run.completions_per_step) for _, run in drawn]),
+        front=np.repeat([group.number in front for group, _ in drawn], [len(one.step) for _, _, one in series]),
     )
-    if view.zoom is None:
-        return table
-    return pd.concat([view.inside(of_line) for _, of_line in table.groupby("label", sort=False)], ignore_index=True)
+    if view.zoom is not None:
+        parts = [view.inside(of_line) for _, of_line in table.groupby("label", sort=False)]
+        table = pd.concat(parts, ignore_index=True)
+    if view.log:
+        fields = [field for field in ("value", "smooth", "low", "high") if field in table]
+        table = table.assign(**{field: table[field].where(table[field] > 0) for field in fields})
+        if "low" in table:  # a band from 0 on begins at the bottom
+            bottom = table[["low", "value"]].min(axis=None)
+            table = table.assign(low=table["low"].fillna(bottom).where(table["high"].notna()))
+    return with_gaps(table)
 
 
-def x_of(title: str, domain: tuple[float, float] | None) -> alt.X:
-    """The x axis that all charts of a comparison share; steps need no title."""
-    return alt.X(
-        "x:Q",
-        title=None if title == X_TITLES["step"] else title,
-        scale=alt.Scale(domain=alt.Undefined if domain is None else list(domain), nice=False, zero=False),
-        axis=x_axis(whole=title == X_TITLES["step"]),
+def _bands(name: str, groups: Sequence[Group], view: View, front: Collection[int]) -> pd.DataFrame:
+    """The mean of each group, with the band as it is drawn, `lower` to `upper`, for those in front.
+
+    The band is the 95 % interval of three seeds or more, cut where it would flatten the lines that it belongs to; of two seeds,
+    whose interval is 25 standard errors wide, the values themselves. No share is outside 0 to 1.
+    """
+    parts = [band(group, name, view).assign(front=group.number in front) for group in groups]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    mean = table["mean"].where(table["mean"] > 0) if view.log else table["mean"]
+    margin = 0.5 * (mean.max() - mean.min()) if len(mean) > 1 else 0.0
+    least, most = (mean.min() if view.log else mean.min() - margin), mean.max() + margin
+    if meaning(name).axis == SHARE:
+        least, most = max(0.0, least), min(1.0, most)
+    in_front, few = table["front"].astype(bool), table["n"] < FEW_SEEDS
+    lower = table["low"].where(~few, table["least"]).clip(lower=least)
+    upper = table["high"].where(~few, table["most"]).clip(upper=most)
+    return table.assign(smooth=mean, lower=lower.where(in_front), upper=upper.where(in_front))
+
+
+def band(group: Group, name: str, view: View) -> pd.DataFrame:
+    """Mean and 95 % interval over the group's seeds at each stretch of steps, of series smoothed one by one.
+
+    Runs of one seed count once, by their mean. A stretch counts if at least two seeds have a value (one, if only one has any); a
+    single value has no interval. `least` and `most` are the ends of the values, `step` is the last step that a run has logged.
+    """
+    parts = [_points(member, name, view) for member in group.members if name in member.metrics.series]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=list(BAND))
+    points = pd.concat(parts)
+    seeds = points.groupby(["start", "seed"], as_index=False).agg({"step": "max", "x": "mean", "value": "mean"})
+    each = seeds.groupby("start")
+    # the place of a stretch is the mean of its seeds'
+    in_sight = view.inside(each[["x"]].mean()).index
+    values = each["value"]
+    table = pd.DataFrame(
+        {"step": each["step"].max(), "x": each["x"].mean(), "mean": values.mean(), "n": values.count()}
     )
+    table = table.assign(least=values.min(), most=values.max())
+    half = values.std() * table["n"].map(lambda n: t_quantile(n - 1) if n > 1 else float("nan")) / table["n"] ** 0.5
+    table = table.assign(low=table["mean"] - half, high=table["mean"] + half, label=group.label, metric=name)
+    shown = table.loc[in_sight]
+    return shown[shown["n"] >= min(2, seeds["seed"].nunique())].reset_index()[list(BAND)]
+
+
+def _points(member: Member, name: str, view: View) -> pd.DataFrame:
+    """One run: a row for each stretch in which it has a value."""
+    series = member.metrics.series[name]
+    of = stretches_of(series)
+    table = pd.DataFrame(
+        {
+            "seed": member.seed,
+            "start": pd.Series(of.start, dtype="int64"),
+            "step": pd.Series(series.step, dtype="int64"),
+            "x": positions(member.metrics, name, view.axis, member.completions_per_step),
+            "value": pd.Series(smooth(series.value, view.smoothing(name), of.finite), dtype="float64"),
+        }
+    )
+    return table.dropna()
 
 
 @lru_cache(maxsize=256)
 def _spec(look: Look) -> Spec:
-    """Lines over columns x, value, smooth, label, metric, step, front, touch; the one under the pointer comes forward.
+    """Lines over columns x, smooth, label, metric, step, front, touch; the one under the pointer comes forward.
 
-    Behind a few thinned lines lie their extremes, over low and high.
+    Behind a few runs lie their own values, over `value`, and the extremes of thinned ones, over low and high; behind groups their
+    bands, over lower and upper.
     """
-    labels = [label for label, _, _ in look.lines]
-    colours = [colour if front else NEUTRAL for _, colour, front in look.lines]
+    title, labels = look.x_title, [label for label, _, _ in look.lines]
+    colours = [stroke.colour if front else NEUTRAL for _, stroke, front in look.lines]
+    x = alt.X(
+        "x:Q",
+        title=None if title == X_TITLES["step"] else title,
+        scale=alt.Scale(domain=alt.Undefined if look.x_domain is None else list(look.x_domain), nice=False, zero=False),
+        axis=x_axis(whole=title == X_TITLES["step"]),
+    )
     colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
-    base = canvas().encode(x=x_of(look.x_title, look.x_domain), color=colour)
+    base = canvas().encode(x=x, color=colour, detail="label:N", description="label:N")
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
-
-    def line(of: alt.Chart, width: float, opacity: float = 1.0) -> alt.Chart:
-        drawn: alt.Chart = of.mark_line(
-            clip=look.zoomed, strokeWidth=width, opacity=opacity, invalid=broken(gaps=look.gaps)
-        )
-        return drawn
+    broken_lines = broken(gaps=look.gaps)
 
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
 
-    hover = alt.selection_point(
-        name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
-    )
-    smooth = base.encode(y=y("smooth"), detail="label:N", description="label:N")
-    few, some_behind = len(labels) <= FEW, not all(front for _, _, front in look.lines)
-    front = smooth.transform_filter("datum.front") if some_behind else smooth
-    shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
-    shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
-    pointed = smooth.transform_filter("datum.touch")
-    points = (
-        (pointed.transform_calculate(steps=STEPS) if look.thinned else pointed)
-        .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
-        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(look))
-    )
-    raw = [line(base.encode(y=y("value")), 1.2, 0.25)] if few and not look.dots else []
-    if look.thinned and few:
-        area = base.mark_area(clip=look.zoomed, opacity=0.1, aria=False, invalid=broken(gaps=look.gaps))
-        raw.insert(0, area.encode(y=y("low"), y2="high:Q"))
-    behind = [line(smooth.transform_filter("!datum.front"), 1, 0.5)] if some_behind else []
-    touched = line(smooth.transform_filter(_TOUCHED), 3)
-    layers = [*raw, *behind, line(front, 2 if few else 1.6).add_params(dragged()), touched, points.add_params(hover)]
+    def line(of: alt.Chart, width: float, opacity: float = 1.0) -> alt.Chart:
+        drawn: alt.Chart = of.mark_line(clip=look.zoomed, strokeWidth=width, opacity=opacity, invalid=broken_lines)
+        return drawn
+
+    def area(low: str, high: str, opacity: float) -> alt.Chart:
+        drawn: alt.Chart = base.mark_area(clip=look.zoomed, opacity=opacity, aria=False, invalid=broken_lines)
+        return drawn.encode(y=y(low), y2=f"{high}:Q")
+
+    few = len(labels) <= FEW
+    smooth = base.encode(y=y("smooth"))
+    dashed = _dashed(smooth, look)
+    layers = [] if look.by_run else [area("lower", "upper", 0.16)]
+    if look.by_run and few and look.thinned:
+        layers.append(area("low", "high", 0.1))
+    if look.by_run and few and not look.dots:
+        layers.append(line(base.encode(y=y("value")), 1.2, 0.25))
+    in_front = dashed
+    if not all(front for _, _, front in look.lines):
+        layers.append(line(smooth.transform_filter("!datum.front"), 1, 0.5))
+        in_front = dashed.transform_filter("datum.front")
+    layers.append(line(in_front, 2 if few else 1.6).add_params(dragged()))
+    layers.append(line(dashed.transform_filter(_TOUCHED), 3))
+    layers.append(_pointed(smooth, look))
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
 
 
+def _dashed(lines: alt.Chart, look: Look) -> alt.Chart:
+    """The lines with their dashes, if any has some."""
+    if not any(stroke.dashed for _, stroke, _ in look.lines):
+        return lines
+    labels = [label for label, _, _ in look.lines]
+    dashes = [[5, 3] if stroke.dashed else [1, 0] for _, stroke, _ in look.lines]
+    encoded: alt.Chart = lines.encode(
+        strokeDash=alt.StrokeDash("label:N", scale=alt.Scale(domain=labels, range=dashes), legend=None)
+    )
+    return encoded
+
+
+def _pointed(lines: alt.Chart, look: Look) -> alt.Chart:
+    """What the pointer finds; evaluations in front, and points between two gaps, are dots."""
+    hover = alt.selection_point(
+        name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
+    )
+    shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
+    shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
+    touched = lines.transform_filter("datum.touch")
+    points: alt.Chart = (
+        (touched.transform_calculate(steps=STEPS if look.by_run else SPAN) if look.thinned else touched)
+        .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
+        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(look))
+    )
+    return points.add_params(hover)
+
+
 def _tooltip(look: Look) -> list[alt.Tooltip]:
-    said = said_of_a_point(thinned=look.thinned, smoothed=not look.dots)
-    return [alt.Tooltip("label:N", title="run"), *said, alt.Tooltip("metric:N", title="metric")]
-
-
-def outcome(name: str, series: Mapping[str, Series], tail: int) -> Outcome:
-    """What the metric came to: the mean of the last `tail` values, of an evaluation the last; best where more or less is better.
-
-    Of a thinned series the best is its best value, and not its best mean.
-    """
-    if name not in series:
-        return Outcome(None, None, None)
-    of, better = stretches_of(series[name]), meaning(name).better
-    best_step, best = _extreme(of.low_step, of.low, min) if better == "lower" else _extreme(of.high_step, of.high, max)
-    last = _final(series[name], 1 if name.startswith(EVALUATION) else tail)
-    return Outcome(last, *((best, best_step) if better else (None, None)))
-
-
-def _extreme(
-    steps: Sequence[int | None], values: Sequence[float | None], which: Callable[..., tuple[int, float]]
-) -> tuple[int | None, float | None]:
-    known = [(step, value) for step, value in zip(steps, values, strict=True) if step is not None and value is not None]
-    return which(known, key=lambda point: point[1]) if known else (None, None)
-
-
-def _final(series: Series, tail: int) -> float | None:
-    """The mean of the last `tail` finite values. A stretch of which only some are wanted counts with its mean."""
-    total, lacking = 0.0, tail
-    for value, finite in zip(series.value[::-1], stretches_of(series).finite[::-1], strict=True):
-        if value is not None and lacking:
-            wanted = min(finite, lacking)
-            total, lacking = total + value * wanted, lacking - wanted
-    return total / (tail - lacking) if lacking < tail else None
+    metric = alt.Tooltip("metric:N", title="metric")
+    if look.by_run:
+        said = said_of_a_point(thinned=look.thinned, smoothed=not look.dots)
+        return [alt.Tooltip("label:N", title="run"), *said, metric]
+    return [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("steps:N", title="means of steps")
+        if look.thinned
+        else alt.Tooltip("step:Q", title="step", format=","),
+        alt.Tooltip("mean:Q", title="mean", format=".4~g"),
+        alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
+        alt.Tooltip("high:Q", title="to", format=".4~g"),
+        alt.Tooltip("n:Q", title="seeds"),
+        metric,
+    ]

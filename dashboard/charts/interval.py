@@ -1,12 +1,15 @@
-"""Means with their 95 % intervals over seeds."""
+"""Means and differences of means over seeds, with their 95 % intervals: is one setting better than another, or is it luck?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev
 
 LEVEL = 0.95
+LEAST = 3
+"""Seeds of each setting: of two, an interval is six times as wide as of three, and says nothing in practice."""
+_ROUNDING = 1e-9  # a share of the largest value
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,97 @@ def _central(t: float, degrees: int) -> float:
         total += term
         term *= cosine**2 * k / (k + 1)
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of one setting minus that of another.
+
+    `low` to `high` is the 95 % interval; None where a setting has fewer than three values, and where all differences are
+    equal. `seeds` counts the values of each: where they are paired, the seeds that both have. `shared` of the seeds are in both.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: tuple[int, int]
+    shared: int
+    paired: bool
+
+
+def difference(values: Mapping[int, float], against: Mapping[int, float]) -> Difference | None:
+    """Two settings, each seed -> value; None without values.
+
+    Paired by seed where they share three or more, and where they share any and one of them has fewer than three.
+    """
+    if not values or not against:
+        return None
+    shared = sorted(values.keys() & against.keys())
+    paired = len(shared) >= LEAST or (bool(shared) and min(len(values), len(against)) < LEAST)
+    samples = [list(values.values()), [-value for value in against.values()]]
+    if paired:
+        samples = [[values[seed] - against[seed] for seed in shared]]
+    mean = sum(map(fmean, samples))
+    rounding = _ROUNDING * max(map(abs, (*values.values(), *against.values())))
+    half = _half_width(samples, rounding) if min(map(len, samples)) >= LEAST else None
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    return Difference(mean, low, high, (len(samples[0]), len(samples[-1])), len(shared), paired)
+
+
+def _half_width(samples: Sequence[Sequence[float]], rounding: float) -> float | None:
+    """Of the 95 % interval of the sum of the samples' means: Student's t of one sample, Welch's of two.
+
+    None where no sample has a spread. Pass rates are multiples of one over the items, so that a few seeds often have equal
+    differences by chance: an interval of no width would call them certain.
+    """
+    if all(max(sample) - min(sample) <= rounding for sample in samples):
+        return None
+    errors = [_variance(sample) / len(sample) for sample in samples]
+    parts = sum(error**2 / (len(sample) - 1) for error, sample in zip(errors, samples, strict=True))
+    degrees = math.floor(sum(errors) ** 2 / parts + 1e-9)  # as Welch and Satterthwaite count them; of one sample n − 1
+    return t_quantile(degrees) * math.sqrt(sum(errors))
+
+
+def _variance(sample: Sequence[float]) -> float:
+    mean = fmean(sample)
+    return sum((value - mean) ** 2 for value in sample) / (len(sample) - 1)
+
+
+def verdict(found: Difference | None) -> str:
+    """What a difference says: "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"."""
+    if found is None:
+        return "no finished runs to compare"
+    if found.low is None or found.high is None:
+        return f"{_signed(found.mean, found.mean)}: {_why_no_interval(found)}"
+    if found.low > 0:
+        word = "higher"
+    elif found.high < 0:
+        word = "lower"
+    else:
+        word = "not distinguishable"
+    largest = max(abs(found.mean), abs(found.low), abs(found.high))
+    mean, low, high = (_signed(value, largest) for value in (found.mean, found.low, found.high))
+    return f"{mean}, 95 % {low} to {high}: {word} with {_counts(found)}"
+
+
+def _why_no_interval(found: Difference) -> str:
+    if min(found.seeds) >= LEAST:
+        equal = "the same in each" if found.paired else "the same in all seeds of each"
+        return f"{equal}, so there is no interval and no verdict with {_counts(found)}; more seeds or more held-out items would tell"
+    if found.paired:
+        return f"{'one seed' if found.shared == 1 else 'two seeds'} cannot tell; run three or more"
+    return f"{found.seeds[0]} against {found.seeds[1]} seeds cannot tell; run three or more of each"
+
+
+def _counts(found: Difference) -> str:
+    if found.paired:
+        return f"{found.shared} seeds"
+    sharing = ("no seed", "one seed", "two seeds")[found.shared]
+    return f"{found.seeds[0]} against {found.seeds[1]} seeds, unpaired, as they share {sharing}"
+
+
+def _signed(value: float, largest: float) -> str:
+    """Three decimals; of what is small or large, three digits of the largest number beside it."""
+    decimals = 3 if largest == 0 or 0.01 <= largest < 10 else min(12, max(0, 2 - math.floor(math.log10(abs(largest)))))
+    text = f"{value:+,.{decimals}f}"
+    return text.replace("-", "−") if float(text.replace(",", "")) else text[1:]

@@ -20,6 +20,8 @@ CATEGORICAL = (
     *("#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#b6992d", "#b07aa1", "#ff9da7", "#9c755f", "#79706e"),
     *("#a0cbe8", "#ffbe7d", "#f6b6b4", "#86bcb6", "#8cd17d", "#f1ce63", "#d4a6c8", "#fabfd2", "#d7b5a6", "#bab0ac"),
 )
+# Eight colours that colour-blind people tell apart, readable on light and dark (after Okabe and Ito).
+GROUPS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#a89f20", "#8f6fc9")
 # The rewards of every recipe keep their colour; any other name gets one from its own letters.
 _REWARDS = {"correctness": 4, "format": 6, "length": 3, "pattern": 5, "exact_match": 0}
 

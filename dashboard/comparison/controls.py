@@ -128,7 +128,7 @@ def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
         ends = _zoom()
         if ends is not None:
             _show_zoom(ends, str(axis))
-    view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), ends)
+    view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), ends, not by)
     return Controls(names, tuple(by), view)
 
 

@@ -24,9 +24,9 @@ Steps = tuple[int, int]
 Found = dict[int, Metrics]
 
 
-def fetch(runs: Sequence[Run], names: Sequence[str], view: View, *, alone: bool) -> Found:
+def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
     """The series as the charts need them: in stretches that all runs share, narrower ones within the zoom."""
-    points = points_of(len(runs) if alone else 1)
+    points = points_of(len(runs) if view.by_run else 1)
     steps = max(run.progress.step for run in runs)
     width = width_of(steps, points)
     found = _with_totals(_series(runs, names, width), runs, view)

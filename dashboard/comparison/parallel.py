@@ -7,8 +7,9 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.records import Run
-from dashboard.charts.comparison import View, outcome
+from dashboard.charts.comparison import View
 from dashboard.charts.meaning import meaning
+from dashboard.charts.outcome import outcome
 from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within, written
 from dashboard.comparison.chosen import label
 from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
@@ -49,8 +50,8 @@ def show_parallel(runs: list[Run]) -> None:
 
 
 def _finals(runs: list[Run], judged: Judgement) -> dict[int, float | None]:
-    view = View("step", 0.0, log=False, steps=0)
-    found = with_whole_ends(fetch(runs, [judged.name], view, alone=True), runs, [judged.name], judged.tail)
+    view = View("step", 0.0, log=False, steps=0, by_run=True)
+    found = with_whole_ends(fetch(runs, [judged.name], view), runs, [judged.name], judged.tail)
     return {run.id: outcome(judged.name, found[run.id].series, judged.tail).final for run in runs}
 
 

@@ -4,12 +4,11 @@ import streamlit as st
 
 from backend.contract.common_ground import seeded
 from backend.contract.records import TERMINAL
-from dashboard.comparison.alone import show_alone
 from dashboard.comparison.chosen import Chosen, choose, label, runs_of, show_progress, show_sweep, show_sweeps
 from dashboard.comparison.controls import show_controls
+from dashboard.comparison.curves import draw_curves
 from dashboard.comparison.differing import show_differences
 from dashboard.comparison.distributions import show_distributions
-from dashboard.comparison.groups import show_groups
 from dashboard.comparison.parallel import show_parallel
 from dashboard.comparison.prompts import show_prompts
 from dashboard.comparison.settings import setting
@@ -58,11 +57,10 @@ def show_curves(chosen: Chosen) -> None:
     """The charts of the metrics, what the runs came to, and what they differ in."""
     runs = chosen.runs
     controls = show_controls(runs, sweep=chosen.sweep is not None)
+    draw_curves(runs, controls)
     if controls.by:
-        show_groups(runs, controls)
         show_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
     else:
-        show_alone(runs, controls)
         show_differences({label(run): run.config for run in runs})
 
 

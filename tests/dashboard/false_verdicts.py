@@ -13,7 +13,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also from the command line
 
-from dashboard.charts.seed_difference import difference, verdict
+from dashboard.charts.interval import difference, verdict
 
 ITEMS = (12, 20, 50, 100, 200, 500)
 RATES = (0.05, 0.2, 0.5, 0.9)

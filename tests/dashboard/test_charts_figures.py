@@ -11,13 +11,15 @@ import pytest
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData
 from backend.contract.records import Metrics, Series
-from dashboard.charts.comparison import Line, Outcome, View, comparison_figure, outcome
-from dashboard.charts.figure import colour
+from dashboard.charts.comparison import View, comparison_figure
+from dashboard.charts.figure import Figure, colour
 from dashboard.charts.group import reward_squares, strip_figure
 from dashboard.charts.meaning import _MEANINGS, in_order, meaning
+from dashboard.charts.outcome import Group, Member, Outcome, Stroke, outcome
 from dashboard.charts.palette import (
     CATEGORICAL,
     DISCOURAGED,
+    GROUPS,
     NEUTRAL,
     REINFORCED,
     SIZES,
@@ -27,7 +29,7 @@ from dashboard.charts.palette import (
     run_colours,
 )
 from dashboard.charts.parallel import Axis, parallel_figure
-from dashboard.charts.seed_groups import COLOURS
+from dashboard.charts.places import XAxis
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.report import pictures
 
@@ -146,42 +148,52 @@ def test_a_single_point_is_drawn_as_a_dot() -> None:
     assert not training_figure(reward, series(2), steps=5, weight=0.6).data["alone"].any()
 
 
-def line(run_id: int, values: list[float | None]) -> Line:
+def line(run_id: int, values: list[float | None]) -> Group:
     metrics = Metrics(run_id=run_id, series={"kl": Series(step=list(range(len(values))), value=values)})
-    return Line(f"run #{run_id}", "#123456", metrics, 8)
+    return Group(f"run #{run_id}", run_id, Stroke("#123456"), (Member(0, True, metrics, 8),))
+
+
+def compared(
+    name: str,
+    lines: list[Group],
+    axis: XAxis = "step",
+    *,
+    steps: int,
+    log: bool = False,
+    zoom: tuple[float, float] | None = None,
+) -> Figure:
+    """Single runs on one chart, the first of them in front."""
+    return comparison_figure(name, lines, View(axis, 0.0, log, steps, zoom, by_run=True), front={1})
 
 
 def test_compared_runs_lie_on_one_chart_under_their_labels() -> None:
     lines = [line(1, [0.1, 0.2]), line(2, [0.3])]
-    figure = comparison_figure("kl", lines, View("samples", 0.0, log=False, steps=2))
+    figure = compared("kl", lines, "samples", steps=2)
     assert figure.data.groupby("label")["x"].apply(list).to_dict() == {"run #1": [8, 16], "run #2": [8]}
 
 
 def test_a_log_scale_leaves_out_what_is_not_above_zero() -> None:
-    figure = comparison_figure("kl", [line(1, [0.0, 0.2])], View("step", 0.0, log=True, steps=2))
+    figure = compared("kl", [line(1, [0.0, 0.2])], steps=2, log=True)
     assert figure.data["value"].isna().tolist() == [True, False]
     assert '"type": "log"' in json.dumps(figure.spec)
 
 
 def test_a_metric_that_no_run_logged_is_an_empty_chart() -> None:
-    figure = comparison_figure("entropy", [line(1, [0.1])], View("step", 0.0, log=False, steps=2))
+    figure = compared("entropy", [line(1, [0.1])], steps=2)
     assert figure.data.empty
 
 
 def test_a_run_that_is_not_in_front_is_grey() -> None:
-    lines = [line(1, [0.1, 0.2]), replace(line(2, [0.3]), colour="#654321", front=False)]
-    spec = json.dumps(comparison_figure("kl", lines, View("step", 0.0, log=False, steps=2)).spec)
+    lines = [line(1, [0.1, 0.2]), replace(line(2, [0.3]), stroke=Stroke("#654321"))]
+    spec = json.dumps(compared("kl", lines, steps=2).spec)
     assert f'"range": ["#123456", "{NEUTRAL}"]' in spec
 
 
 def test_a_zoom_shows_its_part_of_the_axis_and_nothing_else() -> None:
-    figure = comparison_figure(
-        "kl", [line(1, [0.1, 0.2, 0.3, 0.4])], View("step", 0.0, log=False, steps=4, zoom=(1, 2))
-    )
+    figure = compared("kl", [line(1, [0.1, 0.2, 0.3, 0.4])], steps=4, zoom=(1, 2))
     assert figure.data["step"].tolist() == [0, 1, 2, 3], "lines lead out of the picture"
-    assert comparison_figure("kl", [line(1, [0.1] * 9)], View("step", 0.0, log=False, steps=9, zoom=(4.5, 6))).data[
-        "step"
-    ].tolist() == [4, 5, 6, 7]
+    nearer = compared("kl", [line(1, [0.1] * 9)], steps=9, zoom=(4.5, 6))
+    assert nearer.data["step"].tolist() == [4, 5, 6, 7]
     assert '"domain": [1, 2]' in json.dumps(figure.spec)
 
 
@@ -237,7 +249,7 @@ def test_what_runs_came_to_is_drawn_in_no_colour_that_a_group_has() -> None:
     spec = json.dumps(parallel_figure(axes, {1: "a", 2: "b"}, better="higher").spec).lower()
     assert SIZES[0] in spec
     assert SIZES[1] in spec
-    assert not [colour for colour in (*COLOURS, *CATEGORICAL, REINFORCED, DISCOURAGED) if colour in spec]
+    assert not [colour for colour in (*GROUPS, *CATEGORICAL, REINFORCED, DISCOURAGED) if colour in spec]
 
 
 def svg(address: str) -> str:

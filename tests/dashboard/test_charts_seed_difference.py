@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from false_verdicts import ITEMS, Kind, kinds, told_apart
 
-from dashboard.charts.seed_difference import Difference, difference, verdict
+from dashboard.charts.interval import Difference, difference, verdict
 
 
 def test_a_difference_is_paired_by_seed_so_that_what_seeds_share_drops_out() -> None:

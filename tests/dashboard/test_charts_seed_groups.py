@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from backend.contract.records import Metrics, Series
-from dashboard.charts.comparison import View
-from dashboard.charts.group_figures import band_figure, gain_figure
-from dashboard.charts.palette import NEUTRAL
+from dashboard.charts.comparison import View, band, comparison_figure
+from dashboard.charts.outcome import SUCCESS, Group, Member, best, by_gain, final, gain, gain_figure
+from dashboard.charts.palette import GROUPS, NEUTRAL
 from dashboard.charts.places import XAxis
-from dashboard.charts.seed_groups import COLOURS, SUCCESS, Group, Member, band, best, by_gain, final, gain, grouped
+from dashboard.comparison.curves import group_stroke
 
 T2 = 4.30265273  # two degrees of freedom
 Values = Sequence[float | None]
@@ -25,7 +25,7 @@ def member(seed: int, *, finished: bool = True, every: int = 1, **named: Values)
 
 
 def group(*members: Member, label: str = "grpo", place: int = 0) -> Group:
-    return Group(label, place, members)
+    return Group(label, place, group_stroke(place), members)
 
 
 def view(
@@ -128,19 +128,14 @@ def test_the_largest_gain_comes_first_and_a_group_without_one_last() -> None:
     none = group(member(0, pass_at_1=[0.5]), label="none", place=1)
     large = group(member(0, pass_at_1=[0.5, 0.9]), label="large", place=2)
     assert [one.label for one in by_gain([small, none, large])] == ["large", "small", "none"]
-    figure = gain_figure([small, none, large], frozenset({"large"}))
+    figure = gain_figure([small, none, large], {2})
     assert figure.data["label"].tolist() == ["large", "small"]
     assert figure.data["mean"].tolist() == pytest.approx([0.4, 0.1])
 
 
-def test_groups_are_in_the_order_of_their_first_run() -> None:
-    assert grouped({1: "b", 2: "a", 3: "b"}) == {"b": [1, 3], "a": [2]}
-
-
 def test_sixteen_groups_are_told_apart_by_colour_and_dashes() -> None:
-    looks = {(one.colour, one.dashed) for one in (group(label=str(place), place=place) for place in range(16))}
-    assert len(looks) == 16
-    assert len(set(COLOURS)) == 8
+    assert len({group_stroke(place) for place in range(16)}) == 16
+    assert len(set(GROUPS)) == 8
 
 
 def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
@@ -148,18 +143,18 @@ def test_only_groups_in_front_have_a_band_and_the_rest_are_grey() -> None:
         group(member(0, reward=[0.1, 0.2]), member(1, reward=[0.2, 0.3]), label=label, place=place)
         for place, label in enumerate(("one", "two"))
     ]
-    figure = band_figure("reward", groups, view(steps=2), frozenset({"two"}))
+    figure = comparison_figure("reward", groups, view(steps=2), {1})
     banded = figure.data.dropna(subset=["lower"])
     assert set(banded["label"]) == {"two"}
     assert NEUTRAL in str(figure.spec)
-    assert COLOURS[1] in str(figure.spec)
-    assert COLOURS[0] not in str(figure.spec)
+    assert GROUPS[1] in str(figure.spec)
+    assert GROUPS[0] not in str(figure.spec)
     assert figure.data["low"].notna().all(), "the tooltip tells the interval of all"
 
 
 def test_a_wide_band_is_cut_and_told_in_full() -> None:
     runs = group(*(member(seed, pass_at_1=[0.5, last]) for seed, last in enumerate((0.5, 0.75, 1.0))))
-    end = band_figure(SUCCESS, [runs], view(steps=2), frozenset({"grpo"})).data.iloc[-1]
+    end = comparison_figure(SUCCESS, [runs], view(steps=2), {0}).data.iloc[-1]
     assert end["high"] == pytest.approx(0.75 + T2 * 0.25 / math.sqrt(3))
     assert end["upper"] == pytest.approx(0.75 + 0.5 * 0.25)
     assert end["lower"] == pytest.approx(0.5 - 0.5 * 0.25)
@@ -167,7 +162,7 @@ def test_a_wide_band_is_cut_and_told_in_full() -> None:
 
 def test_of_two_seeds_the_band_is_their_range_and_the_interval_is_told() -> None:
     pair = group(member(0, pass_at_1=[0.5, 0.7]), member(1, pass_at_1=[0.5, 0.8]))
-    end = band_figure(SUCCESS, [pair], view(steps=2), frozenset({"grpo"})).data.iloc[-1]
+    end = comparison_figure(SUCCESS, [pair], view(steps=2), {0}).data.iloc[-1]
     assert (end["lower"], end["upper"]) == pytest.approx((0.7, 0.8))
     assert end["high"] == pytest.approx(0.75 + 12.7062 * 0.05, abs=1e-3)
 

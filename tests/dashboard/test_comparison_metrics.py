@@ -7,7 +7,7 @@ import pytest
 
 from backend.contract.records import Metrics, Progress, Run, Series, Status
 from backend.telemetry.thinning import in_stretches, stretch_of
-from dashboard.charts.comparison import outcome
+from dashboard.charts.outcome import outcome
 from dashboard.comparison import metrics
 
 LONG = 1500  # steps

@@ -13,9 +13,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from dashboard import offered
-from dashboard.charts.comparison import Line, View, comparison_figure
+from dashboard.charts.comparison import View, comparison_figure
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec
+from dashboard.charts.outcome import Group, Member, Stroke
 from dashboard.charts.training import single, training_figure
 from dashboard.downloads import ROUTES, address, model_address
 from dashboard.offered import Offered, offer
@@ -127,8 +128,13 @@ def test_no_text_in_a_chart_can_end_the_process() -> None:
 @pytest.mark.slow
 def test_a_picture_says_which_line_is_which_and_does_not_say_its_title_twice(backend: Backend, run_id: int) -> None:
     metrics = backend.client.metrics(run_id)
-    lines = [Line("mine #1", "#4e79a7", metrics, 8), Line("<b>\x1b theirs #2", "#f28e2b", metrics, 8)]
-    compared = svg(comparison_figure("reward", lines, View("step", 0.0, log=False, steps=2)), title="Reward")
+    lines = [
+        Group(label, number, Stroke(colour), (Member(0, True, metrics, 8),))
+        for number, (label, colour) in enumerate({"mine #1": "#4e79a7", "<b>\x1b theirs #2": "#f28e2b"}.items())
+    ]
+    compared = svg(
+        comparison_figure("reward", lines, View("step", 0.0, log=False, steps=2, by_run=True), {0, 1}), title="Reward"
+    )
     assert ">mine #1</text>" in compared
     assert ">&lt;b&gt;␛ theirs #2</text>" in compared
     assert ">step</text>" in compared

@@ -9,14 +9,13 @@ from serving import Backend
 
 from backend.contract.records import Metrics, Series
 from backend.telemetry.thinning import fitting_width, in_stretches, plain, stretch_of
-from dashboard.charts.comparison import View, comparison_figure, outcome
+from dashboard.charts.comparison import View, band, comparison_figure
+from dashboard.charts.outcome import Group, Member, Stroke, outcome
 from dashboard.charts.places import XAxis, positions
-from dashboard.charts.seed_groups import Group, Member, band
 from dashboard.charts.series import smooth, stretches_of
 from dashboard.charts.training import single, training_figure
 from dashboard.comparison import metrics
-from dashboard.comparison.alone import Line
-from dashboard.comparison.groups import groups_of
+from dashboard.comparison.curves import groups_of
 
 PAGE, MANY, SMOOTHING = 240, 90, 0.6
 T4 = 2.776445105  # the 97.5 % quantile of Student's t with four degrees of freedom
@@ -101,7 +100,9 @@ def test_bands_hold_the_truth_as_often_as_the_t_intervals_of_the_true_means(
         members = [
             Member(seed, True, Metrics(run_id=seed + 1, series={"kl": one}), 8) for seed, one in enumerate(series)
         ]
-        table = band(Group("g", 0, tuple(members)), "kl", View("step", weight, log=False, steps=steps))
+        table = band(
+            Group("g", 0, Stroke("#123456"), tuple(members)), "kl", View("step", weight, log=False, steps=steps)
+        )
         means = np.array([averaged(smoothed(truth, weight), one) for truth, one in zip(truths, series, strict=True)])
         mean, half = means.mean(axis=0), T4 * means.std(axis=0, ddof=1) / np.sqrt(5)
         if weight == 0.0:
@@ -135,8 +136,8 @@ def compared(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable[
         run_ids: Sequence[int], *names: str, axis: XAxis = "step", zoom: tuple[float, float] | None = None
     ) -> metrics.Found:
         runs = [backend.client.run(run_id) for run_id in run_ids]
-        view = View(axis, 0.0, log=False, steps=0, zoom=zoom)
-        return metrics.fetch(runs, names, view, alone=True)
+        view = View(axis, 0.0, log=False, steps=0, zoom=zoom, by_run=True)
+        return metrics.fetch(runs, names, view)
 
     return fetch
 
@@ -240,16 +241,18 @@ def test_the_end_of_a_run_that_began_before_completions_were_counted_is_counted_
 
 
 def test_a_few_thinned_lines_lie_on_their_extremes_and_say_what_they_are_the_mean_of() -> None:
-    lines = [
-        Line(f"run {n}", "#123456", Metrics(run_id=n, series={"kl": thinned(drawn("exponential", 2_000, n), 240)}), 8)
-        for n in (1, 2)
-    ]
+    def line(number: int, series: Series) -> Group:
+        metrics = Metrics(run_id=number, series={"kl": series})
+        return Group(f"run {number}", number, Stroke("#123456"), (Member(0, True, metrics, 8),))
+
+    lines = [line(n, thinned(drawn("exponential", 2_000, n), 240)) for n in (1, 2)]
     for log in (False, True):
-        figure = comparison_figure("kl", lines, View("step", SMOOTHING, log=log, steps=2_000))
+        figure = comparison_figure("kl", lines, View("step", SMOOTHING, log=log, steps=2_000, by_run=True), {1, 2})
         marks = [layer["mark"]["type"] for layer in figure.spec["layer"]]
         assert marks.count("area") == 1
         titles = {tip["title"] for layer in figure.spec["layer"] for tip in layer["encoding"].get("tooltip", ())}
         assert {"mean of steps", "mean", "lowest", "highest", "smoothed"} <= titles
         assert (figure.data["low"] <= figure.data["value"]).all()
-    one_by_one = [Line("run", "#123456", Metrics(run_id=1, series={"kl": plain([(0, 0.1), (1, 0.2)])}), 8)]
-    assert "mean of steps" not in str(comparison_figure("kl", one_by_one, View("step", 0.0, log=False, steps=2)).spec)
+    one_by_one = [line(1, plain([(0, 0.1), (1, 0.2)]))]
+    view = View("step", 0.0, log=False, steps=2, by_run=True)
+    assert "mean of steps" not in str(comparison_figure("kl", one_by_one, view, {1}).spec)

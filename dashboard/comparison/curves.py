@@ -1,0 +1,219 @@
+"""The curves of runs, one by one or in groups over their seeds; what they came to, what each setting gained, and whether it is luck."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from backend.contract.records import TERMINAL, Run
+from dashboard.charts.comparison import FEW, comparison_figure
+from dashboard.charts.interval import difference, estimate, verdict
+from dashboard.charts.meaning import meaning
+from dashboard.charts.outcome import (
+    SUCCESS,
+    SUCCESS_TITLE,
+    Group,
+    Member,
+    Stroke,
+    best,
+    by_gain,
+    final,
+    gain,
+    gain_figure,
+    outcome,
+)
+from dashboard.charts.palette import GROUPS, run_colours
+from dashboard.comparison.chosen import label
+from dashboard.comparison.controls import Controls, draw_charts, logged_by
+from dashboard.comparison.judgement import (
+    Judgement,
+    choose_judgement,
+    gain_and_interval,
+    has_gain,
+    in_rank,
+    mean_and_std,
+    show_table,
+)
+from dashboard.comparison.legend import HINT, Entry, choose_front
+from dashboard.comparison.metrics import Found, fetch, with_whole_ends
+from dashboard.comparison.settings import cell, seed_of, setting
+from dashboard.components.chart import show
+from dashboard.components.stored import completions_per_step
+from dashboard.form.paths import get
+from dashboard.format import count, plain
+from dashboard.session import guard
+from dashboard.status import look
+
+CALM = 5  # this many groups can all be in front
+BEST = 3  # of more groups, the first and those that gained most
+
+
+def groups_of(runs: Sequence[Run], found: Found, fields: Sequence[str]) -> list[Group]:
+    """The runs grouped by the fields, in the order in which their values first appear; without fields, each run by itself."""
+    if not fields:
+        colours = run_colours([run.id for run in runs])
+        return [Group(label(run), run.id, Stroke(colours[run.id]), (_member(run, found, counts=True),)) for run in runs]
+    members: dict[str, list[Member]] = {}
+    for run in runs:
+        members.setdefault(setting(run, fields), []).append(_member(run, found, counts=run.status == "finished"))
+    return [
+        Group(name, place, group_stroke(place), tuple(together))
+        for place, (name, together) in enumerate(members.items())
+    ]
+
+
+def group_stroke(place: int) -> Stroke:
+    """The second eight groups have the colours of the first, with dashed lines."""
+    return Stroke(GROUPS[place % len(GROUPS)], dashed=place // len(GROUPS) % 2 == 1)
+
+
+def _member(run: Run, found: Found, *, counts: bool) -> Member:
+    return Member(seed_of(run), counts, found[run.id], completions_per_step(run.config))
+
+
+def draw_curves(runs: list[Run], controls: Controls) -> None:
+    """The charts, with the gains above those of groups; then what the lines came to, and for groups whether that is luck."""
+    charts = st.container()
+    st.subheader("What they came to, and is it luck?" if controls.by else "What they came to", anchor=False)
+    judged = choose_judgement(controls.names, runs)
+    names = (*controls.names, judged.name)  # the runs may be judged by a metric that no chart shows
+    with guard():
+        found = fetch(runs, (*names, SUCCESS) if controls.by else names, controls.view)
+        whole = groups_of(runs, with_whole_ends(found, runs, names, judged.tail), controls.by)
+    with charts:
+        _draw_charts(runs, groups_of(runs, found, controls.by), controls)
+    _draw_outcomes(runs, whole, controls, judged)
+    if controls.by:
+        _draw_differences(whole, judged, updates_of(runs, controls.by))
+
+
+def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -> None:
+    """The gains of groups, the legend, and a chart for each metric."""
+    gains = st.container()
+    states = {} if controls.by else {run.id: _state(run) for run in runs}
+    entries = [
+        Entry(group.number, group.label, *group.stroke, _seeds(group) if controls.by else states[group.number])
+        for group in groups
+    ]
+    front = choose_front(entries, in_front(groups, by_run=controls.view.by_run))
+    if controls.by:
+        with gains:
+            _draw_gains(groups, front)
+        words = (
+            "Lines are means over the n seeds of a group, bands their 95 % t intervals, cut where they would flatten the lines; for "
+            "two seeds the band is their range. Runs with the same seed count once, by their mean."
+        )
+    elif any(series.stretches is not None for group in groups for series in group.members[0].metrics.series.values()):
+        bands = ", faint bands show their lowest to highest values" if len(runs) <= FEW else ""
+        words = f"Lines are means over stretches of steps{bands}."
+    else:
+        words = ""
+    st.caption(f"{words} {HINT}".strip())
+    logged = logged_by(runs, lambda run: setting(run, controls.by) if controls.by else label(run))
+    draw_charts(controls, logged, lambda name: comparison_figure(name, groups, controls.view, front))
+
+
+def in_front(groups: Sequence[Group], *, by_run: bool) -> frozenset[int]:
+    """Which lines are in front unless somebody chose: all runs, all of a few groups, or the first and the best of many."""
+    if by_run or len(groups) <= CALM:
+        return frozenset(group.number for group in groups)
+    leading = [group.number for group in by_gain(groups) if group.number][:BEST]
+    return frozenset([0, *leading])
+
+
+def _state(run: Run) -> str:
+    """What the line does not show: a finished run is complete."""
+    steps = f", {count(run.progress.step)} of {count(run.progress.total_steps)}" if run.attempt else ""
+    return "" if run.status == "finished" else f"{look(run).word}{steps}"
+
+
+def _seeds(group: Group) -> str:
+    """n = 3, the seeds; 1 of 3 finished while some runs have not."""
+    finished, total = sum(member.counts for member in group.members), len(group.members)
+    return f"n = {len(group.seeds)}" if finished == total else f"{finished} of {total} finished"
+
+
+def _draw_gains(groups: list[Group], front: frozenset[int]) -> None:
+    figure = gain_figure(groups, front)
+    with st.container(border=True, key="gains"):
+        st.markdown(
+            f"**{SUCCESS_TITLE}**",
+            help="The last evaluation minus the first, in each finished run; the dot is the mean over its seeds, the bar its 95 % "
+            "t interval\\. A group whose bar stays right of 0 has learned something\\.",
+        )
+        if figure.data.empty:
+            st.caption("A row appears for each group as soon as one of its runs has finished with two evaluations.")
+        else:
+            show(figure, key="gain", about=SUCCESS_TITLE)
+
+
+def _draw_outcomes(runs: Sequence[Run], groups: list[Group], controls: Controls, judged: Judgement) -> None:
+    """The table of final and best values, the best line first."""
+    finals = {group.label: estimate(list(final(group, judged.name, judged.tail).values())) for group in groups}
+    by_id = {run.id: run for run in runs}
+
+    def row(group: Group) -> dict[str, str]:
+        found = finals[group.label]
+        cells = {"final": mean_and_std(found), "best": mean_and_std(estimate(list(best(group, judged.name).values())))}
+        others = {
+            judged.title(name): mean_and_std(estimate(list(final(group, name, judged.tail).values())))
+            for name in controls.names
+            if name != judged.name
+        }
+        if controls.by:
+            gained = {"gain": gain_and_interval(gain(group, judged.name))} if has_gain(judged.name) else {}
+            return {"group": group.label, "n": count(found.n if found else 0), **cells, **gained, **others}
+        at_step = count(outcome(judged.name, group.members[0].metrics.series, judged.tail).best_step)
+        run = by_id[group.number]
+        state = {"state": look(run).word, "open": f"/run?id={run.id}"}
+        return {"run": group.label, **cells, "at step": at_step, **others, **state}
+
+    ranked = in_rank(groups, lambda group: found.mean if (found := finals[group.label]) else None, judged)
+    words = ("group",) if controls.by else ("run", "state")
+    show_table(pd.DataFrame([row(group) for group in ranked]), key="finals" if controls.by else "outcomes", words=words)
+    if controls.by:
+        st.caption(
+            "Finished runs only: mean ± standard deviation over the seeds; the gain, last minus first, with its 95 % t interval. "
+            f"{judged.words}"
+        )
+    else:
+        unfinished = any(run.status not in TERMINAL for run in runs)
+        st.caption(f"{judged.words}{' Unfinished runs count with what they have now.' if unfinished else ''}")
+
+
+def updates_of(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, str]:
+    """Group -> the number of updates its runs make with each batch, in words; empty for runs on pairs."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        updates = get(run.config, "algorithm.updates_per_batch")
+        found.setdefault(setting(run, fields), set()).update([] if updates is None else [cell(updates)])
+    return {label: " or ".join(sorted(updates)) for label, updates in found.items()}
+
+
+def unequal(mine: str, theirs: str) -> str:
+    """What a verdict does not say: that one of the two was trained more often on what it sampled."""
+    return f" (at {mine} updates a batch against {theirs})" if mine and theirs and mine != theirs else ""
+
+
+def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str, str]) -> None:
+    """Each group against one of them, in words."""
+    if len(groups) < 2:
+        st.caption("Only one group: there is nothing to compare it with.")
+        return
+    labels = [group.label for group in groups]
+    against = st.selectbox("Compared with", labels, key="against", bind="query-params", width=300)
+    reference = groups[labels.index(against)]
+    values = final(reference, judged.name, judged.tail)
+    lines = [
+        f"**{plain(f'{group.label} − {reference.label}')}**: "
+        f"{plain(verdict(difference(final(group, judged.name, judged.tail), values)))}"
+        f"{unequal(updates[group.label], updates[reference.label])}"
+        for group in groups
+        if group is not reference
+    ]
+    st.markdown("  \n".join(lines))
+    st.caption(
+        f"{meaning(judged.name).title} at the end, with Student's t interval over the seeds that both have finished; with fewer than "
+        "three common seeds, Welch's over the seeds of each. Two seeds cannot tell two settings apart, nor can differences that are "
+        "the same in each seed. Each interval stands by itself: of many comparisons, one in twenty excludes 0 by luck alone."
+    )
