@@ -1,7 +1,9 @@
-"""What is drawn, along which axis, taken together by what: every choice stands in the address."""
+"""What is drawn, along which axis, grouped by what, and which lines are in front: every choice stands in the address."""
 
+import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import streamlit as st
 
@@ -10,23 +12,24 @@ from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.places import XAxis
-from dashboard.comparison.legend import forget_front
 from dashboard.comparison.settings import choices, settings_of_sweep
+from dashboard.components.address import numbers, write
 from dashboard.components.chart import heading, show
+from dashboard.components.told import heard, tell
 from dashboard.format import counted, number, plain
 
 DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", "group_reward_std")
-ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # where no run samples while it trains
+ON_PAIRS = ("eval/accuracy", "eval/margin", "loss", "eval/loss")  # if no run samples while it trains
 AXES: dict[str, XAxis] = {"step": "step", "samples": "samples", "tokens": "tokens", "wall time": "time"}
 AT_ONCE = 6  # charts; more on demand
-MANY, OF_MANY = 12, 2  # of more lines than that, fewer charts at once: as many as a screen holds
-NAMED = 3  # of the lines that a chart lacks
+MANY, OF_MANY = 12, 2  # with more lines, fewer charts at once: as many as a screen holds
+NAMED = 3  # of the lines that a chart lacks, the others are counted
 _RANGE, _CHARTS = "range", "charts"  # in the address
 
 
 @dataclass(frozen=True)
 class Controls:
-    """The choices. No field to take runs together by: each run is a line."""
+    """The choices. With nothing to group by, each run is a line."""
 
     names: list[str]
     by: tuple[str, ...]
@@ -34,7 +37,7 @@ class Controls:
 
 
 def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figure: Callable[[str], Figure]) -> None:
-    """A chart for each metric, two beside each other, of the lines in `logged`; the first few, and the way to more."""
+    """The first charts, two in a row, and a button for more; `logged` names the metrics of each line."""
     lines = len(logged)
     shown = max(AT_ONCE if lines <= MANY else OF_MANY, _number(st.query_params.get(_CHARTS, "")))
     names = controls.names[:shown]
@@ -68,7 +71,7 @@ def logged_by(runs: Sequence[Run], line: Callable[[Run], str]) -> dict[str, set[
 
 
 def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
-    """Which lines a chart lacks where it has others: "dapo logs no kl". One whose runs have made no step may still log it."""
+    """The lines that a chart of others lacks: "dapo logs no kl". Runs that have made no step may still log it."""
     lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]
     if not lacking or not any(name in names for names in logged.values()):
         return ""
@@ -77,12 +80,12 @@ def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
 
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:
-    """What the runs logged, and what they usually will."""
+    """The metrics that the runs logged, and those that they usually will."""
     usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
     return in_order([*usual, *(name for run in runs for name in run.summary if ":" not in name)])
 
 
-def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
+def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
     """The choices in two lines."""
     options = metrics_of(runs)
     usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
@@ -103,7 +106,7 @@ def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
         key="by",
         bind="query-params",
         placeholder="Nothing: each run is a line",
-        help="Runs that have the same in these fields are drawn as one line: the mean over their seeds, with its 95 % interval\\. "
+        help="Runs with the same values in these fields are drawn as one line: the mean over their seeds, with its 95 % interval\\. "
         "The fields in which the runs differ come first\\.",
         on_change=forget_front,
         wrap=True,
@@ -127,13 +130,13 @@ def show_controls(runs: list[Run], *, sweep: bool) -> Controls:
         )
         ends = _zoom()
         if ends is not None:
-            _show_zoom(ends, str(axis))
+            _draw_zoom(ends, str(axis))
     view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), ends, not by)
     return Controls(names, tuple(by), view)
 
 
 def zoom_to(low: float, high: float) -> None:
-    """Show this part of the x axis, in all charts."""
+    """Show this part of the x axis in all charts."""
     st.query_params[_RANGE] = f"{max(0.0, low):.1f}-{high:.1f}"
 
 
@@ -151,7 +154,7 @@ def _zoom() -> tuple[float, float] | None:
     return ends if 0 <= ends[0] < ends[1] < 1e18 else None
 
 
-def _show_zoom(ends: tuple[float, float], axis: str) -> None:
+def _draw_zoom(ends: tuple[float, float], axis: str) -> None:
     low, high = (number(end) for end in ends)
     st.button(
         f"{plain(axis).capitalize()} {low} to {high}",
@@ -168,3 +171,57 @@ def _more() -> None:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
+_FRONT = "front"  # in the address: the numbers of the lines in front
+
+
+class Entry(NamedTuple):
+    """A line of the charts."""
+
+    number: int
+    label: str
+    colour: str
+    dashed: bool = False
+    note: str = ""
+
+
+def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[int]:
+    """Draw the legend. Returns the entries in front: those that a person chose, or the `usual` ones."""
+    by_number = {entry.number: entry for entry in entries}
+    tell(_FRONT, [number for number in numbers(_FRONT, len(entries)) if number in by_number])
+    chosen = st.pills(
+        "Lines",
+        list(by_number),
+        selection_mode="multi",
+        key=_FRONT,
+        format_func=lambda number: _words(by_number[number]),
+        label_visibility="collapsed",
+        on_change=heard(_FRONT, _keep),
+    )
+    return frozenset(chosen) or usual
+
+
+def forget_front() -> None:
+    """Forget which lines are in front, as other groups are other lines."""
+    write(front=None)
+
+
+def _keep(chosen: list[int]) -> None:
+    write(front=",".join(map(str, chosen)) or None)
+
+
+def _words(entry: Entry) -> str:
+    note = f" :gray[{plain(entry.note)}]" if entry.note else ""
+    return f"![]({_stroke(entry.colour, dashed=entry.dashed)}) {plain(entry.label)}{note}"
+
+
+def _stroke(colour: str, *, dashed: bool) -> str:
+    """A piece of the line, as the data address of a picture."""
+    dashes = ' stroke-dasharray="6 4"' if dashed else ""
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="26" height="16">'
+        f'<path d="M1 8h24" stroke="{colour}" stroke-width="4"{dashes}/></svg>'
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -1,4 +1,4 @@
-"""The curves of runs, one by one or in groups over their seeds; what they came to, what each setting gained, and whether it is luck."""
+"""The curves of runs, one by one or in groups over their seeds; their results, what each setting gained, and whether it is luck."""
 
 from collections.abc import Sequence
 
@@ -23,8 +23,7 @@ from dashboard.charts.outcome import (
     outcome,
 )
 from dashboard.charts.palette import GROUPS, run_colours
-from dashboard.comparison.chosen import label
-from dashboard.comparison.controls import Controls, draw_charts, logged_by
+from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, draw_charts, logged_by
 from dashboard.comparison.judgement import (
     Judgement,
     choose_judgement,
@@ -32,10 +31,10 @@ from dashboard.comparison.judgement import (
     has_gain,
     in_rank,
     mean_and_std,
-    show_table,
+    draw_table,
 )
-from dashboard.comparison.legend import HINT, Entry, choose_front
 from dashboard.comparison.metrics import Found, fetch, with_whole_ends
+from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
 from dashboard.components.stored import completions_per_step
@@ -72,9 +71,9 @@ def _member(run: Run, found: Found, *, counts: bool) -> Member:
 
 
 def draw_curves(runs: list[Run], controls: Controls) -> None:
-    """The charts, with the gains above those of groups; then what the lines came to, and for groups whether that is luck."""
+    """Draw the charts, with the gains of groups above them; then the results, and for groups whether they are luck."""
     charts = st.container()
-    st.subheader("What they came to, and is it luck?" if controls.by else "What they came to", anchor=False)
+    st.subheader("Results, and are they luck?" if controls.by else "Results", anchor=False)
     judged = choose_judgement(controls.names, runs)
     names = (*controls.names, judged.name)  # the runs may be judged by a metric that no chart shows
     with guard():
@@ -170,7 +169,7 @@ def _draw_outcomes(runs: Sequence[Run], groups: list[Group], controls: Controls,
 
     ranked = in_rank(groups, lambda group: found.mean if (found := finals[group.label]) else None, judged)
     words = ("group",) if controls.by else ("run", "state")
-    show_table(pd.DataFrame([row(group) for group in ranked]), key="finals" if controls.by else "outcomes", words=words)
+    draw_table(pd.DataFrame([row(group) for group in ranked]), key="finals" if controls.by else "outcomes", words=words)
     if controls.by:
         st.caption(
             "Finished runs only: mean ± standard deviation over the seeds; the gain, last minus first, with its 95 % t interval. "
@@ -191,7 +190,7 @@ def updates_of(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, str]:
 
 
 def unequal(mine: str, theirs: str) -> str:
-    """What a verdict does not say: that one of the two was trained more often on what it sampled."""
+    """What a verdict leaves out: that one of the two made more updates with what it sampled."""
     return f" (at {mine} updates a batch against {theirs})" if mine and theirs and mine != theirs else ""
 
 
@@ -215,5 +214,5 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     st.caption(
         f"{meaning(judged.name).title} at the end, with Student's t interval over the seeds that both have finished; with fewer than "
         "three common seeds, Welch's over the seeds of each. Two seeds cannot tell two settings apart, nor can differences that are "
-        "the same in each seed. Each interval stands by itself: of many comparisons, one in twenty excludes 0 by luck alone."
+        "the same in each seed. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
     )

@@ -7,7 +7,7 @@ import streamlit as st
 from backend.contract.inspection import Distribution
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.distribution import common_scale, distribution_figure
-from dashboard.comparison.chosen import label
+from dashboard.comparison.selection import label
 from dashboard.components.chart import show
 from dashboard.format import counted, plain
 from dashboard.session import client, guard
@@ -19,8 +19,8 @@ STEPS, BINS = 48, 30
 _RUNS = "distributions"  # in the address: how many runs are shown
 
 
-def show_distributions(runs: list[Run]) -> None:
-    """Rewards or advantages, and a heat map for each run."""
+def draw_distributions(runs: list[Run]) -> None:
+    """Draw the choice between rewards and advantages, and a heat map for each run."""
     with_groups = [run for run in runs if run.kind == "grpo" and run.attempt]
     if not with_groups:
         st.caption("None of these runs has sampled a group yet.")
@@ -39,7 +39,7 @@ def show_distributions(runs: list[Run]) -> None:
             with column.container(border=True, key=f"distribution-{run.id}"):
                 st.markdown(f"**{plain(label(run))}**")
                 if not one.steps:
-                    st.caption("It has sampled no group yet.")
+                    st.caption("This run has not sampled a group yet.")
                     continue
                 show(distribution_figure(one, scale), key=f"{asked}-of-{run.id}", about=f"{asked} of {label(run)}")
     if len(shown) < len(with_groups):
@@ -50,8 +50,8 @@ def show_distributions(runs: list[Run]) -> None:
             on_click=_more,
         )
     st.caption(
-        "Upright, each slice is the histogram of one step: the fuller the colour, the more of its completions lie there. All runs "
-        "share the scale. Red, below it: completions without a value."
+        "Each vertical slice is the histogram of one step: the stronger the colour, the more of its completions lie there. All runs "
+        "share one scale. The red row below counts completions without a value."
     )
 
 
@@ -65,7 +65,7 @@ def _more() -> None:
 
 
 def _fetch(run: Run, value: Of) -> Distribution:
-    """What an attempt that has ended sampled is asked for once."""
+    """The distribution; that of an attempt that has ended is fetched once."""
     return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, value)
 
 

@@ -1,4 +1,4 @@
-"""By which metric runs are judged, and how the tables write what they came to."""
+"""The metric by which runs are judged, and the tables of their results."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from dashboard.comparison.controls import metrics_of
 from dashboard.format import MISSING, number, signed
 
 T = TypeVar("T")
-_FIRST = ("eval/pass@1", "eval/accuracy", "reward", "loss")  # by these, where nobody chose
-_DECIMALS = 6  # what is smaller is written with an exponent
+_FIRST = ("eval/pass@1", "eval/accuracy", "reward", "loss")  # by the first that is logged, unless somebody chose
+_DECIMALS = 6  # smaller spreads are written with an exponent
 _ROWS = 14  # a longer table scrolls
 
 
@@ -27,16 +27,16 @@ class Judgement(NamedTuple):
     tail: int
 
     def title(self, name: str) -> str:
-        """A metric as the head of a column: Reward, last 10. Of an evaluation the last value counts alone."""
+        """A metric as the head of a column: Reward, last 10. For an evaluation, only the last value counts."""
         title = meaning(name).title
         return title if name.startswith(EVALUATION) or self.tail == 1 else f"{title}, last {self.tail}"
 
     @property
     def words(self) -> str:
-        """How the numbers came about."""
+        """How the numbers are computed."""
         return (
-            f"Final: the mean of the last {self.tail} values, of an evaluation the last one. Best: the highest where more is "
-            "better, the lowest where less is; elsewhere there is none."
+            f"Final: the mean of the last {self.tail} values; for an evaluation, the last value. Best: the highest value if more is "
+            "better, the lowest if less is; other metrics have no best."
         )
 
 
@@ -62,7 +62,7 @@ def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
         key="last",
         bind="query-params",
         width=180,
-        help="Of what is logged at every step; an evaluation is already the mean of many samples\\.",
+        help="For metrics that are logged at every step; an evaluation is already the mean of many samples\\.",
     )
     return Judgement(name, int(last))
 
@@ -79,12 +79,12 @@ def in_rank(them: Sequence[T], final: Callable[[T], float | None], judged: Judge
 
 
 def has_gain(name: str) -> bool:
-    """Whether a first value stands beside the last one: evaluations begin before the first step."""
+    """Whether a metric is known before training: evaluations begin before the first step."""
     return name.startswith(EVALUATION)
 
 
-def show_table(table: pd.DataFrame, *, key: str, words: Sequence[str]) -> None:
-    """The table, its numbers to the right."""
+def draw_table(table: pd.DataFrame, *, key: str, words: Sequence[str]) -> None:
+    """Draw the table, with numbers to the right."""
     numbers = [title for title in table.columns if title not in (*words, "open")]
     st.dataframe(
         table,

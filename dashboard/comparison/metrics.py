@@ -1,4 +1,4 @@
-"""The series of the compared runs: few points of all of them, and finer ones where somebody looks closer."""
+"""The series of the compared runs: few points of whole runs, and finer ones within a zoom."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ Found = dict[int, Metrics]
 
 
 def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
-    """The series as the charts need them: in stretches that all runs share, narrower ones within the zoom."""
+    """The series that the charts draw: in stretches that all runs share, with narrower ones within the zoom."""
     points = points_of(len(runs) if view.by_run else 1)
     steps = max(run.progress.step for run in runs)
     width = width_of(steps, points)
@@ -45,7 +45,7 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
 
 
 def points_of(lines: int) -> int:
-    """How many points each of a chart's lines may have; lines of groups are few."""
+    """The most points that each of a chart's lines may have; there are few lines of groups."""
     return max(_LEAST, min(_MOST, _DRAWN // lines))
 
 
@@ -55,7 +55,7 @@ def width_of(steps: int, points: int) -> int:
 
 
 def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
-    """And what places the points along the axis, at every step unless these are too many."""
+    """Add the series that place points along the axis, at every step unless these are too many."""
     names = TOTALS[view.axis]
     if not names:
         return found
@@ -68,7 +68,7 @@ def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
 
 
 def with_whole_ends(found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], tail: int) -> Found:
-    """With every one of the last `tail` values of each run, also of one that goes on. Evaluations have all of theirs."""
+    """The same series, with each of the last `tail` values of every run. Evaluations have all values already."""
     whole = dict(found)
     names = [name for name in names if not name.startswith(EVALUATION)]
     ends: dict[Steps, tuple[dict[int, Run], set[str]]] = {}
@@ -108,7 +108,7 @@ def _refine(
 
 
 def _series(runs: Sequence[Run], names: Sequence[str], width: int, within: Steps | None = None) -> Found:
-    """What each run has logged; what an attempt that has ended logged is asked for once."""
+    """The series of each run; those of an attempt that has ended are fetched once."""
     ended = tuple((run.id, run.attempt) for run in runs if run.status in TERMINAL)
     moving = tuple((run.id, run.attempt) for run in runs if run.status not in TERMINAL and run.attempt)
     names = tuple(dict.fromkeys(names))

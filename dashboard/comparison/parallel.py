@@ -1,4 +1,4 @@
-"""The settings in which the runs differ, as parallel coordinates to what the runs came to."""
+"""The settings in which the runs differ, as parallel coordinates that end at each run's result."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from dashboard.charts.comparison import View
 from dashboard.charts.meaning import meaning
 from dashboard.charts.outcome import outcome
 from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within, written
-from dashboard.comparison.chosen import label
-from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, show_table
+from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, draw_table
 from dashboard.comparison.metrics import fetch, with_whole_ends
+from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, differing, short_names, swept
 from dashboard.components.chart import offer_pictures
 from dashboard.form.paths import get
@@ -26,11 +26,11 @@ _BRUSH = "brush"  # in the address, one for each brushed axis: its field and the
 _CHART = "parallel"
 
 
-def show_parallel(runs: list[Run]) -> None:
-    """The axes to choose, the figure, and the runs in the ranges that were brushed."""
+def draw_parallel(runs: list[Run]) -> None:
+    """Draw the choice of axes, the figure, and the runs in the brushed ranges."""
     fields = differing(runs)
     if len(runs) < 2 or not fields:
-        st.caption("As soon as the runs differ in a field beside their seed, each becomes a line through the fields.")
+        st.caption("If the runs differ in a field other than their seed, each becomes a line through these fields.")
         return
     judged = choose_judgement((), runs)
     chosen = st.multiselect(
@@ -46,7 +46,7 @@ def show_parallel(runs: list[Run]) -> None:
         finals = _finals(runs, judged)
     axes = _axes(runs, chosen, finals, judged)
     _draw(axes, [*chosen, _OUTCOME], runs, judged)
-    _show_runs(runs, axes, finals, judged)
+    _draw_runs(runs, axes, finals, judged)
 
 
 def _finals(runs: list[Run], judged: Judgement) -> dict[int, float | None]:
@@ -65,7 +65,7 @@ def _axes(runs: Sequence[Run], fields: Sequence[str], finals: dict[int, float | 
 
 
 def _value(value: Json) -> Value:
-    """Numbers by size, everything else by its text; what is absent has no place on the axis."""
+    """A number as it is, everything else as text; an absent value has no place on the axis."""
     if value is None:
         return None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else cell(value)
@@ -73,7 +73,7 @@ def _value(value: Json) -> Value:
 
 def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgement) -> None:
     ranges = _brushed()
-    # to the browser another chart for each choice: what was dragged over does not stay in it, it is drawn from the data
+    # each choice is a new chart to the browser, which would otherwise keep the dragged range; it is drawn from the data
     key = f"{_CHART}-{len(axes)}-{_written(ranges)}"
 
     def brushed() -> None:
@@ -84,7 +84,7 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
             _put(ranges | dict.fromkeys(touched, (min(ends), max(ends))))
 
     figure = parallel_figure(axes, {run.id: label(run) for run in runs}, better=meaning(judged.name).better)
-    about = "The settings of each run and what it came to"
+    about = "The settings of each run and its result"
     with st.container(border=True, key=_CHART), st.container(key=f"figure-{_CHART}", gap=None):
         st.vega_lite_chart(
             figure.data,
@@ -97,12 +97,12 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
         )
         offer_pictures(figure, key=_CHART, about=about)
     st.caption(
-        "Each line is a run, the deeper its violet the better it did; grey ones came to nothing yet. Drag along an axis to keep the "
-        "runs that lie there; several axes narrow further."
+        "Each line is a run: the darker the violet, the better the result; grey runs have no result yet. Drag along an axis to keep "
+        "only the runs that cross it there; more axes narrow further."
     )
 
 
-def _show_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None], judged: Judgement) -> None:
+def _draw_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None], judged: Judgement) -> None:
     kept = within(axes)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{len(kept)} of {len(runs)} runs**", width="content")
@@ -117,11 +117,11 @@ def _show_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None
         }
         for run in in_rank([run for run in runs if run.id in kept], lambda run: finals[run.id], judged)
     ]
-    show_table(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["run"]), key="brushed-runs", words=("run",))
+    draw_table(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["run"]), key="brushed-runs", words=("run",))
 
 
 def plain_title(name: str) -> str:
-    """A metric's title, beside fields that may bear the same name."""
+    """A metric's title, told apart from fields of the same name."""
     return f"→ {name}"
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
-from dashboard.comparison.chosen import label
+from dashboard.comparison.selection import label
 from dashboard.components.address import number_in_address
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, count, counted, number
@@ -17,11 +17,11 @@ LOOKED = 100  # of each run's prompts, those drawn most often
 SHOWN = 30
 AT_ONCE = 20  # runs, each of them a request and a column; more on demand
 BESIDE = 20  # runs that the page of a prompt takes
-_RUNS = "looked"  # in the address: how many runs are looked at
+_RUNS = "looked"  # in the address: how many runs are searched
 
 
-def show_prompts(runs: list[Run]) -> None:
-    """A search, and the prompts with what each run got for them."""
+def draw_prompts(runs: list[Run]) -> None:
+    """Draw a search, and the prompts with each run's rewards for them."""
     sampled = [run for run in runs if run.kind == "grpo" and run.attempt]
     asked = sampled[: _looked_at()]
     search = st.text_input(
@@ -31,11 +31,11 @@ def show_prompts(runs: list[Run]) -> None:
         found = {run.id: _fetch(run, str(search or "")) for run in asked}
     common = in_common(found)
     if common:
-        _show_table(asked, common)
+        _draw_table(asked, common)
     else:
-        st.caption("No prompt that two of these runs have drawn, among those that each drew most often.")
+        st.caption("No two of these runs share a prompt among their most drawn ones.")
     if len(asked) < len(sampled):
-        st.caption(f"Looked at are the first {len(asked)} of {counted(len(sampled), 'run')}.")
+        st.caption(f"Searched: the first {len(asked)} of {counted(len(sampled), 'run')}.")
         st.button(
             counted(len(sampled) - len(asked), "more run"),
             icon=":material/expand_more:",
@@ -44,7 +44,7 @@ def show_prompts(runs: list[Run]) -> None:
         )
 
 
-def _show_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, PromptSummary]]]) -> None:
+def _draw_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, PromptSummary]]]) -> None:
     rows = [
         {
             "prompt": one_line(next(iter(draws.values())).prompt)[:200],
@@ -56,8 +56,8 @@ def _show_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, Prom
         for prompt_id, draws in common[:SHOWN]
     ]
     st.caption(
-        "Mean reward at the first draw → at the latest (how often the run drew it), or of its only draw. Probes, which every run asks "
-        f"at the same steps, come first, then what most runs have drawn; looked at are the {LOOKED} prompts that each run drew most often."
+        "Mean reward at the first draw → at the latest one (number of draws), or of the only draw. Probes, which every run samples "
+        f"at the same steps, come first, then the prompts that most runs share, among the {LOOKED} that each run drew most often."
     )
     st.dataframe(
         pd.DataFrame(rows),
@@ -100,7 +100,7 @@ def _more() -> None:
 
 
 def course(draw: PromptSummary | None) -> str:
-    """0.250 → 0.880 (5), and of one draw its mean alone."""
+    """0.250 → 0.880 (5); of a single draw, its mean."""
     if draw is None:
         return MISSING
     if draw.draws == 1:
@@ -109,7 +109,7 @@ def course(draw: PromptSummary | None) -> str:
 
 
 def _fetch(run: Run, search: str) -> list[PromptSummary]:
-    """What an attempt that has ended drew is asked for once."""
+    """A run's most drawn prompts; those of an attempt that has ended are fetched once."""
     return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, search)
 
 

@@ -1,12 +1,13 @@
-"""By which fields of their configurations runs are taken together."""
+"""The fields of the runs' configurations: those in which they differ, and those by which they are grouped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import pandas as pd
+import streamlit as st
 import yaml
 
 from backend.contract.base import Json
 from backend.contract.records import Run
-from dashboard.comparison.flat import differences, flatten
 from dashboard.components.model_text import one_line
 from dashboard.form.paths import get
 from dashboard.form.written import show_number
@@ -14,6 +15,30 @@ from dashboard.format import MISSING
 
 RECIPE = "recipe"
 SEED = "budget.seed"
+ROWS = 12  # a longer table scrolls
+
+
+def flatten(value: Json, path: str = "") -> dict[str, Json]:
+    """Every leaf of a configuration under its dotted path; an empty object or list is a leaf."""
+    children: list[tuple[str, Json]] = []
+    if isinstance(value, dict):
+        children = list(value.items())
+    elif isinstance(value, list):
+        children = [(str(place), item) for place, item in enumerate(value)]
+    if not children:
+        return {path: value}
+    leaves: dict[str, Json] = {}
+    for key, child in children:
+        leaves |= flatten(child, f"{path}.{key}" if path else key)
+    return leaves
+
+
+def differences(configs: Mapping[int, Mapping[str, Json]]) -> dict[str, dict[int, Json]]:
+    """Path -> value by run, for the paths at which not all runs have the same; absent is None."""
+    flat = {run_id: flatten(dict(config)) for run_id, config in configs.items()}
+    paths = dict.fromkeys(path for leaves in flat.values() for path in leaves)
+    table = {path: {run_id: leaves.get(path) for run_id, leaves in flat.items()} for path in paths}
+    return {path: row for path, row in table.items() if len({repr(value) for value in row.values()}) > 1}
 
 
 def choices(runs: Sequence[Run]) -> list[str]:
@@ -23,12 +48,12 @@ def choices(runs: Sequence[Run]) -> list[str]:
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
-    """The fields in which the runs differ; the seed is luck and no setting."""
+    """The fields in which the runs differ, without the seed, which is luck and not a setting."""
     return [path for path in differences({run.id: run.config for run in runs}) if path != SEED]
 
 
 def swept(runs: Sequence[Run]) -> list[str]:
-    """The fields in which the runs differ by choice: without those that came along with a kind, or with a part that only some have."""
+    """The fields in which the runs differ by choice, without those that follow from a kind, or from a part that only some runs have."""
     kept: list[str] = []
     fields = differing(runs)
     for path in sorted(fields, key=lambda path: not path.endswith(".kind")):
@@ -38,7 +63,7 @@ def swept(runs: Sequence[Run]) -> list[str]:
 
 
 def _follows(path: str, other: str, runs: Sequence[Run]) -> bool:
-    """Whether a field has its value because another one, of the same part or the kind of it, has its own."""
+    """Whether a field's value follows from another field of the same part, such as its kind."""
     values = [(repr(get(run.config, other)), get(run.config, path)) for run in runs]
     part, _, name = other.rpartition(".")
     if not path.startswith(f"{part}."):
@@ -51,13 +76,13 @@ def _follows(path: str, other: str, runs: Sequence[Run]) -> bool:
 
 
 def settings_of_sweep(runs: Sequence[Run]) -> list[str]:
-    """By what a sweep's runs are taken together: the recipe where it differs, else the fields that were swept."""
+    """The fields that group a sweep's runs: the recipe if it differs, otherwise the swept fields."""
     fields = swept(runs)
     return [RECIPE] if RECIPE in fields or not fields else fields
 
 
 def setting(run: Run, fields: Sequence[str]) -> str:
-    """What a run has in the fields, as the label of its group."""
+    """A run's values of the fields, as the label of its group."""
     names = short_names(fields)
     return " · ".join(
         _recipe(run) if field == RECIPE else f"{names[field]} {cell(get(run.config, field))}" for field in fields
@@ -65,13 +90,13 @@ def setting(run: Run, fields: Sequence[str]) -> str:
 
 
 def _recipe(run: Run) -> str:
-    """The recipe; a run without one is of none, also where a recipe is named like its kind."""
+    """The recipe, or words for a run without one."""
     recipe = run.config.get(RECIPE)
     return one_line(str(recipe) if recipe else f"no recipe ({run.kind.replace('_', ' ')})")
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Each dotted path by as many of its last parts as tell it from the others; a kind by what it is the kind of."""
+    """Each dotted path, shortened to the last parts that tell it from the others; a kind by the part that it belongs to."""
     names = {}
     for path in paths:
         parts = path.split(".")
@@ -86,7 +111,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def seed_of(run: Run) -> int:
-    """By which runs of different groups are paired."""
+    """The seed, by which runs of different groups are paired."""
     seed = get(run.config, SEED)
     return seed if isinstance(seed, int) else 0
 
@@ -103,3 +128,22 @@ def cell(value: Json) -> str:
         if isinstance(value, str)
         else yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
     )
+
+
+def draw_differences(configs: Mapping[str, Mapping[str, Json]]) -> None:
+    """The table; `configs` are named as its columns will be."""
+    st.subheader("Where they differ")
+    if len(configs) < 2:
+        st.caption("Choose a second run to see the fields in which they differ.")
+        return
+    rows = differences(dict(enumerate(configs.values())))
+    if not rows:
+        st.caption("Nowhere: their configurations are the same.")
+        return
+    table = pd.DataFrame(
+        [
+            {"field": path, **{name: cell(row[place]) for place, name in enumerate(configs)}}
+            for path, row in rows.items()
+        ]
+    )
+    st.dataframe(table, hide_index=True, key="differences", height="content" if len(table) <= ROWS else 460)

@@ -4,14 +4,13 @@ import streamlit as st
 
 from backend.contract.common_ground import seeded
 from backend.contract.records import TERMINAL
-from dashboard.comparison.chosen import Chosen, choose, label, runs_of, show_progress, show_sweep, show_sweeps
-from dashboard.comparison.controls import show_controls
+from dashboard.comparison.controls import draw_controls
 from dashboard.comparison.curves import draw_curves
-from dashboard.comparison.differing import show_differences
-from dashboard.comparison.distributions import show_distributions
-from dashboard.comparison.parallel import show_parallel
-from dashboard.comparison.prompts import show_prompts
-from dashboard.comparison.settings import setting
+from dashboard.comparison.distributions import draw_distributions
+from dashboard.comparison.parallel import draw_parallel
+from dashboard.comparison.prompts import draw_prompts
+from dashboard.comparison.selection import Chosen, choose, label, runs_of, draw_progress, draw_sweep, draw_sweeps
+from dashboard.comparison.settings import setting, draw_differences
 from dashboard.components.address import browser_knows
 from dashboard.components.live import moment
 from dashboard.session import client, guard, link
@@ -24,47 +23,47 @@ def main() -> None:
     """Choose, look, read."""
     chosen = choose()
     if chosen.sweep is not None:
-        show_sweep(chosen.sweep)
+        draw_sweep(chosen.sweep)
     if not chosen.runs:
-        show_empty(chosen)
+        draw_empty(chosen)
         return
     if chosen.moving:
         st.fragment(follow, run_every=TICK)(chosen)
     if chosen.sweep is not None:
-        show_progress(chosen.sweep, chosen.runs)
+        draw_progress(chosen.sweep, chosen.runs)
     names = (CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS)
     tabs = st.tabs(names, key="view", bind="query-params")
     for name, tab in zip(names, tabs, strict=True):
         if tab.open:
             with tab:
-                show_view(name, chosen)
+                draw_view(name, chosen)
 
 
-def show_view(name: str, chosen: Chosen) -> None:
+def draw_view(name: str, chosen: Chosen) -> None:
     """The tab that is open."""
     if name == CURVES:
-        show_curves(chosen)
+        draw_curves(chosen)
     elif name == SETTINGS:
-        show_parallel(chosen.runs)
-        show_differences({label(run): run.config for run in chosen.runs})
+        draw_parallel(chosen.runs)
+        draw_differences({label(run): run.config for run in chosen.runs})
     elif name == DISTRIBUTIONS:
-        show_distributions(chosen.runs)
+        draw_distributions(chosen.runs)
     else:
-        show_prompts(chosen.runs)
+        draw_prompts(chosen.runs)
 
 
-def show_curves(chosen: Chosen) -> None:
+def draw_curves(chosen: Chosen) -> None:
     """The charts of the metrics, what the runs came to, and what they differ in."""
     runs = chosen.runs
-    controls = show_controls(runs, sweep=chosen.sweep is not None)
+    controls = draw_controls(runs, sweep=chosen.sweep is not None)
     draw_curves(runs, controls)
     if controls.by:
-        show_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
+        draw_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
     else:
-        show_differences({label(run): run.config for run in runs})
+        draw_differences({label(run): run.config for run in runs})
 
 
-def show_empty(chosen: Chosen) -> None:
+def draw_empty(chosen: Chosen) -> None:
     """What will appear here, and how to make it appear."""
     if chosen.sweep is not None:
         st.info("All runs of this sweep were deleted.", icon=":material/delete:")
@@ -77,7 +76,7 @@ def show_empty(chosen: Chosen) -> None:
     with st.container(horizontal=True):
         link("runs", "All runs", icon=":material/list:")
         link("sweep", "New sweep", icon=":material/add:")
-    show_sweeps()
+    draw_sweeps()
 
 
 def follow(chosen: Chosen) -> None:

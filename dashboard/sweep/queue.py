@@ -9,7 +9,7 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.common_ground import over_seeds
-from dashboard.comparison.progress import runs_and_time
+from dashboard.comparison.selection import runs_and_time
 from dashboard.format import count, counted, plain
 from dashboard.leaving import go
 from dashboard.session import client, explain

@@ -135,5 +135,5 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
         curve = lines(reward).and_(page.locator(f"[aria-label*='{label}']")).first
         expect(curve).to_be_attached()
         assert points(curve) == STEPS
-    page.get_by_text("What they differ in").scroll_into_view_if_needed()
+    page.get_by_text("Where they differ").scroll_into_view_if_needed()
     assert rows(page, "field", 1) == [["sampling.group_size", "4", "8"]]

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract.base import Json
 from backend.contract.records import RunError
-from dashboard.comparison.flat import differences, flatten
+from dashboard.comparison.settings import differences, flatten
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_deleted_run_in_the_address_leaves_the_others(open_page: Open, backend
     backend.client.delete_run(runs[0])
     at = open_page("compare", runs=f"{runs[0]},{runs[1]}")
     assert at.multiselect[0].value == [runs[1]]
-    assert f"Not there any more: run {runs[0]}." in [one.value for one in at.caption]
+    assert f"Deleted: run {runs[0]}." in [one.value for one in at.caption]
     assert not at.error
     assert at.get("vega_lite_chart")
 

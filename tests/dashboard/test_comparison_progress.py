@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.contract.records import Progress, Run, RunError, Status
-from dashboard.comparison.progress import how_far, runs_and_time, seconds_left
+from dashboard.comparison.selection import how_far, runs_and_time, seconds_left
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -50,9 +50,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch, runs: int) -> Recorded:
 
 def page(runs: "list[Run]") -> None:
     """A page of the prompts alone; its source is a script of its own."""
-    from dashboard.comparison.prompts import show_prompts
+    from dashboard.comparison.prompts import draw_prompts
 
-    show_prompts(runs)
+    draw_prompts(runs)
 
 
 def linked(address: str) -> list[int]:
@@ -79,7 +79,7 @@ def test_of_many_runs_the_first_are_looked_at_and_more_on_demand(monkeypatch: py
     at = AppTest.from_function(page, default_timeout=20, args=([run(number) for number in range(1, 32)],)).run()
     assert not at.exception
     assert sorted(backend.asked) == [*range(1, 21)]
-    assert "Looked at are the first 20 of 31 runs." in [caption.value for caption in at.caption]
+    assert "Searched: the first 20 of 31 runs." in [caption.value for caption in at.caption]
     at.button(key="more-prompt-runs").click().run()
     assert sorted(backend.asked) == [*range(1, 32)]
     assert [linked(address) for address in at.dataframe[0].value["open"]] == [[*range(1, 21)], [30, 31]]

@@ -8,7 +8,7 @@ import pytest
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import RECIPES
-from dashboard.comparison.flat import flatten
+from dashboard.comparison.settings import flatten
 from dashboard.form.paths import get
 from dashboard.sweep.fields import NOT_SWEPT, place, sweepable, value_at
 from dashboard.sweep.variant import LONGEST, named, variants_of

@@ -1,15 +1,15 @@
-"""Which runs are compared: those picked one by one, or a whole sweep. The address says which."""
+"""Which runs are compared, picked one by one or a whole sweep, and how far they are. The address says which."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run, Sweep
-from dashboard.comparison.progress import how_far
 from dashboard.components.address import numbers, write
 from dashboard.components.model_text import one_line
 from dashboard.components.told import heard, tell
-from dashboard.format import counted, plain
+from dashboard.format import counted, duration, plain
 from dashboard.session import carried_out, client, guard, link, run_or_none
 
 MOST = 20
@@ -18,7 +18,7 @@ SWEEPS = 20
 
 @dataclass(frozen=True)
 class Chosen:
-    """The runs, oldest first, and the sweep that they are of, if one was chosen."""
+    """The runs, oldest first, and their sweep, if one was chosen."""
 
     runs: list[Run]
     sweep: Sweep | None = None
@@ -30,7 +30,7 @@ class Chosen:
 
 
 def choose() -> Chosen:
-    """The sweep in the address, else runs by name or number."""
+    """The runs of the sweep in the address, or those that a person chooses by name or number."""
     asked = st.query_params.get("sweep", "")
     if asked.isascii() and asked.isdigit() and len(asked) < 19:
         with guard():
@@ -49,8 +49,8 @@ def label(run: Run) -> str:
     return f"{one_line(run.name)} #{run.id}"
 
 
-def show_sweep(sweep: Sweep) -> None:
-    """The sweep's name and the ways out of it."""
+def draw_sweep(sweep: Sweep) -> None:
+    """The sweep's name, and links away from it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(plain(sweep.name), width="content", anchor=False)
         st.space("stretch")
@@ -58,8 +58,8 @@ def show_sweep(sweep: Sweep) -> None:
         link("sweep", "New sweep", icon=":material/add:")
 
 
-def show_progress(sweep: Sweep, runs: list[Run]) -> None:
-    """How far it is, and the way to stop it while it is not done."""
+def draw_progress(sweep: Sweep, runs: list[Run]) -> None:
+    """How far the sweep is, and a button to stop it."""
     ended = sum(run.status in TERMINAL for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", key="sweep-progress"):
         gone = f" · {counted(sweep.total - len(runs), 'run')} deleted" if sweep.total > len(runs) else ""
@@ -70,7 +70,7 @@ def show_progress(sweep: Sweep, runs: list[Run]) -> None:
             st.button("Stop all", icon=":material/stop:", key="stop-sweep", on_click=_stop, args=(sweep.id,))
 
 
-def show_sweeps() -> None:
+def draw_sweeps() -> None:
     """The latest sweeps, to choose from."""
     with guard():
         sweeps = client().sweeps(limit=SWEEPS).items
@@ -92,7 +92,7 @@ def show_sweeps() -> None:
 
 
 def _open(sweep_id: int | None = None) -> None:
-    """Show a sweep, or none. A button, because a link to the page that is open leaves the browser's address as it was."""
+    """Show a sweep, or the list of sweeps. Buttons call it, since a link to the open page would not change the browser's address."""
     st.query_params.from_dict({} if sweep_id is None else {"sweep": str(sweep_id)})
 
 
@@ -116,14 +116,64 @@ def _choose_runs() -> list[Run]:
     )
     gone = [f"run {run_id}" for run_id in numbers("runs", MOST) if run_id not in known]
     if gone:
-        st.caption(f"Not there any more: {', '.join(gone)}.")
+        st.caption(f"Deleted: {', '.join(gone)}.")
     return [known[run_id] for run_id in wanted]
 
 
 def _asked(known: dict[int, Run]) -> list[int]:
-    """The runs in the address that are there; those too old for the list are fetched one by one."""
+    """The runs in the address that still exist; those too old for the list are fetched one by one."""
     asked = numbers("runs", MOST)
     for run_id in asked:
         if run_id not in known and (run := run_or_none(run_id)) is not None:
             known[run_id] = run
     return [run_id for run_id in asked if run_id in known]
+
+
+def how_far(runs: Sequence[Run]) -> str:
+    """7 of 45 finished · 2 failed · about 20 min left."""
+    parts = [f"{sum(run.status == 'finished' for run in runs)} of {len(runs)} finished"]
+    for status in ("failed", "stopped", "running"):
+        count = sum(run.status == status for run in runs)
+        parts += [f"{count} {status}"] if count else []
+    left = seconds_left(runs)
+    return " · ".join([*parts, f"about {roughly(left)} left"] if left else parts)
+
+
+def roughly(seconds: float) -> str:
+    """A span of time, no finer than an estimate deserves: 40 s, 20 min, 1 h 05 m."""
+    return f"{round(seconds / 60)} min" if 90 <= seconds < 3570 else duration(seconds)
+
+
+def seconds_left(runs: Sequence[Run]) -> float | None:
+    """The time left, from the pace of the finished runs or of one that is running; None while no pace is known."""
+    waiting = [run for run in runs if run.status not in TERMINAL]
+    pace = _seconds_per_step(runs)
+    if not waiting or pace is None:
+        return None
+    steps = sum(run.progress.total_steps - run.progress.step for run in waiting)
+    return steps * pace / max(1, sum(run.status == "running" for run in runs))
+
+
+def _seconds_per_step(runs: Sequence[Run]) -> float | None:
+    seconds = steps = 0.0
+    for run in runs:
+        if run.status == "finished" and run.trained_seconds is not None:
+            seconds += run.trained_seconds
+            steps += run.progress.total_steps
+    if steps:
+        return seconds / steps
+    for run in runs:
+        left = run.progress.total_steps - run.progress.step
+        if run.status == "running" and run.progress.eta_seconds and left > 0:
+            return run.progress.eta_seconds / left
+    return None
+
+
+def runs_and_time(count: int, seconds: float | None, *, with_evaluations: bool = True) -> str:
+    """45 runs · about 1 h 05 m with one worker."""
+    left_out = "" if with_evaluations else ", evaluations not counted"
+    return f"{counted(count, 'run')} · " + (
+        f"about {roughly(seconds)} with one worker{left_out}"
+        if seconds
+        else "how long is not known yet: no similar step was measured"
+    )
