@@ -29,7 +29,7 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import QUICKSTART, RECIPES
 from backend.contract.records import TERMINAL, Run, Series
 from dashboard.charts.interval import Estimate, estimate
-from dashboard.comparison.progress import how_far
+from dashboard.comparison.selection import how_far
 
 SUCCESS, GREEDY = "eval/pass@1", "eval/greedy_pass@1"
 AT_ONCE = 200  # runs in a sweep

@@ -27,11 +27,11 @@ from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, d
 from dashboard.comparison.judgement import (
     Judgement,
     choose_judgement,
+    draw_table,
     gain_and_interval,
     has_gain,
     in_rank,
     mean_and_std,
-    draw_table,
 )
 from dashboard.comparison.metrics import Found, fetch, with_whole_ends
 from dashboard.comparison.selection import label

@@ -11,7 +11,7 @@ from dashboard.charts.comparison import View
 from dashboard.charts.meaning import meaning
 from dashboard.charts.outcome import outcome
 from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within, written
-from dashboard.comparison.judgement import Judgement, choose_judgement, in_rank, draw_table
+from dashboard.comparison.judgement import Judgement, choose_judgement, draw_table, in_rank
 from dashboard.comparison.metrics import fetch, with_whole_ends
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, differing, short_names, swept

@@ -1,4 +1,4 @@
-"""Several runs beside each other: which is better, is it luck, and what they differ in."""
+"""Several runs beside each other: which is better, whether that is luck, and where they differ."""
 
 import streamlit as st
 
@@ -9,18 +9,18 @@ from dashboard.comparison.curves import draw_curves
 from dashboard.comparison.distributions import draw_distributions
 from dashboard.comparison.parallel import draw_parallel
 from dashboard.comparison.prompts import draw_prompts
-from dashboard.comparison.selection import Chosen, choose, label, runs_of, draw_progress, draw_sweep, draw_sweeps
-from dashboard.comparison.settings import setting, draw_differences
+from dashboard.comparison.selection import Chosen, choose, draw_progress, draw_sweep, draw_sweeps, label, runs_of
+from dashboard.comparison.settings import draw_differences, setting
 from dashboard.components.address import browser_knows
 from dashboard.components.live import moment
 from dashboard.session import client, guard, link
 
 CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS = "Curves", "Settings", "Distributions", "Prompts"
-TICK = 2.0  # seconds between two looks while a run moves
+TICK = 2.0  # seconds between two reads while a run moves
 
 
 def main() -> None:
-    """Choose, look, read."""
+    """Draw the choice of runs and the open view of them."""
     chosen = choose()
     if chosen.sweep is not None:
         draw_sweep(chosen.sweep)
@@ -41,26 +41,22 @@ def main() -> None:
 
 def draw_view(name: str, chosen: Chosen) -> None:
     """The tab that is open."""
-    if name == CURVES:
-        draw_curves(chosen)
-    elif name == SETTINGS:
-        draw_parallel(chosen.runs)
-        draw_differences({label(run): run.config for run in chosen.runs})
-    elif name == DISTRIBUTIONS:
-        draw_distributions(chosen.runs)
-    else:
-        draw_prompts(chosen.runs)
-
-
-def draw_curves(chosen: Chosen) -> None:
-    """The charts of the metrics, what the runs came to, and what they differ in."""
     runs = chosen.runs
-    controls = draw_controls(runs, sweep=chosen.sweep is not None)
-    draw_curves(runs, controls)
-    if controls.by:
-        draw_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
+    by_run = {label(run): run.config for run in runs}
+    if name == CURVES:
+        controls = draw_controls(runs, sweep=chosen.sweep is not None)
+        draw_curves(runs, controls)
+        if controls.by:
+            draw_differences({setting(run, controls.by): seeded(run.config, 0) for run in runs})
+        else:
+            draw_differences(by_run)
+    elif name == SETTINGS:
+        draw_parallel(runs)
+        draw_differences(by_run)
+    elif name == DISTRIBUTIONS:
+        draw_distributions(runs)
     else:
-        draw_differences({label(run): run.config for run in runs})
+        draw_prompts(runs)
 
 
 def draw_empty(chosen: Chosen) -> None:
@@ -69,8 +65,8 @@ def draw_empty(chosen: Chosen) -> None:
         st.info("All runs of this sweep were deleted.", icon=":material/delete:")
         return
     st.info(
-        "Choose two runs or more: their curves appear on the same charts, with the fields in which they differ and what "
-        "each came to.",
+        "Choose two runs or more: their curves appear on the same charts, with the fields in which they differ and the "
+        "result of each.",
         icon=":material/stacked_line_chart:",
     )
     with st.container(horizontal=True):
