@@ -41,7 +41,6 @@ from backend.storage.opening import open_database
 from backend.sweeps.routes import router as sweeps
 from backend.telemetry import traces
 from backend.telemetry.broadcast import Broadcast
-from backend.telemetry.group_routes import router as groups
 from backend.telemetry.routes import router as telemetry
 from backend.telemetry.stream import router as events
 from backend.uploads import store as uploads_store
@@ -60,7 +59,6 @@ ROUTERS = (
     runs,
     sweeps,
     telemetry,
-    groups,
     health,
     events,
     people,

@@ -1,12 +1,13 @@
 """The typed HTTP client: one method for each route. The dashboard, the worker and the command line use nothing else."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Concatenate, Literal, ParamSpec
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ValidationError
 
 from backend.contract import protocol as p
+from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.base import Json
 from backend.contract.catalog import Catalog
@@ -15,15 +16,47 @@ from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
-from backend.contract.transport import ApiError, M, Query, Transport, Unreachable
+from backend.contract.transport import ApiError, M, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "Unreachable"]
+
+P = ParamSpec("P")
+
+
+def _checked(query: Callable[P, BaseModel], *args: P.args, **filters: P.kwargs) -> BaseModel:
+    """The query, refused here as the backend would refuse it. Raises ApiError."""
+    try:
+        return query(*args, **filters)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        raise ApiError(422, "invalid", "; ".join(wrong)) from None
+
+
+def _list(path: str, answer: type[M], query: Callable[P, BaseModel]) -> Callable[Concatenate["Client", P], M]:
+    """A method that asks for a list; its keywords are the query's fields."""
+
+    def ask(self: "Client", /, *args: P.args, **filters: P.kwargs) -> M:
+        return self._to.get(answer, path, _checked(query, *args, **filters))
+
+    return ask
+
+
+def _list_of_run(
+    what: str, answer: type[M], query: Callable[P, BaseModel]
+) -> Callable[Concatenate["Client", int, P], M]:
+    """The same for a list of one run, whose number comes first."""
+
+    def ask(self: "Client", run_id: int, /, *args: P.args, **filters: P.kwargs) -> M:
+        return self._to.get(answer, f"/api/v1/runs/{run_id}/{what}", _checked(query, *args, **filters))
+
+    return ask
 
 
 class Client:
     """Speaks to one backend. Thread-safe; close it, or use it as a context manager.
 
-    Raises ApiError where the backend refuses and Unreachable where it does not answer.
+    Raises ApiError if the backend refuses and Unreachable if it does not answer. The keywords of each list are the fields of
+    its query in `queries.py`.
     """
 
     def __init__(self, base_url: str, token: str, *, timeout: float = 30.0) -> None:
@@ -82,35 +115,16 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._to.post(r.Run, "/api/v1/runs", body, **headers)
 
-    def runs(
-        self,
-        *,
-        status: str | None = None,
-        kind: str | None = "training",
-        tag: str | None = None,
-        recipe: str | None = None,
-        model: str | None = None,
-        search: str | None = None,
-        sweep: int | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> r.Page[r.Run]:
-        """Runs, newest first; `training` is every kind but samples, `kind=None` lists those too.
-
-        `recipe` and `model` (its source) are the configuration's.
-        """
-        query = {
-            "status": status,
-            "kind": kind,
-            "tag": tag,
-            "recipe": recipe,
-            "model": model,
-            "search": search,
-            "sweep": sweep,
-            "limit": limit,
-            "cursor": cursor,
-        }
-        return self._to.get(r.Page[r.Run], "/api/v1/runs", query)
+    runs = _list("/api/v1/runs", r.Page[r.Run], q.RunQuery)
+    sweeps = _list("/api/v1/sweeps", r.Page[r.SweepSummary], q.PageQuery)
+    groups_of_prompt = _list("/api/v1/groups", r.Page[GroupSummary], q.PromptGroupQuery)
+    compare_metrics = _list("/api/v1/metrics", r.Page[r.Metrics], q.ComparedMetricQuery)
+    groups = _list_of_run("groups", r.Page[GroupSummary], q.GroupQuery)
+    prompts = _list_of_run("prompts", r.Page[PromptSummary], q.PromptQuery)
+    completions = _list_of_run("completions", r.Page[CompletionHit], q.CompletionQuery)
+    metrics = _list_of_run("metrics", r.Metrics, q.MetricQuery)
+    distribution = _list_of_run("distribution", Distribution, q.DistributionQuery)
+    logs = _list_of_run("logs", r.Page[r.LogRecord], q.LogQuery)
 
     def run(self, run_id: int) -> r.Run:
         """One run."""
@@ -145,10 +159,6 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._to.post(r.Sweep, "/api/v1/sweeps", body, **headers)
 
-    def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> r.Page[r.SweepSummary]:
-        """Sweeps, newest first."""
-        return self._to.get(r.Page[r.SweepSummary], "/api/v1/sweeps", {"limit": limit, "cursor": cursor})
-
     def sweep(self, sweep_id: int) -> r.Sweep:
         """One sweep with its runs."""
         return self._to.get(r.Sweep, f"/api/v1/sweeps/{sweep_id}")
@@ -157,157 +167,20 @@ class Client:
         """Stop every run of it that has not ended."""
         return self._to.post(r.Sweep, f"/api/v1/sweeps/{sweep_id}/stop")
 
-    def metrics(
-        self,
-        run_id: int,
-        *,
-        names: Iterable[str] = (),
-        after_step: int | None = None,
-        from_step: int | None = None,
-        to_step: int | None = None,
-        max_points: int | None = None,
-        width: int | None = None,
-    ) -> r.Metrics:
-        """Live series of a run; all of them where no name is given."""
-        query = {
-            "names": ",".join(names) or None,
-            "after_step": after_step,
-            "from_step": from_step,
-            "to_step": to_step,
-            "max_points": max_points,
-            "width": width,
-        }
-        return self._to.get(r.Metrics, f"/api/v1/runs/{run_id}/metrics", query)
-
-    def compare_metrics(
-        self,
-        run_ids: Iterable[int],
-        names: Iterable[str],
-        *,
-        from_step: int | None = None,
-        to_step: int | None = None,
-        max_points: int | None = None,
-        width: int | None = None,
-    ) -> list[r.Metrics]:
-        """The same series of at most 20 runs."""
-        query = {
-            "runs": ",".join(map(str, run_ids)),
-            "names": ",".join(names) or None,
-            "from_step": from_step,
-            "to_step": to_step,
-            "max_points": max_points,
-            "width": width,
-        }
-        content = self._to.send("GET", "/api/v1/metrics", query=query).content
-        return TypeAdapter(r.Page[r.Metrics]).validate_json(content).items
-
     def steps(self, run_id: int, *, after_step: int | None = None) -> list[StepSummary]:
         """The steps that have groups, and the states of those."""
-        query = {"after_step": after_step}
-        content = self._to.send("GET", f"/api/v1/runs/{run_id}/steps", query=query).content
-        return TypeAdapter(r.Page[StepSummary]).validate_json(content).items
-
-    def groups(
-        self,
-        run_id: int,
-        *,
-        step: int | None = None,
-        prompt_id: str | None = None,
-        state: str | None = None,
-        search: str | None = None,
-        bookmarked: bool | None = None,
-        sort: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> r.Page[GroupSummary]:
-        """Groups of a run; sort is index, reward_mean, reward_std or step, with a leading minus for descending."""
-        query: Query = {
-            "step": step,
-            "prompt_id": prompt_id,
-            "state": state,
-            "search": search,
-            "bookmarked": bookmarked,
-            "sort": sort,
-            "limit": limit,
-            "cursor": cursor,
-        }
-        return self._to.get(r.Page[GroupSummary], f"/api/v1/runs/{run_id}/groups", query)
-
-    def groups_of_prompt(
-        self, prompt_id: str, run_ids: Iterable[int], *, limit: int = 200, cursor: str | None = None
-    ) -> r.Page[GroupSummary]:
-        """The live groups of one prompt in at most 20 runs, by run and step."""
-        query: Query = {"prompt_id": prompt_id, "runs": ",".join(map(str, run_ids)), "limit": limit, "cursor": cursor}
-        return self._to.get(r.Page[GroupSummary], "/api/v1/groups", query)
-
-    def prompts(
-        self,
-        run_id: int,
-        *,
-        search: str | None = None,
-        sort: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> r.Page[PromptSummary]:
-        """The prompts of a run; sort is draws, first_step, last_step or reward_change, with a leading minus for descending."""
-        query = {"search": search, "sort": sort, "limit": limit, "cursor": cursor}
-        return self._to.get(r.Page[PromptSummary], f"/api/v1/runs/{run_id}/prompts", query)
-
-    def completions(
-        self,
-        run_id: int,
-        *,
-        search: str | None = None,
-        state: str | None = None,
-        finish_reason: str | None = None,
-        reward: tuple[float | None, float | None] = (None, None),
-        advantage: tuple[float | None, float | None] = (None, None),
-        tokens: tuple[int | None, int | None] = (None, None),
-        steps: tuple[int | None, int | None] = (None, None),
-        sort: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> r.Page[CompletionHit]:
-        """Completions of a run's live history; ranges are inclusive, None leaves an end open.
-
-        Sort is step, reward, advantage or tokens, with a leading minus for descending; step is the default.
-        """
-        query: dict[str, str | int | float | bool | None] = {
-            "search": search,
-            "state": state,
-            "finish_reason": finish_reason,
-            "sort": sort,
-            "limit": limit,
-            "cursor": cursor,
-        }
-        ranges = {"reward": reward, "advantage": advantage, "tokens": tokens, "step": steps}
-        for name, (low, high) in ranges.items():
-            query |= {f"{name}_min": low, f"{name}_max": high}
-        return self._to.get(r.Page[CompletionHit], f"/api/v1/runs/{run_id}/completions", query)
+        query = q.StepQuery(after_step=after_step)
+        return self._to.get(r.Page[StepSummary], f"/api/v1/runs/{run_id}/steps", query).items
 
     def step_scores(self, run_id: int, step: int) -> StepScores:
         """Every number of a step's groups, without texts: what another estimator needs."""
         scores = StepScores(run_id=run_id, step=step, groups=[])
         cursor: str | None = "0"
         while cursor is not None:
-            page = self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}", {"cursor": cursor})
+            page = self._to.get(StepScores, f"/api/v1/runs/{run_id}/steps/{step}", q.StepScoresQuery(cursor=cursor))
             scores.groups.extend(page.groups)
             cursor = page.next_cursor
         return scores
-
-    def distribution(
-        self,
-        run_id: int,
-        value: Literal["reward", "advantage"],
-        *,
-        from_step: int | None = None,
-        to_step: int | None = None,
-        steps: int = 40,
-        bins: int = 30,
-    ) -> Distribution:
-        """How rewards or advantages were distributed, at so many steps spread over the range."""
-        query = {"value": value, "from_step": from_step, "to_step": to_step, "steps": steps, "bins": bins}
-        return self._to.get(Distribution, f"/api/v1/runs/{run_id}/distribution", query)
 
     def health(self, run_id: int) -> Health:
         """What looks unusual in a run (`items`, empty where nothing does), and every rule that was looked at."""
@@ -320,10 +193,6 @@ class Client:
     def tokens(self, completion_id: int) -> TokenTrace:
         """The token trace of a completion; ApiError `not_found` where none was kept."""
         return self._to.get(TokenTrace, f"/api/v1/completions/{completion_id}/tokens")
-
-    def logs(self, run_id: int, *, after_id: int | None = None, limit: int = 500) -> r.Page[r.LogRecord]:
-        """Log lines, oldest first."""
-        return self._to.get(r.Page[r.LogRecord], f"/api/v1/runs/{run_id}/logs", {"after_id": after_id, "limit": limit})
 
     def checkpoints(self, run_id: int) -> list[r.Checkpoint]:
         """Checkpoints of the live history, by step."""
@@ -346,15 +215,15 @@ class Client:
         response = self._to.send(
             "POST",
             "/api/v1/uploads",
-            query={"name": name},
+            query=q.UploadQuery(name=name),
             content=content,
             headers={"Content-Type": "application/x-ndjson"},
         )
         return r.Upload.model_validate_json(response.content)
 
     def uploads(self) -> list[r.Upload]:
-        """All uploads, newest first."""
-        return self._to.get(r.Page[r.Upload], "/api/v1/uploads", {"limit": 200}).items
+        """The newest 200 uploads, newest first."""
+        return self._to.get(r.Page[r.Upload], "/api/v1/uploads", q.PageQuery(limit=200)).items
 
     def preview_upload(self, upload_id: int) -> r.UploadPreview:
         """The first rows of an upload."""

@@ -9,7 +9,6 @@ from pydantic import BaseModel, TypeAdapter
 from backend.contract.base import Json
 
 M = TypeVar("M", bound=BaseModel)
-Query = Mapping[str, str | int | float | bool | None]
 
 
 class ApiError(Exception):
@@ -49,13 +48,13 @@ class Transport:
         method: str,
         path: str,
         *,
-        query: Query | None = None,
+        query: BaseModel | None = None,
         body: BaseModel | Json = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """The answer. `body` travels as JSON, `content` as it is; what is None in `query` is left out."""
-        params = {key: value for key, value in (query or {}).items() if value is not None}
+        """The answer. `body` travels as JSON, `content` as it is; of `query` only what differs from its defaults."""
+        params = query.model_dump(mode="json", exclude_defaults=True) if query else {}
         sent = dict(headers or {})
         if content is None and body is not None:
             content = (
@@ -70,7 +69,7 @@ class Transport:
             return response
         raise _refusal(response)
 
-    def get(self, model: type[M], path: str, query: Query | None = None) -> M:
+    def get(self, model: type[M], path: str, query: BaseModel | None = None) -> M:
         """What a GET answers, as a model."""
         return model.model_validate_json(self.send("GET", path, query=query).content)
 
@@ -82,11 +81,10 @@ class Transport:
         """What a PUT answers, as a model."""
         return model.model_validate_json(self.send("PUT", path, body=body).content)
 
-    def chunks(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+    def chunks(self, path: str) -> Iterator[bytes]:
         """A long answer, in chunks as they arrive."""
-        params = {key: value for key, value in (query or {}).items() if value is not None}
         try:
-            with self._http.stream("GET", path, params=params) as response:
+            with self._http.stream("GET", path) as response:
                 if not response.is_success:
                     response.read()
                     raise _refusal(response)

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from backend.contract.queries import MetricQuery
 from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, weights
 from backend.queue.lease import Terms
 from backend.runs import store as runs
@@ -33,8 +34,8 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
         config=row["config"],
         status=row["status"],
         step=step,
-        history=_series(tx, run_id, metrics.Window([*WATCHED, *components], from_step=max(0, step - HISTORY))),
-        start=_series(tx, run_id, metrics.Window(COMPARED_WITH_THE_START, to_step=RECENT - 1)),
+        history=_series(tx, run_id, MetricQuery(names=(*WATCHED, *components), from_step=max(0, step - HISTORY))),
+        start=_series(tx, run_id, MetricQuery(names=COMPARED_WITH_THE_START, to_step=RECENT - 1)),
         groups=_groups(tx, run_id, step),
         phase=_phase(row, heard),
         silence=max(0.0, terms.now - heard) if running else None,
@@ -43,8 +44,8 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     )
 
 
-def _series(tx: Connection, run_id: int, window: metrics.Window) -> dict[str, Stretch]:
-    found = metrics.read(tx, run_id, window).series
+def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretch]:
+    found = metrics.read(tx, run_id, query).series
     return {name: Stretch(dict(zip(series.step, series.value, strict=True))) for name, series in found.items()}
 
 

@@ -12,6 +12,7 @@ from backend.checkpoints import files, named
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
+from backend.contract.queries import MetricQuery
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
@@ -115,7 +116,7 @@ def _success(tx: Connection, similar: Sequence[RowMapping]) -> Success | None:
         if measured is not None and 0 <= measured <= 1:
             return Success(measured, f"pass@1 before training in run {row['id']}")
     for row in similar:
-        series = metrics.read(tx, row["id"], metrics.Window(names=("reward",), to_step=FIRST_STEPS - 1)).series
+        series = metrics.read(tx, row["id"], MetricQuery(names=("reward",), to_step=FIRST_STEPS - 1)).series
         rewards = [value for value in series["reward"].value if value is not None] if "reward" in series else []
         if rewards and 0 <= (rate := mean(rewards)) <= 1:
             return Success(rate, f"mean reward of the first steps of run {row['id']}")
@@ -133,7 +134,7 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
             continue
-        newest = metrics.Window(names=tuple(seconds), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
+        newest = MetricQuery(names=tuple(seconds), from_step=max(0, row["step"] - STEPS_LOOKED_AT))
         series = metrics.read(tx, row["id"], newest).series
         for name in series.keys() & seconds.keys():
             times = (value for value in reversed(series[name].value) if value is not None)
@@ -158,7 +159,7 @@ def _evaluation(config: Any) -> object:
 
 def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     """What a run took beside its steps, for each of its evaluations; nothing of a run that did not finish in one go."""
-    wide = metrics.Window(names=("step_time",), width=max(stretches.WIDTHS))  # a run may have a million steps
+    wide = MetricQuery(names=("step_time",), width=max(stretches.WIDTHS))  # a run may have a million steps
     means = metrics.read(tx, row["id"], wide).series["step_time"]
     counts = means.stretches
     if row["status"] != "finished" or row["attempt"] != 1 or counts is None:

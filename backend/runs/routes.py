@@ -1,12 +1,12 @@
 """Routes of runs."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
 from backend.contract import records as r
-from backend.contract.config import Kind
-from backend.parameters import Cursor, Limit, RowId, position
+from backend.contract.queries import RunQuery
+from backend.parameters import RowId
 from backend.reserve import with_reserve
 from backend.runs import commands, creation, deletion, store
 from backend.runs.overrides import overridden
@@ -16,7 +16,6 @@ from backend.uploads import columns as uploads
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-Word = Annotated[str | None, Query(max_length=200)]
 
 
 @router.post("", status_code=201)
@@ -32,22 +31,10 @@ def _create(services: Services, body: r.RunCreate, key: str | None) -> r.Run:
 
 
 @router.get("")
-def list_runs(
-    services: ServicesDep,
-    status: r.Status | None = None,
-    kind: Kind | Literal["training"] | None = None,
-    recipe: Word = None,
-    model: Word = None,
-    tag: Word = None,
-    search: Word = None,
-    sweep: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> r.Page[r.Run]:
+def list_runs(services: ServicesDep, query: Annotated[RunQuery, Query()]) -> r.Page[r.Run]:
     """Runs, newest first."""
     with services.database.read() as tx:
-        wanted = store.Wanted(status, kind, recipe, model, tag, search, sweep)
-        return store.page(tx, wanted, limit=limit, before=position(cursor))
+        return store.page(tx, query)
 
 
 @router.get("/deletions")

@@ -10,7 +10,6 @@ from sqlalchemy import (
     Connection,
     FromClause,
     RowMapping,
-    Select,
     case,
     exists,
     func,
@@ -20,9 +19,11 @@ from sqlalchemy import (
 )
 
 from backend.contract import records as r
+from backend.contract.queries import RunQuery
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.runs.record import run_from_row
+from backend.storage.paging import newest_first
 from backend.storage.tables import report, run
 from backend.telemetry import events, sparkline
 
@@ -135,42 +136,27 @@ def queue_positions(tx: Connection) -> dict[int, int]:
     return {run_id: position for position, run_id in enumerate(waiting, 1)}
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which runs a list holds; None takes all. The kind `training` is every kind but samples."""
-
-    status: str | None = None
-    kind: str | None = None
-    recipe: str | None = None
-    model: str | None = None
-    tag: str | None = None
-    search: str | None = None
-    sweep: int | None = None
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        """What a row must meet."""
-        asked: list[tuple[str | int | None, ColumnElement[bool]]] = [
-            (self.status, run.c.status == self.status),
-            (self.kind, run.c.kind != "sample" if self.kind == "training" else run.c.kind == self.kind),
-            (self.recipe, run.c.config["recipe"].as_string() == self.recipe),
-            (self.model, run.c.config["model"]["source"].as_string() == self.model),
-            (self.tag, _has_tag(self.tag)),
-            (self.search, run.c.name.icontains(self.search or "", autoescape=True)),
-            (self.sweep, run.c.sweep_id == self.sweep),
-        ]
-        return [condition for value, condition in asked if value is not None]
-
-
-def page(tx: Connection, wanted: Wanted, *, limit: int, before: int | None) -> r.Page[r.Run]:
-    """Runs, newest first, below the number `before`."""
-    query: Select[Any] = select(run, _TRAINED).where(PRESENT, *wanted.conditions()).order_by(run.c.id.desc())
-    query = query.limit(limit + 1)
-    if before is not None:
-        query = query.where(run.c.id < before)
-    rows = tx.execute(query).mappings().all()
+def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
+    """Runs, newest first."""
+    statement = select(run, _TRAINED).where(PRESENT, *_conditions(query))
+    rows, cursor = newest_first(tx, statement, run.c.id, query)
     positions = queue_positions(tx)
-    items = [run_from_row(row, positions.get(row["id"])) for row in rows[:limit]]
-    return r.Page[r.Run](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+    return r.Page[r.Run](items=[run_from_row(row, positions.get(row["id"])) for row in rows], next_cursor=cursor)
+
+
+def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
+    """What a row must meet; None and `all` let every row through."""
+    kind = None if query.kind == "all" else query.kind
+    conditions: list[tuple[str | int | None, ColumnElement[bool]]] = [
+        (query.status, run.c.status == query.status),
+        (kind, run.c.kind != "sample" if kind == "training" else run.c.kind == kind),
+        (query.recipe, run.c.config["recipe"].as_string() == query.recipe),
+        (query.model, run.c.config["model"]["source"].as_string() == query.model),
+        (query.tag, _has_tag(query.tag)),
+        (query.search, run.c.name.icontains(query.search or "", autoescape=True)),
+        (query.sweep, run.c.sweep_id == query.sweep),
+    ]
+    return [condition for value, condition in conditions if value is not None]
 
 
 def _has_tag(tag: str | None) -> Any:

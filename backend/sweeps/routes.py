@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 
 from backend.contract import records as r
-from backend.parameters import Cursor, Limit, RowId, position
+from backend.parameters import PageAsked, RowId
 from backend.reserve import with_reserve
 from backend.runs import commands
 from backend.services import ServicesDep
@@ -28,10 +28,10 @@ def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: Ke
 
 
 @router.get("")
-def list_sweeps(services: ServicesDep, limit: Limit = 50, cursor: Cursor = None) -> r.Page[r.SweepSummary]:
+def list_sweeps(services: ServicesDep, query: PageAsked) -> r.Page[r.SweepSummary]:
     """Sweeps, newest first."""
     with services.database.read() as tx:
-        return store.page(tx, limit=limit, before=position(cursor))
+        return store.page(tx, query)
 
 
 @router.get("/{sweep_id}")

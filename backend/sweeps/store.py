@@ -8,9 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, select
 
 from backend.contract import records as r
+from backend.contract.queries import PageQuery
 from backend.errors import NotFound
 from backend.runs.record import progress_from_row
 from backend.runs.store import PRESENT, WAITING
+from backend.storage.paging import newest_first
 from backend.storage.tables import run, sweep
 
 
@@ -37,15 +39,12 @@ def get(tx: Connection, sweep_id: int) -> r.Sweep:
     return r.Sweep.model_validate(dict(row) | {"statuses": statuses, "runs": runs})
 
 
-def page(tx: Connection, *, limit: int, before: int | None) -> r.Page[r.SweepSummary]:
-    """Sweeps, newest first, below the number `before`."""
-    query = select(sweep).order_by(sweep.c.id.desc()).limit(limit + 1)
-    if before is not None:
-        query = query.where(sweep.c.id < before)
-    rows = tx.execute(query).mappings().all()
-    statuses = _statuses(tx, [row["id"] for row in rows[:limit]])
-    items = [r.SweepSummary.model_validate(dict(row) | {"statuses": statuses[row["id"]]}) for row in rows[:limit]]
-    return r.Page[r.SweepSummary](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+def page(tx: Connection, query: PageQuery) -> r.Page[r.SweepSummary]:
+    """Sweeps, newest first."""
+    rows, cursor = newest_first(tx, select(sweep), sweep.c.id, query)
+    statuses = _statuses(tx, [row["id"] for row in rows])
+    items = [r.SweepSummary.model_validate(dict(row) | {"statuses": statuses[row["id"]]}) for row in rows]
+    return r.Page[r.SweepSummary](items=items, next_cursor=cursor)
 
 
 def under_way(tx: Connection, sweep_id: int) -> list[int]:

@@ -1,53 +1,33 @@
 """Completions of a run as a list: filtered and sorted within one index, and searched."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from backend.contract import records as r
-from backend.contract.base import CleanText, Record
-from backend.contract.groups import FinishReason, GroupState
 from backend.contract.inspection import CompletionHit
+from backend.contract.queries import CompletionQuery
+from backend.storage import paging
 from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history, paging, search
+from backend.telemetry import history, search
 
 EXCERPT = 200  # characters
 BEFORE = 60  # of them, before what was searched
 
-Sort = Literal["step", "reward", "advantage", "tokens", "-step", "-reward", "-advantage", "-tokens"]
 COLUMNS = {
     "step": completion.c.step,
     "reward": completion.c.reward,
     "advantage": completion.c.advantage,
     "tokens": completion.c.token_count,
 }
-Whole = Annotated[int | None, Field(ge=0, le=2**63 - 1)]
 
 
-class Filter(Record):
-    """Which completions, and in which order; ranges are inclusive, and what has no number lies in none."""
-
-    search: Annotated[CleanText | None, Field(max_length=1000)] = None
-    state: GroupState | None = None
-    finish_reason: FinishReason | None = None
-    reward_min: float | None = None
-    reward_max: float | None = None
-    advantage_min: float | None = None
-    advantage_max: float | None = None
-    tokens_min: Whole = None
-    tokens_max: Whole = None
-    step_min: Whole = None
-    step_max: Whole = None
-    sort: Sort = "step"
-
-
-def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[CompletionHit]:
+def page(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[CompletionHit]:
     """Live completions; those without the number that sorts come last."""
-    query = select(completion.c.id).where(history.uncut(tx, completion, run_id), *_fits(wanted))
-    query = search.narrow(tx, query, completion, run_id, completion.c.text, wanted.search)
-    ids, cursor = paging.find(tx, query.order_by(*_order(wanted.sort)), limit, offset)
+    live = select(completion.c.id).where(history.uncut(tx, completion, run_id), *_conditions(query))
+    found = search.narrow(tx, live, completion, run_id, completion.c.text, query.search)
+    ids, cursor = paging.find(tx, found.order_by(*_order(query.sort)), query)
     whole = select(
         completion,
         prompt_group.c.index.label("group_index"),
@@ -55,23 +35,23 @@ def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -
         paging.beginning(prompt_group.c.prompt),
     ).join(prompt_group, prompt_group.c.id == completion.c.group_id)
     rows = paging.fetch(tx, whole, completion.c.id, ids)
-    return r.Page[CompletionHit](items=[_hit(row, wanted.search) for row in rows], next_cursor=cursor)
+    return r.Page[CompletionHit](items=[_hit(row, query.search) for row in rows], next_cursor=cursor)
 
 
-def _fits(wanted: Filter) -> list[ColumnElement[bool]]:
+def _conditions(query: CompletionQuery) -> list[ColumnElement[bool]]:
     conditions = []
-    if wanted.state is not None:
-        conditions.append(completion.c.state == wanted.state)
-    if wanted.finish_reason is not None:
-        conditions.append(completion.c.finish_reason == wanted.finish_reason)
+    if query.state is not None:
+        conditions.append(completion.c.state == query.state)
+    if query.finish_reason is not None:
+        conditions.append(completion.c.finish_reason == query.finish_reason)
     for name, column in COLUMNS.items():
-        low, high = getattr(wanted, f"{name}_min"), getattr(wanted, f"{name}_max")
+        low, high = getattr(query, f"{name}_min"), getattr(query, f"{name}_max")
         conditions += [column >= low] if low is not None else []
         conditions += [column <= high] if high is not None else []
     return conditions
 
 
-def _order(sort: Sort) -> list[Any]:
+def _order(sort: str) -> list[Any]:
     """The order of one of the indexes, or its reverse. A column that stood there twice would be sorted by once more."""
     columns = dict.fromkeys((COLUMNS[sort.removeprefix("-")], completion.c.step, completion.c.id))
     first, *rest = (column.desc() if sort.startswith("-") else column.asc() for column in columns)

@@ -1,19 +1,21 @@
 """Groups and completions: stored whole, listed by what the list shows, read one by one."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, not_, or_, select, union
 
 from backend.contract import records as r
 from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
+from backend.contract.queries import GroupQuery, PromptGroupQuery, StepQuery
 from backend.errors import NotFound
 from backend.runs import store as runs
+from backend.storage import paging
 from backend.storage.people_tables import bookmark, thumb
 from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history, paging, search
+from backend.telemetry import history, search
 
+MAX_STEPS = 10_000  # in one answer
 ENDS = 80  # characters of the best and the worst text that a list shows
 SORTS = {
     "index": prompt_group.c.index,
@@ -21,21 +23,8 @@ SORTS = {
     "reward_mean": prompt_group.c.reward_mean,
     "reward_std": prompt_group.c.reward_std,
 }
-Sort = Literal["index", "step", "reward_mean", "reward_std", "-index", "-step", "-reward_mean", "-reward_std"]
 TEXTS = ("prompt_text", "prompt", "answer")
 BOOKMARKED = select(1).where(bookmark.c.group_id == prompt_group.c.id).exists()
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which groups, and in which order."""
-
-    step: int | None = None
-    prompt_id: str | None = None
-    state: str | None = None
-    search: str | None = None
-    bookmarked: bool | None = None
-    sort: Sort = "step"
 
 
 def store(
@@ -79,26 +68,26 @@ def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
     }
 
 
-def page(tx: Connection, run_id: int, wanted: Filter, limit: int, offset: int) -> r.Page[GroupSummary]:
+def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]:
     """Live groups of a run, of the bookmarked ones also those that a resume took back: a note stays where it can be found.
 
     Those without the number that sorts come last.
     """
     live = history.uncut(tx, prompt_group, run_id)
-    query = select(prompt_group.c.id).where(*_fits(wanted), _said(tx, run_id, wanted.search))
-    query = query.order_by(*_order(wanted.sort))
-    return _summaries(tx, live, *paging.find(tx, query if wanted.bookmarked else query.where(live), limit, offset))
+    found = select(prompt_group.c.id).where(*_conditions(query), _said(tx, run_id, query.search))
+    found = found if query.bookmarked else found.where(live)
+    return _summaries(tx, live, *paging.find(tx, found.order_by(*_order(query.sort)), query))
 
 
-def of_prompt(tx: Connection, prompt_id: str, run_ids: Sequence[int], limit: int, offset: int) -> r.Page[GroupSummary]:
+def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
     """Live groups of one prompt in several runs, by run and step."""
-    live = history.uncut(tx, prompt_group, *run_ids)
-    query = (
+    live = history.uncut(tx, prompt_group, *query.runs)
+    found = (
         select(prompt_group.c.id)
-        .where(prompt_group.c.run_id.in_(run_ids), prompt_group.c.prompt_id == prompt_id, live)
+        .where(prompt_group.c.run_id.in_(query.runs), prompt_group.c.prompt_id == query.prompt_id, live)
         .order_by(prompt_group.c.run_id, prompt_group.c.step, prompt_group.c.id)
     )
-    return _summaries(tx, live, *paging.find(tx, query, limit, offset))
+    return _summaries(tx, live, *paging.find(tx, found, query))
 
 
 def _summaries(
@@ -110,14 +99,14 @@ def _summaries(
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 
 
-def _fits(wanted: Filter) -> list[ColumnElement[bool]]:
-    asked: list[tuple[object, ColumnElement[bool]]] = [
-        (wanted.step, prompt_group.c.step == wanted.step),
-        (wanted.prompt_id, prompt_group.c.prompt_id == wanted.prompt_id),
-        (wanted.state, prompt_group.c.state == wanted.state),
-        (wanted.bookmarked, BOOKMARKED if wanted.bookmarked else ~BOOKMARKED),
+def _conditions(query: GroupQuery) -> list[ColumnElement[bool]]:
+    conditions: list[tuple[object, ColumnElement[bool]]] = [
+        (query.step, prompt_group.c.step == query.step),
+        (query.prompt_id, prompt_group.c.prompt_id == query.prompt_id),
+        (query.state, prompt_group.c.state == query.state),
+        (query.bookmarked, BOOKMARKED if query.bookmarked else ~BOOKMARKED),
     ]
-    return [condition for value, condition in asked if value is not None]
+    return [condition for value, condition in conditions if value is not None]
 
 
 def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
@@ -173,7 +162,7 @@ def with_completions(tx: Connection, rows: Sequence[RowMapping]) -> list[Group]:
     ]
 
 
-def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.Page[StepSummary]:
+def steps(tx: Connection, run_id: int, query: StepQuery, limit: int = MAX_STEPS) -> r.Page[StepSummary]:
     """The live steps that have groups, and how many are in which state."""
     counted = (
         select(prompt_group.c.step, prompt_group.c.state, func.count())
@@ -181,8 +170,8 @@ def steps(tx: Connection, run_id: int, after_step: int | None, limit: int) -> r.
         .group_by(prompt_group.c.step, prompt_group.c.state)
         .order_by(prompt_group.c.step, prompt_group.c.state)
     )
-    if after_step is not None:
-        counted = counted.where(prompt_group.c.step > after_step)
+    if query.after_step is not None:
+        counted = counted.where(prompt_group.c.step > query.after_step)
     states: dict[int, dict[str, int]] = {}
     for step, state, count in tx.execute(counted):
         if step not in states and len(states) == limit:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
+from backend.contract.queries import MetricQuery
 from backend.storage.tables import attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
@@ -18,24 +18,6 @@ from backend.telemetry.thinning import Point, fitting_width, in_stretches, plain
 LAST = 2**63 - 1
 ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not
 VALUES = 500_000  # in one answer, over all its series and runs: some 10 MB; an export has every value
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which part of a series is wanted, and how thin.
-
-    With `width`, each stretch has that number of steps, the same in every run, and evaluations are answered one by one.
-    `max_points` chooses the width for each series, and thins evaluations, too. `runs` are read alike, and share the work.
-    What says neither is answered value by value, unless that were more than VALUES.
-    """
-
-    names: Collection[str] = ()
-    after_step: int | None = None
-    from_step: int | None = None
-    to_step: int | None = None
-    max_points: int | None = None
-    width: int | None = None
-    runs: int = 1
 
 
 def store(tx: Connection, run_id: int, attempt_: int, step: int, values: Mapping[str, float | None]) -> None:
@@ -54,11 +36,11 @@ def is_live() -> ColumnElement[bool]:
     return case((history.is_evaluation(), history.live_state(metric.c.step)), else_=history.live(metric.c.step))
 
 
-def read(tx: Connection, run_id: int, window: Window) -> r.Metrics:
-    """The live series of a run, by name; thinned as the window says, and then mostly from roll-ups."""
-    low = max(window.from_step or 0, 0 if window.after_step is None else window.after_step + 1)
-    high = LAST if window.to_step is None else window.to_step
-    series = _thinned(tx, run_id, window.names or _names(tx, run_id), low, high, window)
+def read(tx: Connection, run_id: int, query: MetricQuery, *, runs: int = 1) -> r.Metrics:
+    """The live series of a run, by name; thinned as the query says, and then mostly from roll-ups. `runs` share the work."""
+    low = max(query.from_step or 0, 0 if query.after_step is None else query.after_step + 1)
+    high = LAST if query.to_step is None else query.to_step
+    series = _thinned(tx, run_id, query.names or _names(tx, run_id), low, high, query, runs)
     return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
 
 
@@ -82,20 +64,22 @@ def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: in
 
 
 def _thinned(
-    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, window: Window
+    tx: Connection, run_id: int, names: Collection[str], low: int, high: int, query: MetricQuery, runs: int
 ) -> dict[str, r.Series]:
     """The series in stretches; those that are short enough value by value."""
+    count = len(names) * runs
+    bound = max(4, VALUES // count) if count else VALUES
+    most = bound if query.max_points is None else min(query.max_points, bound)  # points of each series
     extents = stretches.extents(tx, run_id, names, low, high)
     newest = max((extent.last_step for extent in extents.values()), default=0)
     by_width: dict[int, list[str]] = defaultdict(list)
     for name in names:
-        by_width[_width(extents.get(name), low, high, window, len(names))].append(name)
+        by_width[_width(extents.get(name), low, high, query, most, count)].append(name)
     series: dict[str, r.Series] = {}
     for width, group in by_width.items():
         source = _source(width)
         if source == 1:
             raw = _raw(tx, run_id, group, low, high)
-            most = _most(window, len(names))
             series |= {name: _gathered(points, width, low, most) for name, points in raw.items()}
         else:
             found = _stretches(tx, run_id, group, source, low, high if high < newest else _end(newest, source))
@@ -103,26 +87,19 @@ def _thinned(
     return series
 
 
-def _width(extent: stretches.Extent | None, low: int, high: int, window: Window, names: int) -> int:
+def _width(extent: stretches.Extent | None, low: int, high: int, query: MetricQuery, most: int, series: int) -> int:
     """Of the stretches to answer; 1: the values themselves. Where much is read, only widths that are stored."""
     if extent is None:
         return 1
     first, last = max(low, extent.first_step), min(high, extent.last_step)
-    values, most, wanted = min(last - first + 1, extent.values), _most(window, names), window.width or 1
-    if window.max_points is None and values <= most * _source(wanted):
+    values, wanted = min(last - first + 1, extent.values), query.width or 1
+    if query.max_points is None and values <= most * _source(wanted):
         return wanted
     if values <= most:
         return 1
-    series = names * window.runs
     if 2 * most * series <= ROWS:
         return fitting_width(first, last, most)
     return fitting_width(first, last, max(1, min(most, ROWS // series)), smallest=stretches.WIDTHS[0], factor=4)
-
-
-def _most(window: Window, names: int) -> int:
-    """How many points each series may have."""
-    bound = max(4, VALUES // (names * window.runs))
-    return bound if window.max_points is None else min(window.max_points, bound)
 
 
 def _source(width: int) -> int:

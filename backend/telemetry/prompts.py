@@ -2,44 +2,35 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, Select, case, func, select
 
 from backend.contract import records as r
 from backend.contract.inspection import PromptSummary
+from backend.contract.queries import PromptQuery
+from backend.storage import paging
 from backend.storage.tables import prompt_group
-from backend.telemetry import history, paging, search
+from backend.telemetry import history, search
 
 POINTS = 40  # of the rewards of a prompt that a list shows
 
-Sort = Literal[
-    "draws",
-    "first_step",
-    "last_step",
-    "reward_change",
-    "-draws",
-    "-first_step",
-    "-last_step",
-    "-reward_change",
-]
 
-
-def page(tx: Connection, run_id: int, term: str | None, sort: Sort, limit: int, offset: int) -> r.Page[PromptSummary]:
+def page(tx: Connection, run_id: int, query: PromptQuery) -> r.Page[PromptSummary]:
     """Prompts of the live groups, searched in what the model first read; those whose rewards did not change come last."""
     live = history.uncut(tx, prompt_group, run_id), prompt_group.c.run_id == run_id
-    query = select(prompt_group.c.prompt_id).where(*live)
-    if term:
+    prompts = select(prompt_group.c.prompt_id).where(*live)
+    if query.search:
         firsts = select(func.min(prompt_group.c.id)).where(*live).group_by(prompt_group.c.prompt_id)
         said = select(prompt_group.c.prompt_id).where(prompt_group.c.id.in_(firsts))
-        said = search.narrow_few(tx, said, prompt_group, run_id, prompt_group.c.prompt_text, term)
-        query = query.where(prompt_group.c.prompt_id.in_(said))
-    query = query.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, sort))
-    found, cursor = paging.find(tx, query, limit, offset)
+        said = search.narrow_few(tx, said, prompt_group, run_id, prompt_group.c.prompt_text, query.search)
+        prompts = prompts.where(prompt_group.c.prompt_id.in_(said))
+    prompts = prompts.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, query.sort))
+    found, cursor = paging.find(tx, prompts, query)
     return r.Page[PromptSummary](items=_summaries(tx, run_id, found), next_cursor=cursor)
 
 
-def _order(tx: Connection, run_id: int, sort: Sort) -> list[Any]:
+def _order(tx: Connection, run_id: int, sort: str) -> list[Any]:
     name = sort.removeprefix("-")
     if name == "reward_change":
         first, last = (_reward(tx, run_id, latest=latest) for latest in (False, True))

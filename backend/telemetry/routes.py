@@ -1,81 +1,120 @@
-"""Routes of metrics and logs."""
+"""Routes of what a run measured: metrics, logs, steps, groups, prompts and completions."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from backend.contract import queries as q
 from backend.contract import records as r
-from backend.errors import Invalid
-from backend.field_errors import FieldError
-from backend.parameters import RowId, RunIds, Step, run_ids
+from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
+from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.parameters import RowId, StepNumber
 from backend.runs import store as runs
 from backend.services import ServicesDep
-from backend.telemetry import logs, metrics
+from backend.telemetry import completions, groups, logs, metrics, prompts, scores, tokens, traces
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
-# Names, runs and headers fit into the 64 KiB of a request's head, also where each character takes twelve bytes there.
-Names = Annotated[str | None, Query(max_length=4_000, description="Separated by commas; all where none is given.")]
-MaxPoints = Annotated[int | None, Query(ge=4, le=100_000)]
-Width = Annotated[int | None, Query(ge=1, le=2**20, description="Steps in a stretch, a power of two.")]
-
-
-def _split(names: str | None) -> list[str]:
-    return [name for name in (names or "").split(",") if name]
-
-
-def _even(width: int | None) -> int | None:
-    """The width. Raises Invalid for one whose stretches would not be made of whole narrower ones."""
-    if width is not None and width & (width - 1):
-        raise Invalid(FieldError("width", f"must be a power of two (got {width})"))
-    return width
-
 
 @router.get("/runs/{run_id}/metrics")
-def run_metrics(
-    services: ServicesDep,
-    run_id: RowId,
-    names: Names = None,
-    after_step: Step = None,
-    from_step: Step = None,
-    to_step: Step = None,
-    max_points: MaxPoints = None,
-    width: Width = None,
-) -> r.Metrics:
+def run_metrics(services: ServicesDep, run_id: RowId, query: Annotated[q.MetricQuery, Query()]) -> r.Metrics:
     """Live series of a run."""
-    window = metrics.Window(_split(names), after_step, from_step, to_step, max_points, _even(width))
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return metrics.read(tx, run_id, window)
+        return metrics.read(tx, run_id, query)
 
 
 @router.get("/metrics")
-def compare_metrics(
-    services: ServicesDep,
-    runs_: RunIds,
-    names: Names = None,
-    from_step: Step = None,
-    to_step: Step = None,
-    max_points: MaxPoints = None,
-    width: Width = None,
-) -> r.Page[r.Metrics]:
+def compare_metrics(services: ServicesDep, query: Annotated[q.ComparedMetricQuery, Query()]) -> r.Page[r.Metrics]:
     """The same series of several runs."""
-    wanted = run_ids(runs_)
-    window = metrics.Window(_split(names), None, from_step, to_step, max_points, _even(width), runs=len(wanted))
     with services.database.read() as tx:
-        for run_id in wanted:
+        for run_id in query.runs:
             runs.require(tx, run_id)
-        return r.Page[r.Metrics](items=[metrics.read(tx, run_id, window) for run_id in wanted])
+        found = [metrics.read(tx, run_id, query, runs=len(query.runs)) for run_id in query.runs]
+        return r.Page[r.Metrics](items=found)
 
 
 @router.get("/runs/{run_id}/logs")
-def run_logs(
-    services: ServicesDep,
-    run_id: RowId,
-    after_id: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
-) -> r.Page[r.LogRecord]:
+def run_logs(services: ServicesDep, run_id: RowId, query: Annotated[q.LogQuery, Query()]) -> r.Page[r.LogRecord]:
     """Log lines, oldest first."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return logs.page(tx, run_id, after_id, limit)
+        return logs.page(tx, run_id, query)
+
+
+@router.get("/runs/{run_id}/steps")
+def steps(services: ServicesDep, run_id: RowId, query: Annotated[q.StepQuery, Query()]) -> r.Page[StepSummary]:
+    """The steps that have groups, and the states of those."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return groups.steps(tx, run_id, query)
+
+
+@router.get("/runs/{run_id}/steps/{step}")
+def step_scores(
+    services: ServicesDep, run_id: RowId, step: StepNumber, query: Annotated[q.StepScoresQuery, Query()]
+) -> StepScores:
+    """Every number of a step's groups."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return scores.of_step(tx, run_id, step, query)
+
+
+@router.get("/runs/{run_id}/distribution")
+def distribution(services: ServicesDep, run_id: RowId, query: Annotated[q.DistributionQuery, Query()]) -> Distribution:
+    """How rewards or advantages were distributed over steps."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return scores.distribution(tx, run_id, query)
+
+
+@router.get("/runs/{run_id}/groups")
+def list_groups(services: ServicesDep, run_id: RowId, query: Annotated[q.GroupQuery, Query()]) -> r.Page[GroupSummary]:
+    """Groups of a run."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return groups.page(tx, run_id, query)
+
+
+@router.get("/groups")
+def groups_of_prompt(services: ServicesDep, query: Annotated[q.PromptGroupQuery, Query()]) -> r.Page[GroupSummary]:
+    """Groups of one prompt in several runs."""
+    with services.database.read() as tx:
+        for run_id in query.runs:
+            runs.require(tx, run_id)
+        return groups.of_prompt(tx, query)
+
+
+@router.get("/groups/{group_id}")
+def get_group(services: ServicesDep, group_id: RowId) -> Group:
+    """A group with its completions."""
+    with services.database.read() as tx:
+        return groups.get(tx, group_id)
+
+
+@router.get("/runs/{run_id}/prompts")
+def list_prompts(
+    services: ServicesDep, run_id: RowId, query: Annotated[q.PromptQuery, Query()]
+) -> r.Page[PromptSummary]:
+    """Prompts of a run."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return prompts.page(tx, run_id, query)
+
+
+@router.get("/runs/{run_id}/completions")
+def list_completions(
+    services: ServicesDep, run_id: RowId, query: Annotated[q.CompletionQuery, Query()]
+) -> r.Page[CompletionHit]:
+    """Completions of a run."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return completions.page(tx, run_id, query)
+
+
+@router.get("/completions/{completion_id}/tokens")
+def completion_tokens(services: ServicesDep, completion_id: RowId) -> TokenTrace:
+    """The token trace of a completion."""
+    with services.database.read() as tx:
+        place = traces.locate(tx, completion_id)
+    return tokens.read(services.settings.home, completion_id, place)

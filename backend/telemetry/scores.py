@@ -4,13 +4,15 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from backend.contract.inspection import Distribution, GroupScores, StepScores
+from backend.contract.queries import DistributionQuery, StepScoresQuery
+from backend.storage import paging
 from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history, paging
+from backend.telemetry import history
 from backend.telemetry.prompts import spread
 
 BEGINNING = 200  # characters of a prompt
@@ -21,18 +23,16 @@ TRAINED = (
 )  # the states of groups that a step is made of; the others are shown beside it
 CLOSE = 1e-9  # of their size: numbers nearer than that are one
 
-Value = Literal["reward", "advantage"]
 
-
-def of_step(tx: Connection, run_id: int, step: int, limit: int, offset: int) -> StepScores:
+def of_step(tx: Connection, run_id: int, step: int, query: StepScoresQuery) -> StepScores:
     """Live groups of a step, in order, without texts; none where the step is not there."""
-    query = (
+    found = (
         select(prompt_group.c.id)
         .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
         .where(history.uncut(tx, prompt_group, run_id))
         .order_by(prompt_group.c.index, prompt_group.c.id)
     )
-    ids, cursor = paging.find(tx, query, limit, offset)
+    ids, cursor = paging.find(tx, found, query)
     rows = paging.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
     numbers = [column for column in completion.c if column.name != "text"]
     one = completion.c
@@ -47,18 +47,16 @@ def of_step(tx: Connection, run_id: int, step: int, limit: int, offset: int) -> 
     return StepScores(run_id=run_id, step=step, groups=groups, next_cursor=cursor)
 
 
-def distribution(
-    tx: Connection, run_id: int, value: Value, first: int, last: int | None, steps: int, bins: int
-) -> Distribution:
-    """Histograms of what was trained on, at so many steps spread over the range that have groups, all on the same bins."""
-    chosen = spread(_steps(tx, run_id, first, last), steps)
-    column = completion.c[value]
-    query = (
+def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distribution:
+    """Histograms of what was trained on, at steps with groups that are spread over the range, all on the same bins."""
+    chosen, bins = spread(_steps(tx, run_id, query), query.steps), query.bins
+    column = completion.c[query.value]
+    numbers = (
         select(completion.c.step, column)
         .where(completion.c.run_id == run_id, completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
         .where(history.uncut(tx, completion, run_id))
     )
-    rows = tx.execute(query).all()
+    rows = tx.execute(numbers).all()
     edges = _edges([number for _, number in rows if number is not None], bins)
     at = {step: place for place, step in enumerate(chosen)}
     counts, missing = [[0] * bins for _ in chosen], [0] * len(chosen)
@@ -67,20 +65,21 @@ def distribution(
             missing[at[step]] += 1
         else:
             counts[at[step]][min(bisect_right(edges, number), bins) - 1] += 1
-    return Distribution(run_id=run_id, value=value, edges=edges, steps=chosen, counts=counts, missing=missing)
+    return Distribution(run_id=run_id, value=query.value, edges=edges, steps=chosen, counts=counts, missing=missing)
 
 
-def _steps(tx: Connection, run_id: int, first: int, last: int | None) -> list[int]:
-    query = (
+def _steps(tx: Connection, run_id: int, query: DistributionQuery) -> list[int]:
+    trained = prompt_group.c.state.in_(TRAINED)
+    steps = (
         select(prompt_group.c.step)
-        .where(prompt_group.c.run_id == run_id, prompt_group.c.step >= first, prompt_group.c.state.in_(TRAINED))
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.step >= (query.from_step or 0), trained)
         .where(history.uncut(tx, prompt_group, run_id))
         .group_by(prompt_group.c.step)
         .order_by(prompt_group.c.step)
     )
-    if last is not None:
-        query = query.where(prompt_group.c.step <= last)
-    return list(tx.execute(query).scalars())
+    if query.to_step is not None:
+        steps = steps.where(prompt_group.c.step <= query.to_step)
+    return list(tx.execute(steps).scalars())
 
 
 def _edges(numbers: Sequence[float], bins: int) -> list[float]:

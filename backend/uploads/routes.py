@@ -12,10 +12,10 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
-from backend.contract.base import CleanText
+from backend.contract.queries import UploadQuery
 from backend.document import raw_body
 from backend.errors import NotFound
-from backend.parameters import Cursor, Limit, RowId, position
+from backend.parameters import PageAsked, RowId
 from backend.reserve import with_reserve
 from backend.services import Services, ServicesDep
 from backend.uploads import jsonl, store
@@ -24,19 +24,16 @@ router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
 
-Name = Annotated[CleanText, Query(min_length=1, max_length=200)]
-
-
 LINES = {"type": "string", "description": "JSON, one object a line, in UTF-8."}
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
-async def create_upload(services: ServicesDep, request: Request, name: Name) -> r.Upload:
+async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
     """Store a JSONL file, sent as the raw body; each line must be an object."""
     folder = services.settings.home / store.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     async with _received(request, folder) as partial:
-        return await run_in_threadpool(_keep, services, name, partial)
+        return await run_in_threadpool(_keep, services, query.name, partial)
 
 
 @asynccontextmanager
@@ -64,10 +61,10 @@ def _keep(services: Services, name: str, partial: Path) -> r.Upload:
 
 
 @router.get("")
-def list_uploads(services: ServicesDep, limit: Limit = 50, cursor: Cursor = None) -> r.Page[r.Upload]:
+def list_uploads(services: ServicesDep, query: PageAsked) -> r.Page[r.Upload]:
     """Uploads, newest first."""
     with services.database.read() as tx:
-        return store.page(tx, limit, position(cursor))
+        return store.page(tx, query)
 
 
 @router.get("/{upload_id}")

@@ -8,8 +8,10 @@ from pathlib import Path
 from sqlalchemy import Connection, RowMapping, delete, insert, select
 
 from backend.contract import records as r
+from backend.contract.queries import PageQuery
 from backend.errors import Conflict, NotFound
 from backend.runs.store import WAITING
+from backend.storage.paging import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
 
@@ -64,19 +66,15 @@ def _upload(row: RowMapping) -> r.Upload:
 
 def find(tx: Connection, name: str, sha256: str) -> r.Upload | None:
     """The newest upload of this name with just this content."""
-    same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).order_by(upload.c.id.desc()).limit(1)
+    same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
     row = tx.execute(same).mappings().one_or_none()
     return None if row is None else _upload(row)
 
 
-def page(tx: Connection, limit: int, before: int | None) -> r.Page[r.Upload]:
+def page(tx: Connection, query: PageQuery) -> r.Page[r.Upload]:
     """Uploads, newest first."""
-    query = select(upload).order_by(upload.c.id.desc()).limit(limit + 1)
-    if before is not None:
-        query = query.where(upload.c.id < before)
-    rows = tx.execute(query).mappings().all()
-    items = [_upload(row) for row in rows[:limit]]
-    return r.Page[r.Upload](items=items, next_cursor=str(items[-1].id) if len(rows) > limit else None)
+    rows, cursor = newest_first(tx, select(upload), upload.c.id, query)
+    return r.Page[r.Upload](items=[_upload(row) for row in rows], next_cursor=cursor)
 
 
 def remove(tx: Connection, upload_id: int) -> None:

@@ -70,7 +70,7 @@ def _fetch(run: Run, value: Of) -> Distribution:
 
 
 def _ask(run_id: int, attempt: int, value: Of) -> Distribution:  # noqa: ARG001 — a part of the cache's key
-    return client().distribution(run_id, value, steps=STEPS, bins=BINS)
+    return client().distribution(run_id, value=value, steps=STEPS, bins=BINS)
 
 
 _ask_once = st.cache_data(ttl=600, max_entries=64, show_spinner=False)(_ask)

@@ -124,9 +124,9 @@ def _ask(
     return [
         metrics
         for start in range(0, len(run_ids), AT_ONCE)
-        for metrics in client().compare_metrics(
-            run_ids[start : start + AT_ONCE], names, from_step=first, to_step=last, width=width
-        )
+        for metrics in client()
+        .compare_metrics(runs=run_ids[start : start + AT_ONCE], names=names, from_step=first, to_step=last, width=width)
+        .items
     ]
 
 

@@ -41,7 +41,7 @@ def choose() -> Chosen:
 
 def runs_of(sweep_id: int) -> list[Run]:
     """The runs of a sweep as they are now, oldest first."""
-    return client().runs(sweep=sweep_id, kind=None, limit=200).items[::-1]
+    return client().runs(sweep=sweep_id, kind="all", limit=200).items[::-1]
 
 
 def label(run: Run) -> str:

@@ -1,6 +1,7 @@
 """Which runs are listed: every filter stands in the address, so that a list can be sent to somebody."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import get_args
 
 import streamlit as st
@@ -15,33 +16,12 @@ ROWS = 30
 _CURSOR = "before"
 
 
-@dataclass(frozen=True)
-class Filters:
-    """What was chosen; None lets everything through."""
+_FILTERS = ("state", "recipe", "model", "tag", "named")  # in the session and in the address
 
-    state: str | None = None
-    recipe: str | None = None
-    model: str | None = None
-    tag: str | None = None
-    search: str | None = None
-    cursor: str | None = None
 
-    @property
-    def any(self) -> bool:
-        """Whether something is left out."""
-        return any((self.state, self.recipe, self.model, self.tag, self.search, self.cursor))
-
-    def fetch(self) -> Page[Run]:
-        """The runs, newest first."""
-        return client().runs(
-            status=self.state,
-            recipe=self.recipe,
-            model=self.model,
-            tag=self.tag,
-            search=self.search,
-            limit=ROWS,
-            cursor=self.cursor,
-        )
+def is_narrowed() -> bool:
+    """Whether the list leaves a run out."""
+    return any(st.session_state.get(name) for name in _FILTERS) or _CURSOR in st.query_params
 
 
 @st.cache_data(ttl=10, max_entries=1, show_spinner=False)
@@ -53,8 +33,8 @@ def _known() -> tuple[list[str], list[str], list[str]]:
     return sorted(recipes), sorted(models), sorted({tag for run in runs for tag in run.tags})
 
 
-def show_filters() -> Filters:
-    """The choices in one line."""
+def show_filters() -> Callable[[], Page[Run]]:
+    """Draw the choices in one line; what fetches the runs that fit them, newest first."""
     recipes, models, tags = _known()
     state = st.selectbox(
         "State",
@@ -81,7 +61,16 @@ def show_filters() -> Filters:
         width=180,
         on_change=_first_page,
     )
-    return Filters(state, recipe, model, tag, search or None, st.query_params.get(_CURSOR))
+    return partial(
+        client().runs,
+        status=state,
+        recipe=recipe,
+        model=model,
+        tag=tag,
+        search=search or None,
+        limit=ROWS,
+        cursor=st.query_params.get(_CURSOR),
+    )
 
 
 def _choice(name: str, options: list[str], width: int) -> str | None:
@@ -100,12 +89,13 @@ def _choice(name: str, options: list[str], width: int) -> str | None:
     )
 
 
-def show_pages(filters: Filters, page: Page[Run]) -> None:
-    """Newest and older runs, where there are more than fit."""
-    if not filters.cursor and page.next_cursor is None:
+def show_pages(page: Page[Run]) -> None:
+    """Newest and older runs, if there are more than fit."""
+    cursor = st.query_params.get(_CURSOR)
+    if not cursor and page.next_cursor is None:
         return
     with st.container(horizontal=True, horizontal_alignment="right"):
-        st.button("Newest", icon=":material/first_page:", disabled=not filters.cursor, on_click=_first_page)
+        st.button("Newest", icon=":material/first_page:", disabled=not cursor, on_click=_first_page)
         st.button(
             "Older",
             icon=":material/chevron_right:",
@@ -116,9 +106,8 @@ def show_pages(filters: Filters, page: Page[Run]) -> None:
 
 def clear_filters() -> None:
     """Let every run through again."""
-    for key in ("state", "recipe", "model", "tag"):
-        st.session_state[key] = None
-    st.session_state["named"] = ""
+    for name in _FILTERS:
+        st.session_state[name] = "" if name == "named" else None
     _first_page()
 
 

@@ -56,7 +56,7 @@ def _lines(run_id: int) -> list[LogRecord]:
     lines: list[LogRecord] = st.session_state.get(key, [])
     while True:
         with guard():
-            page = client().logs(run_id, after_id=lines[-1].id if lines else None)
+            page = client().logs(run_id, after_id=lines[-1].id if lines else 0)
         lines = [*lines, *page.items][-KEPT:]
         if page.next_cursor is None or not page.items:
             st.session_state[key] = lines

@@ -1,10 +1,12 @@
 """Runs, the home page: what is going on, what is next, what came out."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
 from dashboard.leaving import go
-from dashboard.listing.filters import Filters, clear_filters, show_filters, show_pages
+from dashboard.listing.filters import clear_filters, is_narrowed, show_filters, show_pages
 from dashboard.listing.row import show_run
 from dashboard.listing.selection import picked
 from dashboard.session import SCRIPTS, client, guard, link
@@ -26,15 +28,15 @@ def show_page() -> None:
             )
             compare = st.container(width="content", key="compare")
             st.space("stretch")
-            filters = show_filters()
-        page = filters.fetch()
+            fetch = show_filters()
+        page = fetch()
     ended = [run for run in page.items if run.status in TERMINAL]
     if not page.items:
-        show_empty(filters)
-    show_live(filters, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
+        show_empty()
+    show_live(fetch, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
     for run in ended:
         show_run(run)
-    show_pages(filters, page)
+    show_pages(page)
     with guard():
         if client().deletions():
             show_deletions()
@@ -49,10 +51,12 @@ def show_deletions() -> None:
 
 
 @st.fragment(run_every=2)
-def show_live(filters: Filters, ended: frozenset[int], idle: bool, compare: st.delta_generator.DeltaGenerator) -> None:
+def show_live(
+    fetch: Callable[[], Page[Run]], ended: frozenset[int], idle: bool, compare: st.delta_generator.DeltaGenerator
+) -> None:
     """The runs that still change, read anew; the whole page follows once another run has ended or appeared."""
     with guard():
-        page = filters.fetch()
+        page = fetch()
     if frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
         st.rerun()
     live = live_first(page)
@@ -81,10 +85,10 @@ def show_compare() -> None:
         link("compare", label, icon=icon, runs=",".join(map(str, runs)))
 
 
-def show_empty(filters: Filters) -> None:
+def show_empty() -> None:
     """What will appear here, and how to make it appear."""
     with st.container(border=True, horizontal_alignment="center", key="empty"):
-        if filters.any:
+        if is_narrowed():
             st.markdown("**No run matches these filters.**", text_alignment="center")
             st.button("Show all runs", icon=":material/filter_alt_off:", on_click=clear_filters)
         else:

@@ -1,7 +1,6 @@
 """What is searched for among a run's completions; all of it is in the address."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import streamlit as st
 
@@ -10,7 +9,7 @@ from backend.contract.inspection import CompletionHit
 from backend.contract.records import Page
 from dashboard.components.pager import ROWS, cursor, first_page
 from dashboard.group.rows import WORDS
-from dashboard.session import client
+from dashboard.session import client, guard
 from dashboard.status import FINISHED
 
 PAGES = "found"  # the name of the pages in the address
@@ -26,43 +25,14 @@ SORTS = {
 }
 _FINISHED: dict[str, FinishReason] = {word: reason for reason, word in FINISHED.items()}
 _STATES: dict[str, GroupState] = {word: state for state, word in WORDS.items()}
-_RANGES = {"reward": "Reward", "advantage": "Advantage", "tokens": "Tokens", "steps": "Steps"}
-_WHOLE = ("tokens", "steps")
+_RANGES = {"reward": "Reward", "advantage": "Advantage", "tokens": "Tokens", "step": "Steps"}  # as the query names them
+_WHOLE = ("tokens", "step")
+_ENDS = {"min": "from", "max": "to"}
 _PAUSE = "300ms"  # in the typing before a search is sent; while one is under way, no other is
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Inclusive ranges; None leaves an end open, and whatever is None lets everything through."""
-
-    words: str | None
-    state: GroupState | None
-    finish: FinishReason | None
-    reward: tuple[float | None, float | None]
-    advantage: tuple[float | None, float | None]
-    tokens: tuple[int | None, int | None]
-    steps: tuple[int | None, int | None]
-    sort: str
-
-    def fetch(self, run_id: int) -> Page[CompletionHit]:
-        """The page that the address names."""
-        return client().completions(
-            run_id,
-            search=self.words,
-            state=self.state,
-            finish_reason=self.finish,
-            reward=self.reward,
-            advantage=self.advantage,
-            tokens=self.tokens,
-            steps=self.steps,
-            sort=self.sort,
-            limit=ROWS,
-            cursor=cursor(PAGES),
-        )
-
-
-def ask() -> Asked:
-    """The fields, in two lines."""
+def fetch(run_id: int) -> Page[CompletionHit]:
+    """Draw the fields, in two lines; the page of completions that fit them."""
     words, state, finish, sort = st.columns([4, 1.5, 1.5, 2], vertical_alignment="bottom")
     with words:
         said = st.text_input(
@@ -82,17 +52,18 @@ def ask() -> Asked:
         ended = _choice("Ended", "finish", list(_FINISHED))
     with sort:
         order = st.selectbox("Order", list(SORTS), key="hit_order", bind="query-params", on_change=_from_the_start)
-    ends = list(_draw_ranges())
-    return Asked(
-        words=said.strip() or None,
-        state=_STATES[in_state] if in_state else None,
-        finish=_FINISHED[ended] if ended else None,
-        reward=(ends[0], ends[1]),
-        advantage=(ends[2], ends[3]),
-        tokens=(_whole(ends[4]), _whole(ends[5])),
-        steps=(_whole(ends[6]), _whole(ends[7])),
-        sort=SORTS[order],
-    )
+    ranges = dict(_draw_ranges())
+    with guard():
+        return client().completions(
+            run_id,
+            search=said.strip() or None,
+            state=_STATES[in_state] if in_state else None,
+            finish_reason=_FINISHED[ended] if ended else None,
+            sort=SORTS[order],
+            limit=ROWS,
+            cursor=cursor(PAGES),
+            **ranges,
+        )
 
 
 def fields() -> list[str]:
@@ -109,16 +80,16 @@ def clear() -> None:
 
 
 def _narrowing() -> list[str]:
-    return ["group_state", "finish", *(f"{name}_{end}" for name in _RANGES for end in ("from", "to"))]
+    return ["group_state", "finish", *(_key(name, word) for name in _RANGES for word in _ENDS.values())]
 
 
-def _draw_ranges() -> Iterator[float | None]:
-    """From and to of each range."""
+def _draw_ranges() -> Iterator[tuple[str, float | None]]:
+    """The inclusive ends of each range, as the query names them; None leaves an end open."""
     cells = st.columns(2 * len(_RANGES), vertical_alignment="bottom")
     for place, (name, label) in enumerate(_RANGES.items()):
-        for half, end in enumerate(("from", "to")):
+        for half, (end, word) in enumerate(_ENDS.items()):
             with cells[2 * place + half]:
-                yield _draw_end(name, f"{label} {end}", f"{name}_{end}")
+                yield f"{name}_{end}", _draw_end(name, f"{label} {word}", _key(name, word))
 
 
 def _draw_end(name: str, label: str, key: str) -> float | None:
@@ -154,8 +125,9 @@ def _choice(label: str, key: str, options: list[str]) -> str | None:
     )
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _key(name: str, word: str) -> str:
+    """The end's name in the address: `reward_from`, `steps_to`."""
+    return f"{'steps' if name == 'step' else name}_{word}"
 
 
 def _from_the_start() -> None:

@@ -15,17 +15,14 @@ from dashboard.components.pager import show_pager
 from dashboard.format import counted, number, signed
 from dashboard.group.rows import WORDS
 from dashboard.leaving import go
-from dashboard.search.asked import PAGES, ask, clear
-from dashboard.session import guard
+from dashboard.search.asked import PAGES, clear, fetch
 from dashboard.status import FINISHED
 
 
 def draw_search(run: Run) -> None:
     """The fields, and a page of completions that fit; a click on a row opens the group with that completion."""
     listen({"/": "find"})
-    asked = ask()
-    with guard():
-        page = asked.fetch(run.id)
+    page = fetch(run.id)
     if not page.items:
         _draw_nothing(run)
         return

@@ -64,7 +64,7 @@ def test_a_bookmarked_group_is_still_listed_as_superseded_when_a_resume_took_its
     ]
     assert [one.prompt_id for one in backend.client.groups(run_id, step=3).items] == ["second 3"]
     assert [one.prompt_id for one in backend.client.groups(run_id, bookmarked=False).items] == ["first 1", "second 2"]
-    assert not backend.client.groups_of_prompt("first 3", [run_id]).items
+    assert not backend.client.groups_of_prompt(prompt_id="first 3", runs=[run_id]).items
 
 
 @pytest.mark.slow

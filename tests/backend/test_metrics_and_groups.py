@@ -46,7 +46,7 @@ def test_an_answer_of_too_many_values_is_thinned_and_says_so(
 
 def test_several_runs_are_compared_in_the_order_asked_for(shared_backend: Backend, run_id: int) -> None:
     other = shared_backend.client.create_run(GRPO).id
-    compared = shared_backend.client.compare_metrics([other, run_id], ["reward"])
+    compared = shared_backend.client.compare_metrics(runs=[other, run_id], names=["reward"]).items
     assert [(one.run_id, len(one.series)) for one in compared] == [(other, 0), (run_id, 1)]
 
 

@@ -18,6 +18,7 @@ from backend.app import open_services, sweep_once
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.config import RUN_CONFIG
+from backend.contract.queries import MetricQuery, StepQuery
 from backend.errors import Conflict, LeaseLost
 from backend.queue import attempts, claim, lease
 from backend.runs import commands, creation, store
@@ -269,9 +270,9 @@ class Life(RuleBasedStateMachine):
                 found = (run.status, run.requested, run.attempt, run.failures, run.progress.step)
                 wanted = (expected.status, expected.requested, expected.attempt, expected.failures, expected.steps)
                 assert found == wanted
-                series = metrics.read(tx, run_id, metrics.Window()).series.get("reward")
+                series = metrics.read(tx, run_id, MetricQuery()).series.get("reward")
                 assert (series.step if series else []) == list(range(expected.steps)), "no gap, nothing twice"
-                assert [one.step for one in groups.steps(tx, run_id, None, 1000).items] == list(range(expected.steps))
+                assert [one.step for one in groups.steps(tx, run_id, StepQuery()).items] == list(range(expected.steps))
                 assert run.summary == recomputed(tx, run_id)["summary"]
 
 

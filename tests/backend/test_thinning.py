@@ -72,8 +72,8 @@ def test_every_point_that_is_answered_is_the_mean_of_its_steps(backend: Backend,
         backend.client.metrics(run_id, names=KINDS, max_points=90),
         backend.client.metrics(run_id, from_step=steps // 3, to_step=steps - 2, max_points=60),
         backend.client.metrics(run_id, after_step=6, width=32),
-        *backend.client.compare_metrics([run_id], KINDS, max_points=40),
-        *backend.client.compare_metrics([run_id], KINDS, width=4),
+        *backend.client.compare_metrics(runs=[run_id], names=KINDS, max_points=40).items,
+        *backend.client.compare_metrics(runs=[run_id], names=KINDS, width=4).items,
     ]
     for answer in answers:
         for kind, series in answer.series.items():
@@ -87,7 +87,7 @@ def test_every_point_that_is_answered_is_the_mean_of_its_steps(backend: Backend,
 def test_runs_of_different_length_are_answered_in_the_same_stretches(backend: Backend) -> None:
     run_ids = [record(backend, by_step({"kl": drawn("exponential", steps)})) for steps in (240, 241, 900)]
     for width in (1, 2, 4, 32, 64):
-        answers = backend.client.compare_metrics(run_ids, ["kl"], width=width)
+        answers = backend.client.compare_metrics(runs=run_ids, names=["kl"], width=width).items
         starts = [
             one.series["kl"].step if width == 1 else one.series["kl"].stretches.start  # type: ignore[union-attr]
             for one in answers
@@ -100,7 +100,7 @@ def test_evaluations_are_answered_one_by_one_beside_stretches_and_thinned_where_
     backend: Backend,
 ) -> None:
     run_id = record(backend, [{"eval/pass@1": step / 30, "kl": 0.1} for step in range(30)])
-    (compared,) = backend.client.compare_metrics([run_id], ["eval/pass@1", "kl"], width=8)
+    (compared,) = backend.client.compare_metrics(runs=[run_id], names=["eval/pass@1", "kl"], width=8).items
     assert compared.series["eval/pass@1"].step == list(range(30))
     assert compared.series["kl"].step == [7, 15, 23, 29]
     thinned = backend.client.metrics(run_id, max_points=10).series["eval/pass@1"]
@@ -152,7 +152,7 @@ def test_a_width_that_is_no_power_of_two_is_refused(backend: Backend) -> None:
     run_id = backend.client.create_run(GRPO).id
     reads: list[Callable[[], object]] = [
         lambda: backend.client.metrics(run_id, width=6),
-        lambda: backend.client.compare_metrics([run_id], ["kl"], width=6),
+        lambda: backend.client.compare_metrics(runs=[run_id], names=["kl"], width=6),
     ]
     for read in reads:
         with pytest.raises(ApiError, match="must be a power of two"):

@@ -61,12 +61,14 @@ def test_a_prompts_draws_grow_while_the_run_goes_on(open_page: Callable[[str], P
     step = stack.client.run(run_id).progress.step
     prompt = stack.client.prompts(run_id, limit=1).items[0]
     page = open_page(f"/prompt?prompt={prompt.prompt_id}&runs={run_id}")
-    known = len(stack.client.groups_of_prompt(prompt.prompt_id, [run_id], limit=200).items)
+    known = len(stack.client.groups_of_prompt(prompt_id=prompt.prompt_id, runs=[run_id], limit=200).items)
     expect(page.get_by_text(f"{known} draws")).to_be_visible()
     page.get_by_label("One draw").click()
     expect(page.get_by_text("Two draws compared")).to_be_visible()
     page.keyboard.press("Escape")
-    index = next(group.index for group in stack.client.groups_of_prompt(prompt.prompt_id, [run_id], limit=1).items)
+    index = next(
+        group.index for group in stack.client.groups_of_prompt(prompt_id=prompt.prompt_id, runs=[run_id], limit=1).items
+    )
     group = recorded.group_of(index, [1.0, 0.0, 0.0, 0.1])
     assert group.prompt_id == prompt.prompt_id
     stack.client.report(

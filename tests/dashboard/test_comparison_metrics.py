@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.contract.records import Metrics, Progress, Run, Series, Status
+from backend.contract.records import Metrics, Page, Progress, Run, Series, Status
 from backend.telemetry.thinning import in_stretches, stretch_of
 from dashboard.charts.outcome import outcome
 from dashboard.comparison import metrics
@@ -21,14 +21,14 @@ class Recorded:
         self.asked = 0
 
     def compare_metrics(
-        self, run_ids: Iterable[int], names: Iterable[str], *, from_step: int, to_step: int, width: int
-    ) -> list[Metrics]:
+        self, *, runs: Iterable[int], names: Iterable[str], from_step: int, to_step: int, width: int
+    ) -> Page[Metrics]:
         assert width == 1
         assert to_step - from_step < 64, "not more than a stretch"
         self.asked += 1
         steps = list(range(from_step, min(to_step + 1, self.steps)))
         series = Series(step=steps, value=[float(step) for step in steps])
-        return [Metrics(run_id=run_id, series=dict.fromkeys(names, series)) for run_id in run_ids]
+        return Page(items=[Metrics(run_id=run_id, series=dict.fromkeys(names, series)) for run_id in runs])
 
 
 def run(status: Status, steps: int) -> Run:

@@ -118,7 +118,7 @@ def test_a_history_holds_the_best_of_the_first_draw_against_the_best_of_the_late
 def test_two_draws_and_any_of_their_completions_stand_in_the_address(
     open_page: Open, backend: Backend, run_id: int
 ) -> None:
-    draws = backend.client.groups_of_prompt(ADDITION.replace(" ", ""), [run_id]).items
+    draws = backend.client.groups_of_prompt(prompt_id=ADDITION.replace(" ", ""), runs=[run_id]).items
     at = open_page("prompt", **history(str(run_id)))
     at.selectbox(key="b").set_value(draws[1].id).run()
     at.selectbox(key="b_says").set_value(1).run()
@@ -161,7 +161,7 @@ def test_a_click_on_a_point_compares_that_runs_draw(
 
     monkeypatch.setattr(st, "vega_lite_chart", click)
     at = open_page("prompt", **history(f"{run_id},{other}"))
-    draw = backend.client.groups_of_prompt(ADDITION.replace(" ", ""), [other]).items[0]
+    draw = backend.client.groups_of_prompt(prompt_id=ADDITION.replace(" ", ""), runs=[other]).items[0]
     assert at.query_params["b"] == str(draw.id)
     assert sides(at)[1] == "what?"
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from backend.contract import protocol as p
 from backend.telemetry import metrics, reports, stretches
-from backend.telemetry.group_routes import MAX_STEPS
+from backend.telemetry.groups import MAX_STEPS
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,92 @@
+"""A filter is one field of a list's query: the client's keyword, the route's parameter and nothing else."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+from serving import Backend
+
+from backend.contract import queries
+from backend.contract.client import ApiError
+
+SOME: Mapping[str, Any] = {
+    "names": ["kl", "loss"],
+    "runs": [1, 2],
+    "cursor": "3",
+    "kind": "all",
+    "status": "failed",
+    "state": "live",
+    "finish_reason": "stop",
+    "value": "advantage",
+    "bookmarked": False,
+    "width": 8,
+}
+LISTS: Mapping[str, type[BaseModel]] = {
+    "runs": queries.RunQuery,
+    "sweeps": queries.PageQuery,
+    "groups_of_prompt": queries.PromptGroupQuery,
+    "compare_metrics": queries.ComparedMetricQuery,
+    "groups": queries.GroupQuery,
+    "prompts": queries.PromptQuery,
+    "completions": queries.CompletionQuery,
+    "metrics": queries.MetricQuery,
+    "distribution": queries.DistributionQuery,
+    "logs": queries.LogQuery,
+}
+ADDRESSES = {
+    "runs": "/api/v1/runs",
+    "sweeps": "/api/v1/sweeps",
+    "groups_of_prompt": "/api/v1/groups",
+    "compare_metrics": "/api/v1/metrics",
+}
+OF_A_RUN = ("groups", "prompts", "completions", "metrics", "distribution", "logs")
+
+
+def some(query: type[BaseModel]) -> dict[str, Any]:
+    """A value for each field that is not the field's default."""
+    values: dict[str, Any] = {}
+    for name, field in query.model_fields.items():
+        typed = "1" if "str" in str(field.annotation) else 7
+        values[name] = f"-{field.default}" if name == "sort" else SOME.get(name, typed)
+    return values
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_client_sends_every_field_of_the_query_and_the_route_takes_these_alone(backend: Backend, name: str) -> None:
+    asked: list[httpx.URL] = []
+    backend.client._to._http.event_hooks["request"].append(lambda request: asked.append(request.url))
+    path, place = (f"/api/v1/runs/{{run_id}}/{name}", (1,)) if name in OF_A_RUN else (ADDRESSES[name], ())
+    fields = LISTS[name].model_fields
+    with suppress(ApiError):  # there is no run 1
+        getattr(backend.client, name)(*place, **some(LISTS[name]))
+    assert asked[0].path == path.replace("{run_id}", "1")
+    assert asked[0].params.keys() == fields.keys()
+    answer = backend.http.get(asked[0].raw_path.decode())
+    assert (answer.status_code, "no route" in answer.text) in ((200, False), (404, False)), "no value is refused"
+    documented = backend.http.get("/api/v1/openapi.json").json()["paths"][path]["get"]["parameters"]
+    assert {one["name"] for one in documented if one["in"] == "query"} == fields.keys()
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_parameter_that_the_list_does_not_have_is_refused(backend: Backend, name: str) -> None:
+    path = f"/api/v1/runs/1/{name}" if name in OF_A_RUN else ADDRESSES[name]
+    answer = backend.http.get(path, params={"colour": "red"})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "invalid"
+    assert "colour: is not a known field (got 'red')" in answer.json()["error"]["message"].split("; ")
+
+
+def test_what_is_not_asked_is_not_sent() -> None:
+    """An empty `after_id` would be refused: it is no number."""
+    assert queries.LogQuery().model_dump(mode="json", exclude_defaults=True) == {}
+    assert queries.GroupQuery(step=None, search=None).model_dump(mode="json", exclude_defaults=True) == {}
+
+
+def test_a_wrong_value_is_refused_in_the_same_shape_on_both_sides(backend: Backend) -> None:
+    with pytest.raises(ApiError, match=r"^sort: ") as refusal:
+        backend.client.groups(1, sort="text; drop table run")
+    answer = backend.http.get("/api/v1/runs/1/groups", params={"sort": "text; drop table run"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (refusal.value.status, refusal.value.code)
