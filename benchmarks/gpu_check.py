@@ -54,8 +54,11 @@ from worker.policy.sources import TINY_ARITHMETIC, resolve  # noqa: E402
 from worker.policy.transfers import Transfers  # noqa: E402
 from worker.rollout import choice  # noqa: E402
 from worker.rollout.draws import Draws  # noqa: E402
-from worker.rollout.engine import Completion, Request  # noqa: E402
-from worker.rollout.rollout import Rollout  # noqa: E402
+from worker.rollout.engine import (  # noqa: E402
+    Completion,
+    Request,
+    Rollout,
+)
 from worker.rollout.sampler import NativeEngine  # noqa: E402
 from worker.rollout.slots import Drawing  # noqa: E402
 

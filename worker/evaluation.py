@@ -7,34 +7,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.contract.grpo import GrpoConfig
-from worker.policy.policy import Policy
-from worker.rewards.scoring import RewardScorer, Scores
+from worker.groups import GroupSampler, Scored
+from worker.rewards.scoring import Scores
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine, Request
-from worker.scored import group_samples
 from worker.tasks.items import Item
 
 
 def evaluate(
-    policy: Policy,
-    engine: Engine,
+    sampler: GroupSampler,
     items: Sequence[Item],
-    scorer: RewardScorer,
     config: GrpoConfig,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, float]:
     """Metrics under `eval/`: pass@1 (the share of right samples), pass@n (one right among n), greedy_pass@1, reward, and cost.
 
-    Right means that every `correctness` reward is 1; without such a reward only the reward and the length are measured.
-    Samples that could not be scored count in no share; an item with such a sample is left out of pass@n, right ones beside it or not. The draws do not depend on the step, so that two evaluations differ by
-    the policy alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
-    Without a `correctness` reward nothing is sampled greedily.
+    Right means that every `correctness` reward is 1; without such a reward only the reward and the length are measured, and
+    nothing is sampled greedily. Samples that could not be scored count in no share; an item with such a sample is left out of
+    pass@n, right ones beside it or not. The draws do not depend on the step, so that two evaluations differ by the policy
+    alone. `on_progress` gets the finished completions, and again their number while they are scored; it may raise.
     """
     n, sampled = config.budget.eval_samples, len(items) * config.budget.eval_samples
-    draws = Draws(config.budget.seed, "eval")
-    lengths, scores = _complete(policy, engine, items, scorer, config, n, draws, on_progress)
-    metrics = {"eval/reward": _mean(scores.total), "eval/mean_length": float(np.mean(lengths))}
-    right_N = _right(scores, config)
+
+    def complete(n: int, draws: Draws | None, before: int) -> Scored:
+        return sampler.sample_and_score(
+            items,
+            n,
+            config.sampling,
+            draws,
+            on_progress=lambda phase, done, total: on_progress(before + (total if phase == "reward" else done)),
+        )
+
+    drawn = complete(n, Draws(config.budget.seed, "eval"), 0)
+    lengths_R = [len(completion.ids) for completion in drawn.rollout.completions_R]
+    metrics = {"eval/reward": _mean(drawn.scores.total), "eval/mean_length": float(np.mean(lengths_R))}
+    right_N = _right(drawn.scores, config)
     if right_N is not None:
         right_P_n = right_N.reshape(len(items), n)
         metrics["eval/pass@1"] = _mean(right_P_n)
@@ -42,38 +48,11 @@ def evaluate(
             # NaN where a sample is unscored, even beside a right one: to keep that item alone would select right answers.
             best_P = right_P_n.max(-1)
             metrics |= {f"eval/pass@{n}": _mean(best_P), "eval/scored_items": float((~np.isnan(best_P)).sum())}
-        _, greedy = _complete(policy, engine, items, scorer, config, 1, None, lambda done: on_progress(sampled + done))
-        right_P = _right(greedy, config)
+        right_P = _right(complete(1, None, sampled).scores, config)
         if right_P is not None:
             metrics["eval/greedy_pass@1"] = _mean(right_P)
-    return metrics | {f"eval/{name}": value for name, value in scorer.take_metrics().items()}
-
-
-def _complete(
-    policy: Policy,
-    engine: Engine,
-    items: Sequence[Item],
-    scorer: RewardScorer,
-    config: GrpoConfig,
-    n: int,
-    draws: Draws | None,
-    on_progress: Callable[[int], None],
-) -> tuple[list[int], Scores]:
-    """The lengths in tokens and the scores of n completions for each item; some are scored while others are sampled."""
-    prompts = [policy.encode(item)[1] for item in items]
-    with scorer.begin(n * len(items)) as scoring:
-
-        def sampled(done: int) -> None:
-            scoring.check()
-            on_progress(done)
-
-        completions = engine.sample(
-            Request(prompts, group_size=n, decoding=config.sampling, draws=draws),
-            on_progress=sampled,
-            on_group=lambda p, group: scoring.add(p * n, group_samples(items[p], group)),
-        )
-        scores = scoring.finish(lambda _: on_progress(len(completions)))
-    return [len(completion.ids) for completion in completions], scores
+    costs = {} if sampler.scorer is None else sampler.scorer.take_metrics()
+    return metrics | {f"eval/{name}": value for name, value in costs.items()}
 
 
 def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:

@@ -11,9 +11,9 @@ from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.reward import KL_PENALTY
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
 from worker.credit import Credit
+from worker.groups import Scored
 from worker.rewards.scoring import Scores
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 
 
@@ -38,30 +38,25 @@ def group_reports(
 
 
 def sampled_reports(
-    rollout: Rollout,
-    scores: Scores | None,
-    rewards_P_G: Tensor,
-    advantages_P_G: Tensor | None,
-    statistics: GroupStatistics | None = None,
+    scored: Scored, advantages_P_G: Tensor | None = None, statistics: GroupStatistics | None = None
 ) -> list[GroupReport]:
-    """One record for each group that is only looked at; its log-probs are the sampler's.
+    """One record for each group that is not trained on; its log-probs are the sampler's.
 
     `statistics` are those of an estimator, else the group's own.
     """
+    rollout, rewards_P_G = scored.rollout, scored.rewards_P_G
     known = {"logprob_sum": np.array([math.fsum(completion.logprobs) for completion in rollout.completions_R])}
     if advantages_P_G is not None:
         known["advantage"] = advantages_P_G.flatten().numpy()
-    rewards_R = [list[RewardScore]() for _ in range(rollout.rows)] if scores is None else _components(scores)
-    completions_R = _completions(rollout, rewards_R, rewards_P_G, known)
+    completions_R = _completions(rollout, _components(scored.scores), rewards_P_G, known)
     return _groups(rollout, completions_R, statistics or group_statistics(rewards_P_G))
 
 
 def filtered_reports(filtered: Scored, *, first_index: int) -> list[GroupReport]:
     """The groups that dynamic sampling took out, numbered after those that were trained on."""
-    looked_at = sampled_reports(filtered.rollout, filtered.scores, filtered.rewards_P_G, None)
     return [
         report.model_copy(update={"index": first_index + place, "state": "filtered"})
-        for place, report in enumerate(looked_at)
+        for place, report in enumerate(sampled_reports(filtered))
     ]
 
 

@@ -32,6 +32,7 @@ from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
+from worker.groups import GroupSampler
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.policy.loading import load_policy
@@ -42,6 +43,7 @@ from worker.reporter import Channels, Ending, Place, asked_to_end
 from worker.rewards.provision import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
+from worker.rollout.sampler import NativeEngine
 from worker.sampling_job import sample_groups, sampled_items
 from worker.settings import Settings
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
@@ -266,7 +268,8 @@ def _sample(
             rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
             show_or_end(Progress(total_steps=1, phase="loading the rewards"))
             scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
-        report = sample_groups(config, items, policy, claim.attempt, show_or_end, scorer)
+        sampler = GroupSampler(policy, NativeEngine(policy), scorer)
+        report = sample_groups(config, items, sampler, claim.attempt, show_or_end)
     spool.append("report", report)
     return "finished"
 

@@ -21,7 +21,7 @@ from worker.policy.device import abilities, send
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, bytes_to_come, recomputing
 from worker.policy.transfers import Transfers
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Rollout
 from worker.schedule import learning_rate
 from worker.skipped_updates import SkippedUpdates, clipped
 from worker.spare_memory import SpareMemory

@@ -9,7 +9,7 @@ from torch import Tensor
 from worker.policy.device import send
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 
 _MOST_PADDING = 8

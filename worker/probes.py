@@ -1,16 +1,12 @@
 """Probes: a group for each of a few held-out prompts, always the same, so that a prompt can be followed through training and runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.group_records import sampled_reports
-from worker.policy.policy import Policy
-from worker.rewards.scoring import RewardScorer
+from worker.groups import GroupSampler, OnProgress
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine, Request
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored, group_samples
 from worker.tasks.items import Item, Items
 
 
@@ -22,37 +18,18 @@ def probe_items(items: Items, config: GrpoConfig, step: int) -> Sequence[Item]:
 
 
 def sample_probes(
-    policy: Policy,
-    engine: Engine,
-    items: Sequence[Item],
-    scorer: RewardScorer,
-    config: GrpoConfig,
-    on_progress: Callable[[int], None],
+    sampler: GroupSampler, items: Sequence[Item], config: GrpoConfig, on_progress: OnProgress
 ) -> list[GroupReport]:
     """A scored group for each item, never trained on: no advantages.
 
     The draws do not depend on the step, so that two probes of one prompt differ by the policy alone. `on_progress` gets the
-    finished completions and may raise.
+    finished completions and their total, and may raise.
     """
-    size = config.sampling.group_size
-    prompts = [policy.encode(item) for item in items]
-    with scorer.begin(size * len(items)) as scoring:
-
-        def sampled(done: int) -> None:
-            scoring.check()
-            on_progress(done)
-
-        completions = engine.sample(
-            Request(
-                [ids for _, ids in prompts],
-                group_size=size,
-                decoding=config.sampling,
-                draws=Draws(config.budget.seed, "probe"),
-            ),
-            on_progress=sampled,
-            on_group=lambda p, group: scoring.add(p * size, group_samples(items[p], group)),
-        )
-        scores = scoring.finish(lambda _: on_progress(len(completions)))
-    rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], size, completions)
-    reports = sampled_reports(rollout, scores, Scored(rollout, scores).rewards_P_G, None)
-    return [report.model_copy(update={"state": "probe"}) for report in reports]
+    scored = sampler.sample_and_score(
+        items,
+        config.sampling.group_size,
+        config.sampling,
+        Draws(config.budget.seed, "probe"),
+        on_progress=lambda phase, done, total: on_progress("probes", total if phase == "reward" else done, total),
+    )
+    return [report.model_copy(update={"state": "probe"}) for report in sampled_reports(scored)]

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit
+from worker.groups import Scored
 from worker.learner import Update
 from worker.rewards.scoring import Scores
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 
 

@@ -7,9 +7,9 @@ from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit
 from worker.group_records import filtered_reports, group_reports
+from worker.groups import Scored
 from worker.learner import Update
 from worker.reporter import StepContent
-from worker.scored import Scored
 from worker.step_metrics import step_metrics
 from worker.token_record import TokenRecord
 from worker.token_texts import TokenTexts

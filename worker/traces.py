@@ -13,7 +13,7 @@ from torch import Tensor
 
 from backend.contract.protocol import TraceFile
 from backend.contract.training import Telemetry
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 from worker.token_texts import TokenTexts
 

@@ -11,9 +11,9 @@ from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.checkpoint import TrainingState, load_optimizer, load_reference, load_state
 from worker.credit import Credit, assign_credit
-from worker.dynamic_sampling import fill_with_live
 from worker.errors import Interrupted
 from worker.evaluation import evaluate
+from worker.groups import GroupSampler, Scored, fill_with_live
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
@@ -21,12 +21,10 @@ from worker.policy.device import peak_memory
 from worker.policy.policy import Policy
 from worker.probes import probe_items, sample_probes
 from worker.reporter import Channels, Ending, Place, Reporter
-from worker.rewards.scoring import RewardScorer, Sample
+from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine, Request
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Engine, Rollout
 from worker.saver import Saver
-from worker.scored import Scored, group_samples
 from worker.step_report import FinishedStep, describe
 from worker.tasks.items import Items, draw, held_out
 from worker.token_texts import TokenTexts
@@ -46,7 +44,7 @@ class Trainer:
         channels: Channels,
     ) -> None:
         self._config, self._policy, self._items, self._scorer = config, policy, items, scorer
-        self._engine, self._channels = engine, channels
+        self._sampler, self._channels = GroupSampler(policy, engine, scorer), channels
         self._learner = Learner(policy, config, engine.make_room)
         self._token_texts = TokenTexts(policy.tokenizer)
         self._state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
@@ -117,35 +115,19 @@ class Trainer:
         )
 
     def _sample_and_score(self, step: int, count: int, first_group: int) -> Scored:
-        """The groups; those that are whole are scored while others are still sampled."""
+        """Groups of the next items, after the `first_group` groups that this step has already."""
         sampling, seed = self._config.sampling, self._config.budget.seed
-        items = draw(self._items.train, cursor=self._state.cursor + first_group, count=count, seed=seed)
-        size, total = sampling.group_size, count * sampling.group_size
-        self._show("rollout", 0, total)  # first: a chat template may take its time
-        prompts = [self._policy.encode(item) for item in items]
-        with self._scorer.begin(total, step_size=sampling.completions_per_step) as scoring:
-
-            def sampled(done: int) -> None:
-                scoring.check()
-                self._show("rollout", done, total)
-
-            with self._clock.phase("rollout"):
-                completions = self._engine.sample(
-                    Request(
-                        [ids for _, ids in prompts],
-                        group_size=size,
-                        decoding=sampling,
-                        draws=Draws(seed, "train", step),
-                        logprobs=self._config.algorithm.logprobs,
-                        first_group=first_group,
-                    ),
-                    on_progress=sampled,
-                    on_group=lambda p, group: scoring.add(p * size, group_samples(items[p], group)),
-                )
-            with self._clock.phase("reward"):
-                scores = scoring.finish(lambda done: self._show("reward", done, total))
-        rollout = Rollout(items, [text for text, _ in prompts], [ids for _, ids in prompts], size, completions)
-        return Scored(rollout, scores)
+        return self._sampler.sample_and_score(
+            draw(self._items.train, cursor=self._state.cursor + first_group, count=count, seed=seed),
+            sampling.group_size,
+            sampling,
+            Draws(seed, "train", step),
+            on_progress=self._show,
+            clock=self._clock,
+            logprobs=self._config.algorithm.logprobs,
+            first_group=first_group,
+            step_size=sampling.completions_per_step,
+        )
 
     def _look(self, rollout: Rollout) -> Batch:
         batch = self._learner.split(rollout)
@@ -246,15 +228,7 @@ class Trainer:
             return
         items = held_out(self._items, budget.eval_items)
         total = len(items) * (budget.eval_samples + 1)
-        self._show("evaluation", 0, total)
-        metrics = evaluate(
-            self._policy,
-            self._engine,
-            items,
-            self._scorer,
-            self._config,
-            lambda done: self._show("evaluation", done, total),
-        )
+        metrics = evaluate(self._sampler, items, self._config, lambda done: self._show("evaluation", done, total))
         self._reporter.metrics(step, metrics)
         if "eval/pass@1" in metrics:
             about = f"pass@1 {metrics['eval/pass@1']:.3f} on {len(items)} held-out items"
@@ -262,31 +236,10 @@ class Trainer:
 
     def _probe_if_due(self, step: int) -> Sequence[GroupReport]:
         items = probe_items(self._items, self._config, step)
-        if not items:
-            return []
-        total = len(items) * self._config.sampling.group_size
-        self._show("probes", 0, total)
-        return sample_probes(
-            self._policy,
-            self._engine,
-            items,
-            self._scorer,
-            self._config,
-            lambda done: self._show("probes", done, total),
-        )
+        return sample_probes(self._sampler, items, self._config, self._show) if items else []
 
     def _show(self, phase: str, done: int, total: int) -> None:
         self._reporter.show(self._state.step, phase, done, total)
 
     def _save_if_new(self) -> None:
         self._saver.save_if_new(self._state, self._followed)
-
-
-def samples_of(rollout: Rollout) -> list[Sample]:
-    """What the scorer gets of a rollout."""
-    size = rollout.group_size
-    return [
-        sample
-        for p, item in enumerate(rollout.items_P)
-        for sample in group_samples(item, rollout.completions_R[p * size : (p + 1) * size])
-    ]

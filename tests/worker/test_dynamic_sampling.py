@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
-from worker.dynamic_sampling import fill_with_live
+from worker.groups import Scored, fill_with_live
 from worker.rewards.scoring import Score, Scores
-from worker.rollout.engine import Completion
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Completion, Rollout
 from worker.tasks.items import Item
 
 

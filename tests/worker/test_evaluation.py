@@ -15,11 +15,12 @@ from worker_models import items, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Correctness, Judge, Rewards
 from worker.evaluation import evaluate
+from worker.groups import GroupSampler, Scored
 from worker.policy.policy import Policy
 from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardContractError, RewardScorer, Score, Scores
-from worker.rollout.engine import Completion, Engine, OnGroup
+from worker.rollout.engine import Completion, Engine, OnGroup, Rollout
 from worker.rollout.sampler import NativeEngine
 
 RIGHT = Correctness(name="right")
@@ -36,9 +37,9 @@ def test_a_sample_that_could_not_be_scored_is_neither_right_nor_wrong() -> None:
     scorable = [replace(item, verifier={"kind": "numeric"}) for item in items(4)]
     broken = replace(items(5)[-1], verifier={"kind": "numeric"}, answer="no number")
     with RewardScorer(config.rewards) as scorer:
-        known = evaluate(policy, NativeEngine(policy), scorable, scorer, config)
-        with_broken = evaluate(policy, NativeEngine(policy), [*scorable, broken], scorer, config)
-        nothing = evaluate(policy, NativeEngine(policy), [broken], scorer, config)
+        known = evaluate(GroupSampler(policy, NativeEngine(policy), scorer), scorable, config)
+        with_broken = evaluate(GroupSampler(policy, NativeEngine(policy), scorer), [*scorable, broken], config)
+        nothing = evaluate(GroupSampler(policy, NativeEngine(policy), scorer), [broken], config)
     rates = ("eval/pass@1", "eval/pass@4", "eval/greedy_pass@1", "eval/reward")
     assert all(known[name] > 0 for name in rates)
     assert {name: with_broken[name] for name in rates} == {name: known[name] for name in rates}
@@ -54,9 +55,9 @@ def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored
     asked = items(1) * 20_000
     raws = np.where(random.random(80_000) < unscored, np.nan, random.random(80_000) < 0.3)
     scores = Scores([[Score("right", None if np.isnan(raw) else raw, 1.0)] for raw in raws.tolist()], raws)
-    monkeypatch.setattr("worker.evaluation._complete", lambda *_: ([1], scores))
-    with RewardScorer(config.rewards) as scorer:
-        metrics = evaluate(cast(Policy, None), cast(Engine, None), asked, scorer, config)
+    rollout = Rollout(asked, [], [], 4, [Completion([5])])
+    monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores))
+    metrics = evaluate(GroupSampler(cast(Policy, None), cast(Engine, None)), asked, config)
     assert metrics["eval/pass@1"] == pytest.approx(0.3, abs=0.01)
     assert metrics["eval/pass@4"] == pytest.approx(0.7599, abs=0.02)
     assert metrics["eval/scored_items"] == pytest.approx(20_000 * (1 - unscored) ** 4, rel=0.05)
@@ -70,7 +71,7 @@ def test_what_a_judge_cost_an_evaluation_is_told_with_it() -> None:
         url = AnyHttpUrl(f"{service.url}/v1")
         endpoint = JudgeEndpoint("strict", JudgeSettings(url=url, model="judge-1", requests_per_minute=1e6))
         with RewardScorer(config.rewards, RewardResources(judges={"strict": endpoint})) as scorer:
-            metrics = evaluate(policy, NativeEngine(policy), items(2), scorer, config)
+            metrics = evaluate(GroupSampler(policy, NativeEngine(policy), scorer), items(2), config)
         endpoint.close()
     assert metrics["eval/judge/kind/prompt_tokens"] > 0
     assert metrics["eval/judge/kind/prompt_tokens"] == 100 * len(service.bodies)
@@ -90,7 +91,7 @@ def test_an_evaluation_can_be_ended_while_it_scores() -> None:
             raise Ended
 
     with RewardScorer(config.rewards) as scorer, pytest.raises(Ended):
-        evaluate(policy, NativeEngine(policy), items(2), scorer, config, end_at_the_last)
+        evaluate(GroupSampler(policy, NativeEngine(policy), scorer), items(2), config, end_at_the_last)
 
 
 def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
@@ -119,4 +120,4 @@ def test_sampling_ends_as_soon_as_scoring_cannot_go_on() -> None:
         RewardScorer(config.rewards, functions_module="tests.worker.rewards.misbehaving") as scorer,
         pytest.raises(RewardContractError),
     ):
-        evaluate(policy, Endless(), items(2), scorer, config)
+        evaluate(GroupSampler(policy, Endless(), scorer), items(2), config)

@@ -19,8 +19,7 @@ from worker.errors import RunFailure
 from worker.learner import Learner, Update
 from worker.micro_batches import micro_batch_rows, split
 from worker.policy.policy import Policy
-from worker.rollout.engine import Completion
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Completion, Rollout
 from worker.schedule import learning_rate
 from worker.token_record import TokenRecord
 

@@ -11,13 +11,13 @@ from worker_models import items, random_policy, roll_out, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit, live_in
 from worker.group_records import group_reports
+from worker.groups import Scored
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Rollout
 from worker.step_metrics import step_metrics
 
 

@@ -29,10 +29,9 @@ from dashboard.what_if.traced import traced
 from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit
 from worker.group_records import filtered_reports, group_reports
+from worker.groups import Scored
 from worker.rewards.scoring import Score, Scores
-from worker.rollout.engine import Completion
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Completion, Rollout
 from worker.token_record import TokenRecord
 
 ON_GROUPS = [card for card in RECIPES if card.config["kind"] == "grpo"]

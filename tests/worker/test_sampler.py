@@ -18,8 +18,7 @@ from worker.policy.policy import Policy
 from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
-from worker.rollout.engine import Completion, Logprobs, Request
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Completion, Logprobs, Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
 from worker.rollout.stop_texts import StopTexts

@@ -15,11 +15,10 @@ from worker_models import items, tiny_policy
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit
 from worker.group_records import group_reports
+from worker.groups import Scored
 from worker.learner import Update
 from worker.rewards.scoring import Score, Scores
-from worker.rollout.engine import Completion
-from worker.rollout.rollout import Rollout
-from worker.scored import Scored
+from worker.rollout.engine import Completion, Rollout
 from worker.step_metrics import step_metrics
 from worker.token_record import TokenRecord
 from worker.token_texts import TokenTexts

@@ -14,8 +14,7 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Request
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item
 from worker.tasks.loading import load_items

@@ -15,6 +15,7 @@ from backend.contract.reward import Rewards
 from backend.contract.training import Budget, Sampling
 from worker.errors import Interrupted, RunFailure
 from worker.evaluation import evaluate
+from worker.groups import GroupSampler
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, commit_of, pinned
@@ -72,7 +73,9 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
             pairs,
             place,
             channels,
-            lambda show: evaluate(policy, engine, items, scorer, examined, lambda done: show(done, total)),
+            lambda show: evaluate(
+                GroupSampler(policy, engine, scorer), items, examined, lambda done: show(done, total)
+            ),
             engine.make_room,
         ).run()
 
@@ -110,9 +113,8 @@ def _sampled(
     with means.scorer(wanted.rewards) as scorer:
         pairs = sample_pairs(
             wanted,
-            policy,
+            GroupSampler(policy, NativeEngine(policy), scorer),
             items,
-            scorer,
             seed=config.budget.seed,
             on_progress=lambda done, total: _show(channels, config, done, total),
         )

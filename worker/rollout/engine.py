@@ -1,4 +1,4 @@
-"""What every sampling engine does: a group of completions for each prompt."""
+"""What every sampling engine does: a group of completions for each prompt, which together are a rollout."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
+from worker.tasks.items import Item
 
 Logprobs = Literal["tempered", "plain", "renormalized"]
 OnProgress = Callable[[int], None]
@@ -47,6 +48,36 @@ class Request:
     def longest_row(self) -> int:
         """Tokens of the longest prompt, and as many as may follow it."""
         return max(map(len, self.prompts_P)) + self.decoding.max_new_tokens
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What one step sampled: R = P × G completions; those of prompt p begin at p × G."""
+
+    items_P: Sequence[Item]
+    prompt_texts_P: Sequence[str]  # rendered: what the model read
+    prompt_ids_P: Sequence[list[int]]
+    group_size: int
+    completions_R: Sequence[Completion]
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return len(self.completions_R)
+
+    def prompt_of(self, row: int) -> list[int]:
+        """The prompt's token ids of a completion."""
+        return self.prompt_ids_P[row // self.group_size]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompts, each counted once."""
+        return sum(map(len, self.prompt_ids_P))
+
+    @property
+    def token_count(self) -> int:
+        """Sampled tokens in all."""
+        return sum(len(completion.ids) for completion in self.completions_R)
 
 
 OnGroup = Callable[[int, list[Completion]], None]

@@ -18,7 +18,7 @@ from worker.credit import assign_credit
 from worker.learner import Learner
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores
-from worker.rollout.rollout import Rollout
+from worker.rollout.engine import Rollout
 
 pytestmark = pytest.mark.slow  # importing TRL takes seconds
 

@@ -1,0 +1,148 @@
+"""Groups of completions: sampled and scored together, taken apart, put together, and replaced where they are dead."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backend.contract.advantage import Advantage
+from backend.contract.training import Decoding
+from worker.credit import live_in
+from worker.phase_clock import PhaseClock
+from worker.policy.policy import Policy
+from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.rollout.draws import Draws
+from worker.rollout.engine import Completion, Engine, Logprobs, OnGroup, Request, Rollout
+from worker.tasks.items import Item
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A rollout and its scores."""
+
+    rollout: Rollout
+    scores: Scores
+
+    @property
+    def rewards_P_G(self) -> Tensor:
+        """In float64, so that what a person recomputes from the rewards on the screen is what trained the policy."""
+        return torch.from_numpy(self.scores.total).reshape(-1, self.rollout.group_size)
+
+    def groups(self, indices: Sequence[int]) -> "Scored":
+        """These groups alone, in this order."""
+        size = self.rollout.group_size
+        rows = [p * size + g for p in indices for g in range(size)]
+        rollout = replace(
+            self.rollout,
+            items_P=[self.rollout.items_P[p] for p in indices],
+            prompt_texts_P=[self.rollout.prompt_texts_P[p] for p in indices],
+            prompt_ids_P=[self.rollout.prompt_ids_P[p] for p in indices],
+            completions_R=[self.rollout.completions_R[row] for row in rows],
+        )
+        return Scored(rollout, Scores([self.scores.components[row] for row in rows], self.scores.total[rows]))
+
+    def __add__(self, other: "Scored") -> "Scored":
+        mine, others = self.rollout, other.rollout
+        rollout = replace(
+            mine,
+            items_P=[*mine.items_P, *others.items_P],
+            prompt_texts_P=[*mine.prompt_texts_P, *others.prompt_texts_P],
+            prompt_ids_P=[*mine.prompt_ids_P, *others.prompt_ids_P],
+            completions_R=[*mine.completions_R, *others.completions_R],
+        )
+        components = [*self.scores.components, *other.scores.components]
+        return Scored(rollout, Scores(components, np.concatenate([self.scores.total, other.scores.total])))
+
+
+@dataclass(frozen=True)
+class GroupSampler:
+    """Draws groups from the policy, as its weights are at the call, and scores each one while others are still drawn."""
+
+    policy: Policy
+    engine: Engine
+    scorer: RewardScorer | None = None  # None: every completion stays unscored
+
+    def sample_and_score(
+        self,
+        items: Sequence[Item],
+        group_size: int,
+        decoding: Decoding,
+        draws: Draws | None,
+        *,
+        on_progress: OnProgress = lambda phase, done, total: None,
+        clock: PhaseClock | None = None,
+        logprobs: Logprobs = "tempered",
+        first_group: int = 0,
+        step_size: int = 0,
+    ) -> Scored:
+        """A group of `group_size` scored completions for each item; without `draws` the likeliest tokens are taken.
+
+        `on_progress` gets the phase (`rollout`, then `reward`), the completions done and their total, and may raise. `clock`
+        counts the seconds of both phases. `first_group` is the number of the first group among the step's, and `step_size`
+        the completions of the whole step, if these are a part of it. Raises what `Engine.sample` and `RewardScorer.score` raise.
+        """
+        clock, total = clock or PhaseClock(), len(items) * group_size
+        on_progress("rollout", 0, total)  # first: a chat template may take its time
+        prompts = [self.policy.encode(item) for item in items]
+        texts, ids = [text for text, _ in prompts], [ids for _, ids in prompts]
+        request = Request(ids, group_size, decoding, draws, logprobs, first_group)
+
+        def sample(check: Callable[[], None], on_group: OnGroup) -> Rollout:
+            def sampled(done: int) -> None:
+                check()
+                on_progress("rollout", done, total)
+
+            with clock.phase("rollout"):
+                completions = self.engine.sample(request, on_progress=sampled, on_group=on_group)
+            return Rollout(items, texts, ids, group_size, completions)
+
+        if self.scorer is None:
+            rollout = sample(lambda: None, lambda p, group: None)
+            return Scored(rollout, Scores([[] for _ in range(total)], np.full(total, np.nan)))
+        with self.scorer.begin(total, step_size=step_size) as scoring:
+            rollout = sample(scoring.check, lambda p, group: scoring.add(p * group_size, _samples(items[p], group)))
+            with clock.phase("reward"):
+                return Scored(rollout, scoring.finish(lambda done: on_progress("reward", done, total)))
+
+
+def _samples(item: Item, completions: Sequence[Completion]) -> list[Sample]:
+    return [Sample(completion.text, len(completion.ids), item) for completion in completions]
+
+
+def fill_with_live(
+    first: Scored, more: Callable[[int, int], Scored], chosen: Advantage, *, rounds: int
+) -> tuple[Scored, Scored | None]:
+    """DAPO's dynamic sampling: the batch with its dead groups replaced, and the groups taken out (None if none were).
+
+    `more(count, first_group)` samples and scores groups of further prompts. A replacement takes the place of the group that
+    it replaces. After `rounds` rounds what is dead stays, so that a batch is never smaller than it was asked to be.
+    """
+    batch, filtered = first, None
+    sampled = len(first.rollout.items_P)
+    for _ in range(rounds):
+        dead = _dead(batch, chosen)
+        if not dead:
+            break
+        fresh = more(len(dead), sampled)
+        sampled += len(dead)
+        useless = _dead(fresh, chosen)
+        useful = [p for p in range(len(dead)) if p not in useless]
+        replaced = dead[: len(useful)]
+        order = list(range(len(batch.rollout.items_P)))
+        for place, p in zip(replaced, useful, strict=True):
+            order[place] = len(order) + p
+        # Of the fresh groups, the dead ones were sampled for nothing; so were those that the useful ones replace.
+        gone = batch.groups(replaced) + fresh.groups(useless)
+        batch = (batch + fresh).groups(order)
+        filtered = gone if filtered is None else filtered + gone
+    return batch, filtered
+
+
+def _dead(scored: Scored, chosen: Advantage) -> list[int]:
+    """The groups that tell the chosen estimator nothing."""
+    live_P = live_in(chosen, scored.scores, scored.rollout.group_size).tolist()
+    return [p for p, live in enumerate(live_P) if not live]
