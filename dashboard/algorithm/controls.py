@@ -11,12 +11,13 @@ from backend.contract.algorithm import Kl
 from backend.contract.base import Json
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.estimators import ADVANTAGE
+from dashboard.algorithm.surrogates import SURROGATE, WORDS
 from dashboard.components.address_controls import chosen, last_good, typed
 from dashboard.form.paths import get
 from dashboard.form.widgets import in_words
 from dashboard.form.written import read_number, show_number
+from dashboard.format import plain
 
-SURROGATE: TypeAdapter[Surrogate] = TypeAdapter(Surrogate)
 KL = TypeAdapter(Kl)
 FROM_REWARDS = tuple(kind for kind, one in ESTIMATORS.items() if one.reads != "tokens")
 """The estimators that work on rewards alone; the others need the value of each token."""
@@ -71,3 +72,15 @@ def estimator_settings(
                 "ε", f"{prefix}eps", show_number(values["eps"]), help="Added to the std: never divides by 0."
             )
     return last_good(f"{prefix}advantage-{kind}", lambda: read_settings(ADVANTAGE, settings), lambda: defaults)
+
+
+def surrogate_settings(
+    defaults: Surrogate, names: Sequence[str], places: Sequence[DeltaGenerator], *, prefix: str = ""
+) -> tuple[Surrogate, str | None]:
+    """The surrogate with the settings of these names as they are typed, one in each place, and what is wrong with a typed one."""
+    settings = {name: show_number(value) for name, value in defaults.model_dump().items()}
+    for name, place in zip(names, places, strict=False):
+        with place:
+            label, about = WORDS[defaults.kind].labels[name], plain(type(defaults).model_fields[name].description or "")
+            settings[name] = typed(label, f"{prefix}{name}", settings[name], help=about, placeholder="none")
+    return last_good(f"{prefix}surrogate-{defaults.kind}", lambda: read_settings(SURROGATE, settings), lambda: defaults)

@@ -9,19 +9,18 @@ from backend.contract.advantage import ESTIMATORS, Advantage, Estimator
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.algorithm.controls import choose_estimator, estimator_settings
 from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, words_of
-from dashboard.algorithm.rewards import extremes
+from dashboard.algorithm.rewards import exact, extremes
 from dashboard.charts.playground import bars_figure
 from dashboard.components.address import write
 from dashboard.components.address_controls import last_good, typed
 from dashboard.components.chart import show
 from dashboard.components.style import FIGURES
-from dashboard.format import number, plain, signed
+from dashboard.format import counted, number, plain, signed
 from dashboard.playground.estimate import Rewards, played, rewards_of
 from dashboard.playground.opening import Opening
 from dashboard.playground.reading import read_rewards, read_rows
 from dashboard.playground.style import draw_title
 from dashboard.playground.three_readings import draw_readings
-from dashboard.playground.words import group_in_a_line, reading
 
 FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
 EXAMPLES = {
@@ -146,3 +145,33 @@ def _against_the_run(group: Group, logged: Group) -> str:
     ):
         return "**These are the advantages that the run trained with.**"
     return f"What if: the run itself trained with {signed(min(stored))} … {signed(max(stored))}."
+
+
+def group_in_a_line(group: Group) -> str:
+    """8 completions: 4 × 1, 4 × 0."""
+    known = [completion.reward for completion in group.completions if completion.reward is not None]
+    values = sorted(set(known), reverse=True)
+    parts = (
+        [f"{known.count(value)} × {exact(value)}" for value in values]
+        if len(values) <= 4
+        else [f"rewards from {exact(values[-1])} to {exact(values[0])}"]
+    )
+    if len(known) < len(group.completions):
+        parts.append(f"{len(group.completions) - len(known)} unscored")
+    return f"{counted(len(group.completions), 'completion')}: {', '.join(parts)}"
+
+
+def reading(group: Group, chosen: Estimator) -> str:
+    """What this group does to the policy, in a sentence or two."""
+    if group.state == "unscored" and (chosen.centred or not group.scored):
+        return "Fewer than two completions have a score, so there is nothing to compare: every advantage is exactly 0."
+    words = words_of(chosen)
+    if group.state == "live":
+        equal = "Make all rewards equal and the group is dead: every advantage exactly 0."
+        return f"{words.live} {equal if chosen.centred else 'Equal rewards would not make this group dead.'}"
+    if not chosen.centred:
+        return f"**All alike, yet trained on:** all rewards are equal; {words.equal.format(mean=exact(group.reward_mean))}."
+    return (
+        "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
+        "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
+    )

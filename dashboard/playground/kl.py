@@ -1,22 +1,27 @@
 """The Playground's third part: the three estimators of the KL to the reference, and what the penalty costs the token."""
 
+import math
+from typing import get_args
+
 import numpy as np
 import streamlit as st
 
 from backend.contract.algorithm import Kl
 from dashboard.algorithm.controls import KL, read_settings
 from dashboard.algorithm.rewards import exact
+from dashboard.algorithm.surrogates import algorithm_of, token_losses
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address_controls import chosen, last_good, typed
 from dashboard.components.chart import show
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
-from dashboard.playground.curves import KL_ESTIMATORS, algorithm_of, kl_curve, one_token
 from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title
-from dashboard.playground.surrogate import OLD, Point, probability
+from dashboard.playground.surrogate import OLD, POINTS, Point, Traced, probability
+from worker.algorithms.kl import KlEstimator, kl_per_token
 
+KL_ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
 COLOURS = dict(zip(KL_ESTIMATORS, (CATEGORICAL[4], CATEGORICAL[6], CATEGORICAL[0]), strict=True))
 FORMULAS = {
     "k1": "lp − ref: right on average, of either sign for one token.",
@@ -74,13 +79,22 @@ def _controls(opening: Opening) -> tuple[float, Kl]:
 
 def _whole(point: Point, kl: Kl, reference: float) -> str:
     """The loss of the best completion's token, added up by the trainer's own objective."""
-    new = np.array([point.new])
-    without = float(one_token(algorithm_of(point.surrogate), new, point.old, point.advantage).loss_R_T[0, 0])
+    new, old, advantage = np.log([point.new]), np.log([point.old]), np.array([point.advantage])
     in_loss = Kl(beta=kl.beta, estimator=kl.estimator)
-    whole = float(
-        one_token(algorithm_of(point.surrogate, in_loss), new, point.old, point.advantage, reference).loss_R_T[0, 0]
-    )
+    without = float(token_losses(algorithm_of(point.surrogate), new, old, advantage)[0])
+    whole = token_losses(algorithm_of(point.surrogate, in_loss), new, old, advantage, reference=math.log(reference))
     return (
-        f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(whole)}**. "
+        f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(float(whole[0]))}**. "
         "The penalty is taken on every token, whatever its advantage."
+    )
+
+
+def kl_curve(estimator: KlEstimator, new: float, reference: float) -> Traced:
+    """An estimator of the KL over log p − log p_ref, in nats."""
+    at = math.log(new / reference)
+    x = np.linspace(min(-2.0, 1.1 * at), max(2.5, 1.1 * at), POINTS)
+    return Traced(
+        x,
+        np.asarray(kl_per_token(x, np.zeros_like(x), estimator=estimator)),
+        float(kl_per_token(np.array([at]), np.zeros(1), estimator=estimator)[0]),
     )

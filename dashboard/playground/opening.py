@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from backend.contract.advantage import Advantage, GroupZscore
-from backend.contract.algorithm import Kl
+from backend.contract.advantage import Advantage
+from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.groups import Group, RewardScore
 from backend.contract.records import Run
-from backend.contract.surrogate import Clip, Surrogate
-from dashboard.algorithm.controls import FROM_REWARDS, KL, SURROGATE, stored_part
-from dashboard.algorithm.estimators import ADVANTAGE
+from backend.contract.surrogate import Surrogate
+from dashboard.algorithm.controls import FROM_REWARDS, KL, stored_part
+from dashboard.algorithm.estimators import ADVANTAGE, stored_estimator
+from dashboard.algorithm.surrogates import stored_surrogate
 from dashboard.playground.reading import written
 from dashboard.session import client
 
-SURROGATES = ("clip", "cispo", "sapo", "vespo", "policy_gradient")  # dpo needs pairs
 MOST_GROUPS = 200  # of the step, which the estimators over the batch look at
 _SECOND = "1, 1, 1, 0, 1, 1, 0, 0"
 
@@ -29,8 +29,8 @@ class Opening:
     further: str = _SECOND  # the values of further reward functions
     weights: str = "0.9, 0.1"
     batch: str = "1, 0, 0, 0, 0, 0, 0, 0"  # the other groups of the batch
-    advantage: Advantage = field(default_factory=GroupZscore)
-    surrogate: Surrogate = field(default_factory=Clip)
+    advantage: Advantage = field(default_factory=lambda: Algorithm().advantage)
+    surrogate: Surrogate = field(default_factory=lambda: Algorithm().surrogate)
     kl: Kl = field(default_factory=Kl)
     group: Group | None = None
     run: Run | None = None
@@ -41,8 +41,8 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
     names = [score.name for score in group.completions[0].rewards] if group.completions else []
     raw = [[_raw(completion.rewards, place) for completion in group.completions] for place in range(len(names))]
     weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
-    advantage = stored_part(ADVANTAGE, run.config, "algorithm.advantage", GroupZscore())
-    surrogate = stored_part(SURROGATE, run.config, "algorithm.surrogate", Clip())
+    stored = stored_estimator(run.config)
+    advantage = ADVANTAGE.validate_python(stored) if stored.kind in FROM_REWARDS else Algorithm().advantage
     summed = advantage.reads == "components"
     return Opening(
         prompt=group.prompt or group.prompt_text,
@@ -50,8 +50,8 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
         further="; ".join(written(row) for row in raw[1:]) if summed else _SECOND,
         weights=written(weights) if summed else "0.9, 0.1",
         batch="; ".join(written(rewards) for rewards in siblings),
-        advantage=advantage if advantage.kind in FROM_REWARDS else GroupZscore(),
-        surrogate=surrogate if surrogate.kind in SURROGATES else Clip(),
+        advantage=advantage,
+        surrogate=stored_surrogate(run.config) or Algorithm().surrogate,
         kl=stored_part(KL, run.config, "algorithm.kl", Kl()),
         group=group,
         run=run,

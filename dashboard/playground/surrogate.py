@@ -1,42 +1,70 @@
 """The Playground's second part: how far one update may go, as functions of the ratio with a point that a person moves."""
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import Group
-from backend.contract.surrogate import Cispo, Clip, Surrogate
-from dashboard.algorithm.controls import SURROGATE, read_settings
+from backend.contract.surrogate import Surrogate
+from dashboard.algorithm.controls import surrogate_settings
+from dashboard.algorithm.surrogates import SURROGATE, WORDS, Values, algorithm_of, free_range, pulls, token_losses
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address import write
-from dashboard.components.address_controls import chosen, last_good, stepped, typed
+from dashboard.components.address_controls import chosen, stepped
 from dashboard.components.chart import show
 from dashboard.form.widgets import in_words
-from dashboard.form.written import show_number
 from dashboard.format import plain, signed
-from dashboard.playground.curves import CONSTANT_WEIGHT, Traced, objective, pull
-from dashboard.playground.opening import SURROGATES, Opening
+from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title
-from dashboard.playground.words import CONSTANT_WEIGHT as ONLY_THE_PULL
-from dashboard.playground.words import SURROGATES as IN_WORDS
-from dashboard.playground.words import on_policy, pull_in_words, ratio_in_a_line
 
-LABELS = {
-    "epsilon_low": "ε low",
-    "epsilon_high": "ε high",
-    "delta": "δ",
-    "cap": "cap",
-    "tau_positive": "τ, A > 0",
-    "tau_negative": "τ, else",
-    "k_positive": "k, A ≥ 0",
-    "lambda_positive": "λ, A ≥ 0",
-    "k_negative": "k, A < 0",
-    "lambda_negative": "λ, A < 0",
-}
 NEW, OLD = 0.9, 0.5  # a ratio that is clipped
 CASES = (NEW, 0.2, 0.7, OLD)  # its new probabilities, and none at all
+
+
+POINTS = 251  # of a curve
+_ONLY_THE_PULL = "The left curve is the number that the trainer computes; only log p in it has a gradient, so read the pull on the right."
+
+
+class Traced(NamedTuple):
+    """A function over the ratio, and its value at the point that a person moves."""
+
+    x: Values
+    y: Values
+    at: float
+
+
+def objective(surrogate: Surrogate, advantage: float, new: float, old: float) -> Traced:
+    """What the trainer maximises for a token of this advantage: minus its loss."""
+
+    def value(ratio_R: Values) -> Values:
+        old_R = np.full_like(ratio_R, math.log(old))
+        algorithm, advantage_R = algorithm_of(surrogate), np.full_like(ratio_R, advantage)
+        return -token_losses(algorithm, np.log(ratio_R) + old_R, old_R, advantage_R)
+
+    return _traced(value, surrogate, new, old)
+
+
+def pull(surrogate: Surrogate, advantage: float, new: float, old: float) -> Traced:
+    """The objective's slope in the token's log-probability: how hard, and which way, the gradient pulls."""
+
+    def slope(ratio_R: Values) -> Values:
+        return pulls(surrogate, ratio_R, np.full_like(ratio_R, advantage)).round(8)  # as many digits as it is good for
+
+    return _traced(slope, surrogate, new, old)
+
+
+def _traced(function: Callable[[Values], Values], surrogate: Surrogate, new: float, old: float) -> Traced:
+    """Up to the ratio 2.5, or as far as the point; to 1 / old, where the probability is 1, if log p itself is drawn."""
+    highest = max(2.5, 1.15 * new / old)
+    if surrogate.constant_weight:
+        highest = min(highest, 1 / old)
+    x = np.linspace(0.02, highest, POINTS)
+    return Traced(x, function(x), float(function(np.array([new / old]))[0]))
 
 
 @dataclass(frozen=True)
@@ -60,17 +88,17 @@ def draw_surrogate(opening: Opening, group: Group) -> Point:
         surrogate, new, old = _controls(opening)
     ends = _ends(group)
     objectives = [(name, advantage, objective(surrogate, advantage, new, old)) for name, advantage in ends]
-    pulls = [(name, advantage, pull(surrogate, advantage, new, old)) for name, advantage in ends]
+    pulled = [(name, advantage, pull(surrogate, advantage, new, old)) for name, advantage in ends]
     with picture:
         left, right = st.columns(2, gap="medium")
         with left:
             st.markdown(ratio_in_a_line(surrogate, new, old))
             _draw(objectives, surrogate, new / old, "objective", "What is maximised for the token, over its ratio")
         with right:
-            st.markdown(pull_in_words(pulls))
-            _draw(pulls, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
-        words = [IN_WORDS[surrogate.kind], ONLY_THE_PULL if surrogate.kind in CONSTANT_WEIGHT else ""]
-        st.caption(on_policy(group) if new == old else " ".join(words))
+            st.markdown(_pulls_in_words(pulled))
+            _draw(pulled, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
+        only = f" {_ONLY_THE_PULL}" if surrogate.constant_weight else ""
+        st.caption(_on_policy(group) if new == old else f"{WORDS[surrogate.kind].sentence}{only}")
     return Point(surrogate, new, old, ends[0][1])
 
 
@@ -88,11 +116,15 @@ def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
         "Surrogate",
         "surrogate",
         opening.surrogate.kind,
-        SURROGATES,
+        tuple(WORDS),
         words=in_words,
         help="What is maximised for each token.",
     )
-    surrogate, wrong = _settings(kind, opening)
+    defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
+    names = tuple(WORDS[kind].labels)
+    across = 3 if len(names) == 3 else 2
+    cells = [cell for _ in range(0, len(names), across) for cell in st.columns(across)]
+    surrogate, wrong = surrogate_settings(defaults, names, cells)
     if wrong is not None:
         st.markdown(f":red[{plain(wrong)}]")
     return surrogate, new, old
@@ -101,23 +133,6 @@ def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
 def probability(label: str, name: str, default: float, *, help: str) -> float:
     """A token's probability, which moves the point."""
     return stepped(label, name, default, low=0.001, high=1.0, step=0.05, help=help)
-
-
-def _settings(kind: str, opening: Opening) -> tuple[Surrogate, str | None]:
-    """The surrogate with its own settings; where the run's is chosen, they start as the run had them."""
-    defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
-    fields = {name: field for name, field in type(defaults).model_fields.items() if name != "kind"}
-    settings = {"kind": kind}
-    cells: list[DeltaGenerator] = []
-    across = 3 if len(fields) == 3 else 2
-    for place, (name, field) in enumerate(fields.items()):
-        if place % across == 0:
-            cells += st.columns(across)
-        with cells[place]:
-            written = show_number(getattr(defaults, name))
-            about = plain(field.description or "")
-            settings[name] = typed(LABELS[name], name, written, help=about, placeholder="none")
-    return last_good(f"surrogate-{kind}", lambda: read_settings(SURROGATE, settings), lambda: defaults)
 
 
 def _ends(group: Group) -> list[tuple[str, float]]:
@@ -134,7 +149,9 @@ def _draw(
         Curve(name, _colour(advantage), each.x, each.y, each.at, dashed=name == "worst")
         for name, advantage, each in traced
     ]
-    figure = curves_figure(curves, ratio, x_title="ratio new / old", y_title=y_title, equal=1.0, band=_band(surrogate))
+    figure = curves_figure(
+        curves, ratio, x_title="ratio new / old", y_title=y_title, equal=1.0, band=free_range(surrogate)
+    )
     with st.container(key=f"play-{y_title.split()[0]}"):
         show(figure, key=f"play-{y_title.split()[0]}-chart", about=about)
     named = ", ".join(f"{name} {signed(advantage)}" for name, advantage, _ in traced)
@@ -145,8 +162,34 @@ def _colour(advantage: float) -> str:
     return REINFORCED if advantage > 0 else DISCOURAGED if advantage < 0 else NEUTRAL
 
 
-def _band(surrogate: Surrogate) -> tuple[float, float] | None:
-    """Where nothing is clipped."""
-    if isinstance(surrogate, Clip):
-        return 1 - surrogate.epsilon_low, 1 + surrogate.epsilon_high
-    return (0.0, surrogate.cap) if isinstance(surrogate, Cispo) else None
+def ratio_in_a_line(surrogate: Surrogate, new: float, old: float) -> str:
+    """0.9 / 0.5 = 1.8 → clipped to 1.2."""
+    ratio = new / old
+    start = f"ratio = {new:g} / {old:g} = **{ratio:.4g}**"
+    free = free_range(surrogate)
+    if free is None:
+        return start
+    clipped = min(max(ratio, free[0]), free[1])
+    return f"{start} → {'clipped to' if clipped != ratio else 'within the range, stays'} **{clipped:.4g}**"
+
+
+def _pulls_in_words(pulls: Sequence[tuple[str, float, Traced]]) -> str:
+    """Whether the gradient still pulls at the point, for each advantage that is drawn."""
+    parts = []
+    for name, advantage, traced in pulls:
+        if advantage == 0:
+            parts.append(f"{name}: no pull, A is 0")
+        elif abs(traced.at) < 1e-9:
+            parts.append(f"{name}: **no pull**, the gradient is cut off")
+        else:
+            parts.append(f"{name}: pulled **{'up' if traced.at > 0 else 'down'}** with {signed(traced.at)}")
+    return " · ".join(parts)
+
+
+def _on_policy(group: Group) -> str:
+    """Why the loss of a first update reads 0."""
+    start = "Old = new: in the first update on a batch the ratio is exactly 1 and nothing is clipped."
+    advantages = [completion.advantage or 0.0 for completion in group.completions]
+    if any(advantages) and abs(sum(advantages)) < 1e-6:
+        return f"{start} The advantages add up to 0, so **the loss reads 0, yet each token is pulled by its A**: nothing is broken."
+    return start

@@ -9,8 +9,8 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, TokenTrace
+from dashboard.algorithm.surrogates import Values, pull_in_words, pulls, stored_surrogate
 from dashboard.components.stored import text_at
-from dashboard.token_view.pull import Values, in_words, pulls, stored_surrogate
 
 Colouring = Literal["signed", "size"]
 """`signed`: one colour above the middle, another below. `size`: the further from 0, the stronger."""
@@ -69,7 +69,7 @@ def _pull(
         return []
     pull_T = pulls(surrogate, ratio_T, advantage_T)
     about = (
-        f"How hard the loss pulls the token's log-prob up (+) or down (−): {in_words(surrogate)}. Before the KL penalty, and "
+        f"How hard the loss pulls the token's log-prob up (+) or down (−): {pull_in_words(surrogate)}. Before the KL penalty, and "
         "before tokens are averaged."
     )
     masked = text_at(config, "algorithm.truncated_completions", "keep") == "mask"

@@ -8,15 +8,15 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.advantage import Advantage
 from backend.contract.reward import Rewards
-from backend.contract.surrogate import Cispo, Clip, Surrogate
 from dashboard.algorithm.controls import (
     FROM_REWARDS,
     KL,
-    SURROGATE,
     choose_estimator,
     estimator_settings,
     read_settings,
+    surrogate_settings,
 )
+from dashboard.algorithm.surrogates import WORDS
 from dashboard.components.address import write
 from dashboard.components.address_controls import chosen, last_good, stepped, typed
 from dashboard.form.written import show_number
@@ -36,7 +36,9 @@ def draw_controls(own: Own) -> Settings:
     with row:
         advantage, wrong_estimator = _estimator(own, row)
         rewards = None if own.rewards is None else _rewards(own.rewards, row)
-        surrogate, wrong_surrogate = _surrogate(own.settings.surrogate, row)
+        cut = WORDS[own.settings.surrogate.kind].range if own.settings.surrogate.kind in WORDS else ()
+        cells = [row.container(width=80) for _ in cut]
+        surrogate, wrong_surrogate = surrogate_settings(own.settings.surrogate, cut, cells, prefix=PREFIX)
         beta, wrong_beta = _beta(own, row)
         st.button(
             "The run's own",
@@ -98,23 +100,6 @@ def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
             combined = chosen("Combine", f"{PREFIX}combine", GATED, (GATED, SUMMED), words=str, help=about)
         gates = gates if combined == GATED else []
     return own.model_copy(update={"functions": functions, "gates": gates})
-
-
-def _surrogate(own: Surrogate, row: DeltaGenerator) -> tuple[Surrogate, str | None]:
-    """The clip range, where the surrogate has one."""
-    labels: dict[str, str] = {}
-    if isinstance(own, Clip):
-        labels = {"epsilon_low": "ε low", "epsilon_high": "ε high"}
-    elif isinstance(own, Cispo):
-        labels = {"cap": "cap"}
-    settings = {name: show_number(value) for name, value in own.model_dump().items() if value is not None}
-    for name, label in labels.items():
-        with row.container(width=80):
-            about = plain(type(own).model_fields[name].description or "")
-            settings[name] = typed(label, f"{PREFIX}{name}", settings[name], help=about)
-    if not labels:
-        return own, None
-    return last_good(f"{PREFIX}surrogate", lambda: read_settings(SURROGATE, settings), lambda: own)
 
 
 def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.inspection import CompletionScores
-from backend.contract.surrogate import Cispo, Clip
+from dashboard.algorithm.surrogates import free_range
 from dashboard.components.address_controls import chosen as choose
 from dashboard.components.chart import heading, show
 from dashboard.form.widgets import in_words
@@ -34,7 +34,7 @@ class _Kept(NamedTuple):
 def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place: int) -> None:
     """The group's traced completions; a sentence where there is nothing to clip."""
     st.markdown(heading("Clip range", "of the traced completions only: by default the best and the worst"))
-    if not isinstance(own.settings.surrogate, Clip | Cispo):
+    if free_range(own.settings.surrogate) is None:
         st.caption(f"{in_words(own.settings.surrogate.kind)} has no clip range.")
         return
     kept = _kept(own, chosen, step, after, place)

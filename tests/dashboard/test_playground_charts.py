@@ -11,7 +11,7 @@ from backend.contract.surrogate import Clip
 from dashboard.charts.figure import Figure
 from dashboard.charts.palette import DISCOURAGED, REINFORCED, UNSCORED
 from dashboard.charts.playground import Curve, bars_figure, curves_figure
-from dashboard.playground.curves import objective
+from dashboard.playground.surrogate import objective
 
 
 def fields(spec: Json) -> Iterator[str]:

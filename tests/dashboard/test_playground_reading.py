@@ -7,13 +7,15 @@ import pytest
 
 from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, NormalizeThenSum, Softmax
 from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
-from dashboard.algorithm.controls import SURROGATE, read_settings
+from dashboard.algorithm.controls import read_settings
 from dashboard.algorithm.estimators import ADVANTAGE
-from dashboard.playground.curves import kl_curve, objective, pull
+from dashboard.algorithm.surrogates import SURROGATE
+from dashboard.playground.advantages import group_in_a_line
 from dashboard.playground.estimate import Rewards, played, rewards_of, zscore_readings
+from dashboard.playground.kl import kl_curve
 from dashboard.playground.reading import read_rewards, read_rows, written
+from dashboard.playground.surrogate import objective, pull, ratio_in_a_line
 from dashboard.playground.three_readings import short, spread
-from dashboard.playground.words import group_in_a_line, ratio_in_a_line
 
 FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
 
