@@ -7,7 +7,7 @@ from backend.contract.records import Run
 from dashboard.components.address import GROUPS, SEARCH, open_tab, write
 from dashboard.format import count
 from dashboard.group.rows import WORDS
-from dashboard.search.asked import fields
+from dashboard.search import FIELDS
 from dashboard.status import FINISHED
 
 _FILTERS = ("show", "bookmarked", "sort", "search", "step")  # of the groups, in the address
@@ -36,7 +36,7 @@ def draw_ways(run: Run, hint: Hint) -> None:
 
 def go_to(tab: str, **asked: str) -> None:
     """Open a tab with these filters and no others. To be called back: the page is drawn anew by `leave_if_asked`."""
-    for name in (*fields(), *_FILTERS):
+    for name in (*FIELDS, *_FILTERS):
         st.query_params.pop(name, None)
         st.session_state.pop(name, None)
     write(**asked)

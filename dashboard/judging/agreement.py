@@ -1,13 +1,11 @@
 """People against the reward, over a run; and what people said as a data set to train on."""
 
-import pandas as pd
 import streamlit as st
-from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.people import Agreement, Disagreement
 from backend.contract.records import Run, Upload
-from dashboard.components.clicked import pick_row
 from dashboard.components.model_text import one_line
+from dashboard.components.table import Column, pick
 from dashboard.format import count, counted, number, percent
 from dashboard.judging.left import left_to_judge
 from dashboard.judging.proportion import wilson
@@ -16,6 +14,19 @@ from dashboard.session import carried_out, client, guard, link
 
 WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5
+DISAGREEMENT = {
+    "step": Column[Disagreement]("step", lambda one: one.step, 60, kind="number"),
+    "group": Column("group", lambda one: one.group_index + 1, 60, kind="number"),
+    "prompt": Column("prompt", lambda one: one_line(one.prompt), "large"),
+    "people": Column("people say", lambda one: f"{one.better_index + 1} better than {one.worse_index + 1}", 130),
+    "reward": Column(
+        "reward",
+        lambda one: (
+            f"{one.better_index + 1} gets {number(one.better_reward)}, {one.worse_index + 1} gets {number(one.worse_reward)}"
+        ),
+        200,
+    ),
+}
 
 
 def draw_agreement(run: Run) -> None:
@@ -90,33 +101,9 @@ def _draw_disagreements(run: Run, found: Agreement) -> None:
     shown = found.disagreements
     newest = f", the newest {count(len(shown))} of {count(found.disagreed)}" if len(shown) < found.disagreed else ""
     st.markdown(f"**Where the reward says the opposite**{newest} :gray[:small[· click a line to open its group]]")
-    columns: dict[str, ColumnConfig] = {
-        "step": st.column_config.NumberColumn("step", width=60),
-        "group": st.column_config.NumberColumn("group", width=60),
-        "prompt": st.column_config.TextColumn("prompt", width="large"),
-        "people": st.column_config.TextColumn("people say", width=130),
-        "reward": st.column_config.TextColumn("reward", width=200),
-    }
-    one = pick_row(shown, disagreement_table(shown), columns, key=f"disagreements-{run.id}")
+    one = pick(shown, DISAGREEMENT, key=f"disagreements-{run.id}")
     if one is not None:
         go("group", id=one.group_id)
-
-
-def disagreement_table(shown: list[Disagreement]) -> pd.DataFrame:
-    """A row for each pair: where it is, what people say, and the two rewards."""
-    return pd.DataFrame(
-        {
-            "step": [one.step for one in shown],
-            "group": [one.group_index + 1 for one in shown],
-            "prompt": [one_line(one.prompt) for one in shown],
-            "people": [f"{one.better_index + 1} better than {one.worse_index + 1}" for one in shown],
-            "reward": [
-                f"{one.better_index + 1} gets {number(one.better_reward)}, {one.worse_index + 1} gets "
-                f"{number(one.worse_reward)}"
-                for one in shown
-            ],
-        }
-    )
 
 
 def _draw_data_set(run: Run, found: Agreement) -> None:

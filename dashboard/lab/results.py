@@ -16,7 +16,7 @@ from dashboard.form.draft import Draft
 from dashboard.format import MISSING, percent, plain
 from dashboard.group.completion_card import STYLE, draw_cards
 from dashboard.group.numbers import draw_numbers, draw_strip
-from dashboard.group.rows import pick
+from dashboard.group.rows import pick_group
 from dashboard.lab import request, words
 from dashboard.lab.forecast import Forecast, forecast, says_right
 from dashboard.session import client, guard, link
@@ -143,7 +143,7 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
 
 def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequence[Group]) -> None:
     """The groups as rows; the one that is opened, as on its own page."""
-    picked = pick(summaries, highest_reward(sample.config), COLUMNS, key=f"lab-groups-{sample.id}")
+    picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"lab-groups-{sample.id}")
     if picked is not None:
         st.query_params[OPENED] = str(picked.index + 1)
     number = number_in_address(OPENED) or 1

@@ -3,22 +3,19 @@
 import base64
 from collections.abc import Sequence
 
-import pandas as pd
 import streamlit as st
-from streamlit.elements.lib.column_types import ColumnConfig
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import Page, Run
-from dashboard.components.clicked import pick_row
 from dashboard.components.keys import listen
+from dashboard.components.listing import ROWS, cursor, nothing, order_field, show_pager, words_field
 from dashboard.components.model_text import one_line
-from dashboard.components.pager import ROWS, cursor, first_page, show_pager
+from dashboard.components.table import Column, pick
 from dashboard.format import MISSING, counted, number, signed
 from dashboard.leaving import go
 from dashboard.listing.sparkline import sparkline
 from dashboard.session import client, guard
 
-COLUMNS = ("probe", "prompt", "draws", "steps", "first", "latest", "change", "course")
 PAGES = "prompts"  # the name of the pages in the address
 ORDERS = {
     "drawn most often first": "-draws",
@@ -41,7 +38,7 @@ def draw_prompts(run: Run) -> None:
     about = f" · {probes} of them probes: sampled again every few steps, never trained on" if probes else ""
     more = "" if page.next_cursor is None and cursor(PAGES) is None else " on this page"
     st.markdown(f"**{counted(len(prompts), 'prompt')}**{more}{about} :gray[:small[· click a line to open its history]]")
-    prompt = _pick(run, prompts)
+    prompt = pick(prompts, _columns(prompts), key=f"prompts-{run.id}")
     if prompt is not None:
         go("prompt", prompt=prompt.prompt_id, runs=run.id)
     show_pager(PAGES, page.next_cursor)
@@ -49,30 +46,17 @@ def draw_prompts(run: Run) -> None:
 
 def _fetch(run: Run) -> Page[PromptSummary]:
     words, order = st.columns([3, 1], vertical_alignment="bottom")
-    said = words.text_input(
-        "Search in prompts",
-        key="words",
-        type="search",
-        live="300ms",
-        bind="query-params",
-        placeholder="words in prompts",
-        help="Key /",
-        icon=":material/search:",
-        on_change=first_page,
-        args=(PAGES,),
-    )
-    sort = order.selectbox(
-        "Order", list(ORDERS), key="prompt_order", bind="query-params", on_change=first_page, args=(PAGES,)
-    )
+    with words:
+        term = words_field("Search in prompts", "words", PAGES, placeholder="words in prompts")
+    with order:
+        sort = order_field("prompt_order", PAGES, ORDERS)
     with guard():
-        return client().prompts(
-            run.id, search=said.strip() or None, sort=ORDERS[sort], limit=ROWS, cursor=cursor(PAGES)
-        )
+        return client().prompts(run.id, search=term, sort=sort, limit=ROWS, cursor=cursor(PAGES))
 
 
 def _draw_nothing(run: Run) -> None:
     if st.session_state.get("words"):
-        st.info("No prompt has these words.", icon=":material/search_off:")
+        nothing("No prompt has these words.")
     elif not run.progress.step:
         st.info(
             "No prompts yet. Each one that is drawn appears here, with its rewards from draw to draw.",
@@ -82,42 +66,34 @@ def _draw_nothing(run: Run) -> None:
         st.info("This run kept no groups, so that nothing is known of its prompts.", icon=":material/hourglass_empty:")
 
 
-def _pick(run: Run, prompts: Sequence[PromptSummary]) -> PromptSummary | None:
-    columns: dict[str, ColumnConfig] = {
-        "probe": st.column_config.TextColumn("", width=60, help="A fixed prompt that is sampled every few steps."),
-        "prompt": st.column_config.TextColumn("prompt", width="large"),
-        "draws": st.column_config.NumberColumn("draws", width=60, help="How often it was drawn."),
-        "steps": st.column_config.TextColumn("steps", width=90, help="First … latest step at which it was drawn."),
-        "first": st.column_config.TextColumn("first reward", width=90, alignment="right"),
-        "latest": st.column_config.TextColumn("latest reward", width=90, alignment="right"),
-        "change": st.column_config.TextColumn("change", width=75, alignment="right"),
-        "course": st.column_config.ImageColumn(
-            "from draw to draw",
-            width=130,
-            help="Mean reward of each draw; all rows from the lowest of the page to its highest.",
-        ),
-    }
-    shown = None if any(prompt.probes for prompt in prompts) else COLUMNS[1:]
-    return pick_row(prompts, _table(prompts), columns, shown=shown, key=f"prompts-{run.id}")
-
-
-def _table(prompts: Sequence[PromptSummary]) -> pd.DataFrame:
+def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary]]:
+    """A column for probes only if there are some; all courses are drawn from the page's lowest reward to its highest."""
     known = [reward for prompt in prompts for reward in prompt.rewards if reward is not None]
     within = (min(known), max(known)) if known else None
-    rows = [
-        (
-            "probe" if prompt.probes else "",
-            one_line(prompt.prompt),
-            prompt.draws,
-            f"{prompt.first_step} … {prompt.last_step}" if prompt.draws > 1 else str(prompt.first_step),
-            number(prompt.reward_first),
-            number(prompt.reward_last),
-            _change(prompt),
-            _picture(prompt.rewards, within),
-        )
-        for prompt in prompts
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    probe = "A fixed prompt that is sampled every few steps."
+    columns: dict[str, Column[PromptSummary]] = {
+        "probe": Column("", lambda prompt: "probe" if prompt.probes else "", 60, probe),
+        "prompt": Column("prompt", lambda prompt: one_line(prompt.prompt), "large"),
+        "draws": Column("draws", lambda prompt: prompt.draws, 60, "How often it was drawn.", "number"),
+        "steps": Column("steps", _steps, 90, "First … latest step at which it was drawn."),
+        "first": Column("first reward", lambda prompt: number(prompt.reward_first), 90, kind="figure"),
+        "latest": Column("latest reward", lambda prompt: number(prompt.reward_last), 90, kind="figure"),
+        "change": Column("change", _change, 75, kind="figure"),
+        "course": Column(
+            "from draw to draw",
+            lambda prompt: _picture(prompt.rewards, within),
+            130,
+            "Mean reward of each draw; all rows from the lowest of the page to its highest.",
+            "image",
+        ),
+    }
+    if not any(prompt.probes for prompt in prompts):
+        del columns["probe"]
+    return columns
+
+
+def _steps(prompt: PromptSummary) -> str:
+    return f"{prompt.first_step} … {prompt.last_step}" if prompt.draws > 1 else str(prompt.first_step)
 
 
 def _change(prompt: PromptSummary) -> str:

@@ -10,7 +10,7 @@ from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
 from dashboard.components.told import heard, tell
 from dashboard.group.dead import describe_states, why_dead
-from dashboard.group.rows import WORDS, pick
+from dashboard.group.rows import WORDS, pick_group
 from dashboard.leaving import go
 from dashboard.session import client, guard
 from dashboard.what_if.panel import draw_what_if_step
@@ -126,7 +126,7 @@ def _draw_table(run: Run, step: int | None) -> None:
         st.info(_nothing(step), icon=":material/filter_alt_off:")
         return
     columns = COLUMNS if step is not None else ("step", *COLUMNS)
-    group = pick(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
+    group = pick_group(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
     if group is not None:
         go("group", id=group.id)
     if more and st.button(f"Show {PAGE} more"):

@@ -13,7 +13,7 @@ from dashboard.components.model_text import one_line, show_text
 from dashboard.components.told import heard, tell
 from dashboard.format import MISSING, count, counted
 from dashboard.group.completion_card import STYLE
-from dashboard.group.rows import pick
+from dashboard.group.rows import pick_group
 from dashboard.leaving import go
 from dashboard.prompts.across import draw_across
 from dashboard.prompts.compared import LATER, choose_draw, draw_compared
@@ -105,7 +105,7 @@ def _draw_history(fetched: Draws, runs: Sequence[Run]) -> None:
         kept = f", the newest{of_each}: older ones do not fit on this page" if fetched.cut else ""
         st.markdown(f"**{counted(len(draws), 'draw')}**{kept} :gray[:small[· click a line to open its group]]")
         columns = ("run", *COLUMNS) if len(runs) > 1 else COLUMNS
-        group = pick(draws, highest(runs), columns, key="draws")
+        group = pick_group(draws, highest(runs), columns, key="draws")
     if group is not None:
         go("group", id=group.id)
 

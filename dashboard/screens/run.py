@@ -27,7 +27,7 @@ from dashboard.run.groups import draw_groups
 from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
-from dashboard.search.tab import draw_search
+from dashboard.search import draw_search
 from dashboard.session import guard, link, run_or_none
 
 JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"

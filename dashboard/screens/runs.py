@@ -5,8 +5,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
+from dashboard.components.listing import show_pager
 from dashboard.leaving import go
-from dashboard.listing.filters import clear_filters, is_narrowed, show_filters, show_pages
+from dashboard.listing.filters import PAGES, clear_filters, is_narrowed, show_filters
 from dashboard.listing.row import show_run
 from dashboard.listing.selection import picked
 from dashboard.session import SCRIPTS, client, guard, link
@@ -36,7 +37,7 @@ def show_page() -> None:
     show_live(fetch, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
     for run in ended:
         show_run(run)
-    show_pages(page)
+    show_pager(PAGES, page.next_cursor)
     with guard():
         if client().deletions():
             show_deletions()

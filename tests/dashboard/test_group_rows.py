@@ -1,7 +1,8 @@
 """The table of groups."""
 
 from backend.contract.groups import GroupSummary
-from dashboard.group.rows import ENDING, table
+from dashboard.components.table import frame
+from dashboard.group.rows import ENDING, columns
 
 
 def test_of_a_long_text_the_end_is_seen() -> None:
@@ -17,7 +18,7 @@ def test_of_a_long_text_the_end_is_seen() -> None:
     }
     told = {"state": "live", "scored": 2, "rewards": [1.0, 0.0], "advantages": [1.0, -1.0]}
     group = GroupSummary.model_validate({**facts, **told, "best": "no, " * 20 + "<answer>8</answer>", "worst": "nine"})
-    [row] = table([group], 1.0).to_dict("records")
+    [row] = frame([group], columns([group], 1.0)).to_dict("records")
     assert row["best"].startswith("…")
     assert row["best"].endswith("<answer>8</answer>")
     assert len(row["best"]) == 1 + ENDING

@@ -12,7 +12,8 @@ from backend.contract.people import Agreement, Choice, Disagreement
 from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run, Upload, UploadPreview
-from dashboard.judging.agreement import disagreement_table, in_words, said
+from dashboard.components.table import frame
+from dashboard.judging.agreement import DISAGREEMENT, in_words, said
 from dashboard.judging.proportion import wilson
 from dashboard.judging.proposal import implied, places, propose
 from dashboard.judging.training import origin_of, trained_on
@@ -144,7 +145,7 @@ def test_hostile_prompts_stay_one_line_of_text() -> None:
         better_reward=0.1,
         worse_reward=1.0,
     )
-    [row] = disagreement_table([one]).to_dict("records")
+    [row] = frame([one], DISAGREEMENT).to_dict("records")
     assert row["prompt"] == "<b>bold</b>⏎␛[31m⟦RLO⟧"
     assert row["people"] == "3 better than 1"
     assert row["reward"] == "3 gets 0.100, 1 gets 1.00"

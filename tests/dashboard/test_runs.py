@@ -219,10 +219,10 @@ def test_a_long_list_has_pages(open_page: OpenPage, backend: Backend) -> None:
         backend.client.update_run(run.id, RunUpdate(priority=-number))
     at = open_page("runs")
     assert len(names(at)) == ROWS
-    next(button for button in at.button if button.label == "Older").click().run()
+    next(button for button in at.button if button.label == "Next").click().run()
     assert names(at) == ["run-0", "run-1"]
     assert "before" in at.query_params
-    next(button for button in at.button if button.label == "Newest").click().run()
+    next(button for button in at.button if button.label == "First").click().run()
     assert len(names(at)) == ROWS
 
 

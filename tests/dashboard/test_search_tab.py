@@ -10,7 +10,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from dashboard.components.pager import ROWS
+from dashboard.components.listing import ROWS
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

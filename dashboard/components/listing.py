@@ -1,0 +1,120 @@
+"""The controls of a list that the backend answers page by page: words, order, other choices, and the pages themselves.
+
+All of it stands in the address: the choices under their own names, and the way from the first page to this one under the
+list's name. Any other choice begins at the first page again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import streamlit as st
+
+S = TypeVar("S", bound=str)
+ROWS = 50
+_KEPT = 30  # cursors in the address; further back there is the first page
+
+
+def cursor(name: str) -> str | None:
+    """Where this page begins; None is the first."""
+    trail = _trail(name)
+    return trail[-1] if trail else None
+
+
+def first_page(name: str) -> None:
+    """Forget the way: what is listed has changed."""
+    st.query_params.pop(name, None)
+
+
+def words_field(
+    label: str, key: str, pages: str, *, placeholder: str, help: str = "Key /", width: int | None = None
+) -> str | None:
+    """A field that searches while a person types; None if nothing is typed. With a width, the label is for readers alone."""
+    said = st.text_input(
+        label,
+        key=key,
+        type="search",
+        live="300ms",
+        bind="query-params",
+        placeholder=placeholder,
+        help=help,
+        icon=":material/search:",
+        label_visibility="collapsed" if width else "visible",
+        width=width or "stretch",
+        on_change=first_page,
+        args=(pages,),
+    )
+    return said.strip() or None
+
+
+def order_field(key: str, pages: str, orders: Mapping[str, S]) -> S:
+    """What the list is sorted by; `orders` has it by the words for it."""
+    chosen = st.selectbox("Order", list(orders), key=key, bind="query-params", on_change=first_page, args=(pages,))
+    return orders[chosen]
+
+
+def choice_field(
+    label: str,
+    key: str,
+    pages: str,
+    options: Sequence[str],
+    *,
+    any_word: str = "any",
+    words: Callable[[str], str] = str,
+    new: bool = False,
+    width: int | None = None,
+) -> str | None:
+    """One of a few, or None for any; `new` takes others that a person types. With a width, the label is for readers alone."""
+    chosen: str | None = st.selectbox(
+        label,
+        options,
+        index=None,
+        key=key,
+        bind="query-params",
+        format_func=words,
+        placeholder=any_word,
+        accept_new_options=new,
+        label_visibility="collapsed" if width else "visible",
+        width=width or "stretch",
+        on_change=first_page,
+        args=(pages,),
+    )
+    return chosen
+
+
+def nothing(words: str, *, show_all: str | None = None, clear: Callable[[], None] | None = None) -> None:
+    """Say that no row fits, and offer to show all of them."""
+    st.info(words, icon=":material/search_off:")
+    if show_all and clear:
+        st.button(show_all, icon=":material/filter_alt_off:", on_click=clear)
+
+
+def show_pager(name: str, following: str | None) -> None:
+    """First, previous and next; nothing if all fits on one page."""
+    trail = _trail(name)
+    if not trail and following is None:
+        return
+    with st.container(horizontal=True, horizontal_alignment="right", key=f"pager-{name}"):
+        for word, icon, there, way in (
+            ("First", "first_page", bool(trail), []),
+            ("Previous", "chevron_left", bool(trail), trail[:-1]),
+            ("Next", "chevron_right", following is not None, [*trail, following or ""]),
+        ):
+            st.button(
+                word,
+                icon=f":material/{icon}:",
+                key=f"{name}-{word.lower()}",
+                disabled=not there,
+                on_click=_go,
+                args=(name, way),
+            )
+
+
+def _trail(name: str) -> list[str]:
+    return [part for part in st.query_params.get(name, "").split(",") if part]
+
+
+def _go(name: str, trail: list[str]) -> None:
+    if trail:
+        st.query_params[name] = ",".join(trail[-_KEPT:])
+    else:
+        first_page(name)

@@ -1,0 +1,77 @@
+"""Tables: each column is described once, with its title, its value in a row, and how it is drawn."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+import pandas as pd
+import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
+
+from dashboard.format import MISSING
+from dashboard.leaving import LEFT
+
+T = TypeVar("T")
+_SHOWN = "rows-shown"
+_ROW, _HEADER, _TALLEST = 36, 38, 620  # pixels
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """One column; `figure` is a number that was put into words, and `width` is in pixels or one of Streamlit's words."""
+
+    title: str
+    value: Callable[[T], object]
+    width: int | Literal["small", "medium", "large"] | None = None
+    help: str | None = None
+    kind: Literal["text", "figure", "number", "image"] = "text"
+
+    def config(self) -> ColumnConfig:
+        """The column as Streamlit draws it."""
+        drawn = st.column_config
+        match self.kind:
+            case "number":
+                return drawn.NumberColumn(self.title, width=self.width, help=self.help)
+            case "image":
+                return drawn.ImageColumn(self.title, width=self.width, help=self.help)
+        side: Literal["right"] | None = "right" if self.kind == "figure" else None
+        return drawn.TextColumn(self.title, width=self.width, help=self.help, alignment=side)
+
+
+def frame(rows: Sequence[T], columns: Mapping[str, Column[T]]) -> pd.DataFrame:
+    """A line for each row, with the columns under their names."""
+    return pd.DataFrame({name: [column.value(row) for row in rows] for name, column in columns.items()})
+
+
+def pick(rows: Sequence[T], columns: Mapping[str, Column[T]], *, key: str) -> T | None:
+    """Draw the table; the row in which a person clicked."""
+    key = _unclicked(key)
+    event = st.dataframe(
+        frame(rows, columns),
+        key=key,
+        on_select="rerun",
+        selection_mode="single-cell",
+        hide_index=True,
+        height=min(_ROW * len(rows) + _HEADER, _TALLEST),
+        row_height=_ROW,
+        placeholder=MISSING,
+        column_config={name: column.config() for name, column in columns.items()},
+    )
+    return _clicked(key, rows, event.selection.cells)
+
+
+def _unclicked(key: str) -> str:
+    """The key to draw a table with: another one each time a page was left. The browser may still send the selection that led
+    away when it goes back, and the table would lead away again."""
+    left = st.session_state.get(LEFT, 0)
+    return f"{key}-{left}" if left else key
+
+
+def _clicked(key: str, rows: Sequence[T], cells: Sequence[tuple[int, str]]) -> T | None:
+    """The row of what the person saw, though a run that goes on may have put others there since. At most one such table
+    stands on a page: what it showed before, and was clicked in, is remembered until then.
+    """
+    shown_key, shown = st.session_state.get(_SHOWN, (key, rows))
+    st.session_state[_SHOWN] = key, rows
+    seen: Sequence[T] = shown if shown_key == key else rows
+    return seen[cells[0][0]] if cells and cells[0][0] < len(seen) else None

@@ -1,1 +1,0 @@
-"""Search in a run's completions: what is asked, and what was found."""
