@@ -261,7 +261,9 @@ def _say_beside(line: str) -> None:
 def _report(run_id: int) -> Iterator[bytes]:
     """The page, made by the dashboard's code in a process of its own: the command line knows the contract alone."""
     _require("dashboard", "vl_convert")
-    made = subprocess.run([sys.executable, "-m", "dashboard.report", str(run_id)], stdout=subprocess.PIPE, check=False)
+    made = subprocess.run(
+        [sys.executable, "-m", "dashboard.downloads.report", str(run_id)], stdout=subprocess.PIPE, check=False
+    )
     if made.returncode:
         _fail(f"the report of run {run_id} was not made; what stands above says why")
     yield made.stdout

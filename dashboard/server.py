@@ -13,7 +13,7 @@ from backend.contract.home import in_words, load, make_private
 from backend.server.connections import listen, raise_file_limit, serve
 from backend.server.log import set_up_log
 from dashboard.door import Door
-from dashboard.downloads import ROUTES
+from dashboard.downloads.routes import ROUTES
 from dashboard.settings import Settings
 
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  # addresses to listen on, which name no machine

@@ -8,7 +8,7 @@ from html import escape
 import streamlit as st
 
 from dashboard.charts.figure import PICKED, ZOOMED, Figure
-from dashboard.offered import Offered, offer
+from dashboard.components.pictures import Offered, offer
 
 Pick = Callable[[int], None]
 Zoom = Callable[[float, float], None]

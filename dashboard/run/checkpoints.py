@@ -6,7 +6,7 @@ import streamlit as st
 from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from dashboard.components.model_text import show_text
-from dashboard.downloads import model_address
+from dashboard.downloads.routes import model_address
 from dashboard.form.paths import get
 from dashboard.form.written import show_number
 from dashboard.format import absolute, ago, size

@@ -10,9 +10,9 @@ from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
+from dashboard.downloads.menu import draw_downloads
 from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
-from dashboard.run.take_away import draw_take_away
 from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look
 
@@ -100,7 +100,7 @@ def _actions(run: Run) -> None:
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
-    draw_take_away(run)
+    draw_downloads(run)
     if run.kind != "sample":
         link(
             "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id

@@ -12,8 +12,7 @@ from acting import GRPO, Actor, group
 from serving import Backend
 
 from backend.contract.protocol import LogLine
-from dashboard.report.gather import gather
-from dashboard.report.page import report
+from dashboard.downloads.report import gather, report
 
 # What is sent, and what is kept of it: all but NUL and lone halves of a pair, which no database stores.
 GOLDEN = {

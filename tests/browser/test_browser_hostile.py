@@ -189,8 +189,7 @@ def test_a_completion_of_megabytes_on_one_line_leaves_its_page_readable(
 def test_a_report_of_hostile_texts_is_a_page_of_text(
     reader: BrowserContext, outside: Outside, stack: Stack, tmp_path: Path
 ) -> None:
-    from dashboard.report.gather import gather
-    from dashboard.report.page import report
+    from dashboard.downloads.report import gather, report
 
     file = tmp_path / "report.html"
     file.write_text(report(gather(stack.client, stack.everything)), encoding="utf-8")

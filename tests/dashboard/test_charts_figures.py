@@ -31,7 +31,7 @@ from dashboard.charts.palette import (
 from dashboard.charts.parallel import Axis, parallel_figure
 from dashboard.charts.places import XAxis
 from dashboard.charts.training import Panel, panels, training_figure
-from dashboard.report import pictures
+from dashboard.components import pictures
 
 LOGGED = (
     *("reward", "rewards/correctness/mean", "rewards/format/mean", "eval/pass@1", "eval/pass@4", "eval/greedy_pass@1"),

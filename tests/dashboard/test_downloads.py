@@ -12,15 +12,14 @@ from serving import Backend
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from dashboard import offered
 from dashboard.charts.comparison import View, comparison_figure
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_spec
 from dashboard.charts.outcome import Group, Member, Stroke
 from dashboard.charts.training import single, training_figure
-from dashboard.downloads import ROUTES, address, model_address
-from dashboard.offered import Offered, offer
-from dashboard.report.pictures import png, svg
+from dashboard.components import pictures
+from dashboard.components.pictures import Offered, offer, png, svg
+from dashboard.downloads.routes import ROUTES, address, model_address
 
 
 @pytest.fixture
@@ -79,9 +78,9 @@ def test_a_model_that_the_backend_does_not_reach_says_where_it_lies(
 
 def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: int) -> None:
     for link in (
-        model_address(run_id, 2).replace(offered.TICKET, "x" * 22),
-        address(run_id, "lines").replace(offered.TICKET, "x" * 22),
-        f"/take-away/{offered.TICKET}/{run_id}/token",
+        model_address(run_id, 2).replace(pictures.TICKET, "x" * 22),
+        address(run_id, "lines").replace(pictures.TICKET, "x" * 22),
+        f"/take-away/{pictures.TICKET}/{run_id}/token",
     ):
         assert served.get(link).status_code == 404
 
@@ -108,7 +107,7 @@ def test_a_page_offers_the_chart_that_it_drew_last(served: TestClient) -> None:
 
 
 def test_charts_that_were_drawn_longest_ago_are_forgotten(served: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offered, "MOST", 2)
+    monkeypatch.setattr(pictures, "MOST", 2)
     figure = training_figure(single("reward"), {}, steps=3, weight=0.0)
     links = [offer(f"chart {place}", Offered(figure, "title", "file"))["svg"] for place in range(4)]
     assert [served.get(link).status_code for link in links] == [404, 404, 200, 200]

@@ -8,9 +8,8 @@ from serving import Backend
 
 from backend.contract.records import Series
 from dashboard.charts.training import single, training_figure
-from dashboard.report.gather import gather
-from dashboard.report.page import report
-from dashboard.report.pictures import _whole, png, svg
+from dashboard.components.pictures import _whole, png, svg
+from dashboard.downloads.report import gather, report
 
 HOSTILE = ["<script>alert(1)</script>", "![x](http://evil.example/x.png)", "\x1b[2J\x00\u202edesrever", "$a$ **b**"]
 

@@ -11,7 +11,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from dashboard.downloads import model_address
+from dashboard.downloads.routes import model_address
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

@@ -6,14 +6,14 @@ from pathlib import Path
 import streamlit as st
 
 from backend.contract.records import Run
-from dashboard.downloads import What, address
+from dashboard.downloads.routes import What, address
 
-_STYLE = Path(__file__).with_name("take_away.css")
+_STYLE = Path(__file__).with_name("menu.css")
 _GROUPS = {"bookmarked": "the bookmarked", "examples": "examples"}
 _KINDS_WITH_GROUPS = ("grpo", "sample")
 
 
-def draw_take_away(run: Run) -> None:
+def draw_downloads(run: Run) -> None:
     """Links to files that are made when they are asked for, and that no page holds."""
     with st.popover("Take away", icon=":material/download:"):
         groups = _choose_groups() if run.kind in _KINDS_WITH_GROUPS else ""

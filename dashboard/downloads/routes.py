@@ -16,10 +16,8 @@ from starlette.routing import Route
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import load
-from dashboard.offered import TICKET, find
-from dashboard.report.gather import gather
-from dashboard.report.page import report
-from dashboard.report.pictures import png, svg
+from dashboard.components.pictures import TICKET, find, png, svg
+from dashboard.downloads.report import gather, report
 from dashboard.settings import Settings
 
 What = Literal["report", "groups", "metrics", "lines", "configuration"]
