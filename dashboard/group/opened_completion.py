@@ -13,7 +13,7 @@ from dashboard.difference.panel import PARAMETER
 from dashboard.group.completion_card import foot
 from dashboard.group.completion_html import GroupLook, TextLook, account_html, text_html
 from dashboard.group.path import open_completion
-from dashboard.judging.thumbs import draw_thumbs
+from dashboard.people.marks import draw_thumbs
 from dashboard.token_view.component import draw_tokens
 
 PANEL = "panel"

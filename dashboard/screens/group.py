@@ -15,9 +15,9 @@ from dashboard.group.completion_html import look_at, order_of
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
 from dashboard.group.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
 from dashboard.group.path import draw_path, follow_to_step, opened_completion
-from dashboard.judging.agreement import WHICH
-from dashboard.judging.bookmark import draw_bookmark
-from dashboard.judging.choices import draw_choices
+from dashboard.people.agreement import WHICH
+from dashboard.people.choices import draw_choices
+from dashboard.people.marks import draw_bookmark
 from dashboard.session import client, guard, link
 from dashboard.what_if.panel import draw_what_if
 

@@ -19,11 +19,11 @@ from dashboard.form.reward import rewarded_by
 from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
 from dashboard.format import plain
-from dashboard.judging.training import origin_of, trained_on
 from dashboard.lab.panel import draw_lab
 from dashboard.lab.request import SAMPLE, ask, restore
 from dashboard.lab.results import measured
 from dashboard.leaving import go
+from dashboard.people.training import origin_of, trained_on
 from dashboard.session import client, explain, guard, link
 
 _CATALOG = "catalog"

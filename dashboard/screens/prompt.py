@@ -15,9 +15,8 @@ from dashboard.format import MISSING, count, counted
 from dashboard.group.completion_card import STYLE
 from dashboard.group.rows import pick_group
 from dashboard.leaving import go
-from dashboard.prompts.across import draw_across
-from dashboard.prompts.compared import LATER, choose_draw, draw_compared
-from dashboard.prompts.draws import Draws, course, fetch_draws, has_drawn, highest
+from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, has_drawn, highest
+from dashboard.prompts.pair import LATER, choose_draw, draw_compared
 from dashboard.session import client, guard, link, run_or_none
 
 MOST_RUNS = 20

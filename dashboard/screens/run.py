@@ -19,7 +19,7 @@ from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style
 from dashboard.components.told import heard, tell
 from dashboard.health.tab import HEALTH, draw_health, health_label
-from dashboard.judging.agreement import draw_agreement
+from dashboard.people.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
 from dashboard.run.checkpoints import draw_checkpoints
 from dashboard.run.configuration import draw_configuration

@@ -7,9 +7,9 @@ import streamlit as st
 from backend.contract.records import TERMINAL, Page, Run
 from dashboard.components.listing import show_pager
 from dashboard.leaving import go
-from dashboard.listing.filters import PAGES, clear_filters, is_narrowed, show_filters
-from dashboard.listing.row import show_run
-from dashboard.listing.selection import picked
+from dashboard.runs.actions import picked
+from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filters
+from dashboard.runs.row import show_run
 from dashboard.session import SCRIPTS, client, guard, link
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}

@@ -13,10 +13,9 @@ from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConf
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run, Upload, UploadPreview
 from dashboard.components.table import frame
-from dashboard.judging.agreement import DISAGREEMENT, in_words, said
-from dashboard.judging.proportion import wilson
-from dashboard.judging.proposal import implied, places, propose
-from dashboard.judging.training import origin_of, trained_on
+from dashboard.people.agreement import DISAGREEMENT, in_words, said, wilson
+from dashboard.people.proposal import implied, places, propose
+from dashboard.people.training import origin_of, trained_on
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Run, RunError, RunUpdate
-from dashboard.listing.filters import ROWS
-from dashboard.listing.sparkline import sparkline
+from dashboard.charts.sparkline import sparkline
+from dashboard.runs.filters import ROWS
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

@@ -7,8 +7,7 @@ from backend.contract.people import Choice
 from backend.contract.records import Run
 from dashboard.components.model_text import show_text
 from dashboard.format import counted
-from dashboard.judging.left import left_to_judge
-from dashboard.judging.proposal import Places, propose
+from dashboard.people.proposal import Places, next_to_judge, propose
 from dashboard.session import carried_out, client, guard, link
 
 _LONG = 700  # characters, from which a text gets a frame of its own to scroll in
@@ -105,9 +104,9 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
             key=f"next-from-{group.id}",
             shortcut="n",
             type="primary" if settled else "secondary",
-            help="The next live group, in this step or an older one, in which something is left to ask; after the last, the newest again",
+            help="The next live group with pairs left to judge, newest first; then from the start again",
         ):
-            following = left_to_judge(run, group) or left_to_judge(run)
+            following = next_to_judge(run, group) or next_to_judge(run)
             if following in (None, group.id):
                 st.toast("Nothing is left to ask in any other group\\.", icon=":material/check:")
             else:

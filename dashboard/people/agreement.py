@@ -1,5 +1,7 @@
 """People against the reward, over a run; and what people said as a data set to train on."""
 
+import math
+
 import streamlit as st
 
 from backend.contract.people import Agreement, Disagreement
@@ -7,13 +9,13 @@ from backend.contract.records import Run, Upload
 from dashboard.components.model_text import one_line
 from dashboard.components.table import Column, pick
 from dashboard.format import count, counted, number, percent
-from dashboard.judging.left import left_to_judge
-from dashboard.judging.proportion import wilson
 from dashboard.leaving import go
+from dashboard.people.proposal import next_to_judge
 from dashboard.session import carried_out, client, guard, link
 
 WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5
+_Z = 1.959964  # of the central 95 % of the normal distribution
 DISAGREEMENT = {
     "step": Column[Disagreement]("step", lambda one: one.step, 60, kind="number"),
     "group": Column("group", lambda one: one.group_index + 1, 60, kind="number"),
@@ -57,7 +59,7 @@ def draw_agreement(run: Run) -> None:
 def _draw_way_to_judge(run: Run) -> None:
     """Straight to two completions of the newest group that is not settled; from there a button leads on to others."""
     if st.button("Judge the newest groups", icon=":material/thumbs_up_down:", key=f"judge-{run.id}"):
-        found = left_to_judge(run)
+        found = next_to_judge(run)
         if found is not None:
             go("group", id=found, panel=WHICH)
         st.toast("Nothing is left to ask: no live group, or all of them are judged\\.", icon=":material/check:")
@@ -87,6 +89,15 @@ def in_words(found: Agreement) -> str:
             f" {counted(found.undecided, 'more pair')} {verb} undecided: the reward is equal for both, or missing."
         )
     return sentence
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """The 95 % score interval of a share of `hits` in `n` > 0 (Wilson, 1927): within 0 and 1, also for 0 or n hits."""
+    share = hits / n
+    centre = share + _Z * _Z / (2 * n)
+    half = _Z * math.sqrt(share * (1 - share) / n + _Z * _Z / (4 * n * n))
+    scale = 1 + _Z * _Z / n
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
 def said(found: Agreement) -> str:

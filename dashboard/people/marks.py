@@ -1,16 +1,17 @@
-"""The bookmark of a group, and the note on it."""
+"""Marks that people set: the bookmark of a group, with a note on it, and the thumbs of its completions."""
 
 from dataclasses import dataclass
 
 import streamlit as st
 
 from backend.contract.base import clean
-from backend.contract.groups import Group
-from backend.contract.people import Bookmark
+from backend.contract.groups import CompletionRecord, Group
+from backend.contract.people import Bookmark, Thumb
 from dashboard.format import ago
 from dashboard.session import carried_out, client
 
 LONGEST_NOTE = 20_000
+_PRESSED: dict[Thumb, int] = {"down": 0, "up": 1}  # as Streamlit's thumbs count
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class _Acted:
 
 def draw_bookmark(group: Group) -> None:
     """The star, and beside a set one the note. Only they are drawn again; a note is kept when its field is left."""
-    st.fragment(_draw)(group.id, group.bookmark)
+    st.fragment(_draw_bookmark)(group.id, group.bookmark)
 
 
-def _draw(group_id: int, drawn: Bookmark | None) -> None:
+def _draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
     acted = _acted(group_id, drawn)
     bookmark = acted.now
     with st.container(horizontal=True, vertical_alignment="center", key=f"bookmark-{group_id}"):
@@ -105,3 +106,24 @@ def _acted(group_id: int, drawn: Bookmark | None) -> _Acted:
 
 def _key(group_id: int) -> str:
     return f"bookmark-made-{group_id}"
+
+
+def draw_thumbs(completion: CompletionRecord) -> None:
+    """The two thumbs; pressing the pressed one takes it back. Only they are drawn again."""
+    st.fragment(_draw_thumbs)(completion.id, completion.thumb)
+
+
+def _draw_thumbs(completion_id: int, stored: Thumb | None) -> None:
+    key, last = f"thumb-{completion_id}", f"thumb-kept-{completion_id}"
+    if key not in st.session_state:  # drawn for the first time since the page was opened
+        st.session_state[key] = st.session_state[last] = None if stored is None else _PRESSED[stored]
+    st.feedback("thumbs", key=key, on_change=_keep_thumb, args=(completion_id, key, last))
+
+
+def _keep_thumb(completion_id: int, key: str, last: str) -> None:
+    pressed = st.session_state[key]
+    thumb = next((thumb for thumb, number in _PRESSED.items() if number == pressed), None)
+    if carried_out(lambda: client().people.thumb(completion_id, thumb)):
+        st.session_state[last] = pressed
+    else:
+        st.session_state[key] = st.session_state[last]  # what is shown is what is stored

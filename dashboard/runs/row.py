@@ -3,11 +3,10 @@
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
+from dashboard.charts.sparkline import sparkline
 from dashboard.form.paths import get
 from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
-from dashboard.listing.actions import show_actions
-from dashboard.listing.selection import show_tick
-from dashboard.listing.sparkline import sparkline
+from dashboard.runs.actions import show_actions, show_tick
 from dashboard.session import link
 from dashboard.status import look
 

@@ -1,4 +1,7 @@
-"""What a row offers: each action one icon; those that cannot be undone ask once more, in the row itself."""
+"""What a row offers: a tick, and each action as one icon; those that cannot be undone ask once more, in the row itself.
+
+A tick outlives the ticks of the list, and a page of filters; it goes with its run.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +9,11 @@ from dataclasses import dataclass
 import streamlit as st
 
 from backend.contract.records import STOPS, Run, RunUpdate
-from dashboard.listing.selection import forget
 from dashboard.session import carried_out, client, link
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
 _HIGHEST = 1000
+_PICK = "pick-"  # and a run's number: whether it is ticked
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def _ask(what: tuple[int, str] | None) -> None:
 def _act(run: Run, verb: str) -> None:
     _ask(None)
     if carried_out(lambda: _command(run, verb)) and verb == DELETE.verb:
-        forget(run.id)
+        st.session_state.pop(f"{_PICK}{run.id}", None)  # a deleted run is not compared
 
 
 def _command(run: Run, verb: str) -> None:
@@ -113,3 +116,14 @@ def _above_all() -> int:
     """A priority above every waiting run's."""
     waiting = client().runs(status="queued", limit=200).items
     return min(_HIGHEST, max(run.priority for run in waiting) + 1) if waiting else 0
+
+
+def show_tick(run_id: int) -> None:
+    """The box of a run."""
+    st.checkbox(f"Select run {run_id}", key=f"{_PICK}{run_id}", label_visibility="collapsed", persist_state="page")
+
+
+def picked() -> list[int]:
+    """The runs whose box is ticked, oldest first."""
+    keys = [str(key) for key, ticked in st.session_state.items() if str(key).startswith(_PICK) and ticked is True]
+    return sorted(int(key.removeprefix(_PICK)) for key in keys)

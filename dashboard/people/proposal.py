@@ -1,4 +1,4 @@
-"""Which two completions of a group to ask about next."""
+"""Which two completions of a group to ask about next, and in which group."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -7,6 +7,9 @@ from random import Random
 
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Choice
+from backend.contract.records import Run
+from dashboard.components.known_steps import known_steps
+from dashboard.session import client, guard
 
 ASKED_OF = 64  # completions of a group at most, for the pairs are many more
 
@@ -70,3 +73,20 @@ def _drawn(seed: int, completions: list[CompletionRecord]) -> list[Pair]:
 def _decided(pair: Pair) -> bool:
     one, other = pair
     return one.reward is not None and other.reward is not None and one.reward != other.reward
+
+
+def next_to_judge(run: Run, after: Group | None = None) -> int | None:
+    """The id of a live group that is not settled: the newest step's first, or the first behind `after` in that order.
+
+    None if every group is settled. Asks for one group after another until it has found one: as many as a person has judged.
+    """
+    steps = [one.step for one in reversed(known_steps(run)) if one.states.get("live")]
+    with guard():
+        for step in steps:
+            if after is not None and step > after.step:
+                continue
+            for group in client().groups(run.id, step=step, state="live", sort="index", limit=200).items:
+                passed = after is not None and step == after.step and group.index <= after.index
+                if not passed and propose(client().group(group.id), client().people.choices(group.id)) is not None:
+                    return group.id
+    return None
