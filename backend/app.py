@@ -168,7 +168,6 @@ def sweep_once(services: Services) -> None:
 def main() -> None:
     """Serve until interrupted."""
     set_up_log()
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     raise_file_limit()
     with ExitStack() as held:
         with in_words():

@@ -19,7 +19,9 @@ from backend.dashboard_command import dashboard_command
 from backend.settings import Settings
 from backend.supervisor import Program, Supervisor
 
-SAID_EVERY = 30.0  # seconds while the backend starts: a migration that is broken off would only begin anew
+SAID_EVERY = (
+    30.0  # seconds while the backend starts: an upgrade of the database that is broken off would only begin anew
+)
 DASHBOARD_PATIENCE = 60.0  # seconds: imports on a slow disk
 RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
 

@@ -1,11 +1,11 @@
-"""Makes the data that migrations are tested with: a database that the code in the current directory filled.
+"""Makes the data that upgrades of older databases are tested with: a database that the code in the current directory filled.
 
     PYTHONPATH=. python scripts/revision_data.py tests/backend/revisions
 
 A real backend and a real worker, killed once, train a few steps; uploads, samples, and what people say follow where
 that version knows them. The result is `<revision>.db.xz`, the SQLite file, and `<revision>.json`, what the version's
-own interface answered about it: what a migrated database must still answer. Run it before a migration is added, so
-that the revision before it has its data. It asks over plain HTTP, since it has to work with versions long past.
+own interface answered about it: what an upgraded database must still answer. Run it before the revision is raised, so
+that the one before has its data. It asks over plain HTTP, since it has to work with versions long past.
 """
 
 import json

@@ -65,7 +65,7 @@ class Serving:
 
 @cache
 def empty_database() -> bytes:
-    """As the migrations make it; tests of those have databases of their own."""
+    """As a first start makes it; tests of the schema have databases of their own."""
     with TemporaryDirectory() as folder:
         open_services(Settings(home=Path(folder)), Clock()).database.close()
         return (Path(folder) / "groupscope.db").read_bytes()

@@ -26,6 +26,7 @@ from packaging.requirements import Requirement
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import DATABASE, TOKEN, CannotStart, store_path, stored_token
+from backend.storage.revision import REVISION, is_known
 
 LITTLE_BYTES, FEW_BYTES = 5 * 2**30, 2**30  # free on the home's disk: worth a word, and too few to train
 SKEW_SECONDS = 5.0
@@ -173,8 +174,7 @@ def _database(installation: Installation) -> Iterator[Finding]:
     except (sqlite3.Error, ValueError) as error:
         yield Finding("problem", "database", f"{path} cannot be read: {error}", restore)
         return
-    known = {one.name[:4] for one in (Path(__file__).parents[1] / "storage/migrations/versions").glob("[0-9]*.py")}
-    if revision not in known:
+    if not is_known(revision):
         yield Finding(
             "problem",
             "database",
@@ -187,7 +187,7 @@ def _database(installation: Installation) -> Iterator[Finding]:
         yield Finding("problem", "database", f"{path} has {orphans} rows that belong to nothing", restore)
     else:
         size = path.stat().st_size / 2**20
-        old = "" if revision == max(known) else f", brought up to {max(known)} when the backend starts"
+        old = "" if int(revision) == REVISION else f", brought up to {REVISION:04} when the backend starts"
         yield Finding("ok", "database", f"{size:,.1f} MiB, revision {revision}{old}, intact")
 
 

@@ -18,8 +18,8 @@ from backend.errors import Invalid, NotFound
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
 from backend.preflight.forecast import evaluations
 from backend.runs import store as runs
-from backend.storage.tables import run, worker
-from backend.telemetry import metrics, stretches
+from backend.storage.tables import METRIC_WIDTHS, run, worker
+from backend.telemetry import metrics
 from backend.uploads import columns
 from backend.uploads import store as uploads
 from backend.workers import store as workers
@@ -159,7 +159,7 @@ def _evaluation(config: Any) -> object:
 
 def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     """What a run took beside its steps, for each of its evaluations; nothing of a run that did not finish in one go."""
-    wide = MetricQuery(names=("step_time",), width=max(stretches.WIDTHS))  # a run may have a million steps
+    wide = MetricQuery(names=("step_time",), width=max(METRIC_WIDTHS))  # a run may have a million steps
     means = metrics.read(tx, row["id"], wide).series["step_time"]
     counts = means.stretches
     if row["status"] != "finished" or row["attempt"] != 1 or counts is None:

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from backend.contract.home import CannotStart
 from backend.reserve import error_code, lacks_room, no_room
 from backend.storage.database import Database
-from backend.storage.migrate import alembic_config, upgrade
+from backend.storage.migrate import NewerDatabase, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +37,10 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
     where = file or address.render_as_string()
     try:
         upgrade(database)
-    except CommandError as error:
+    except NewerDatabase as error:
         database.close()
-        with database.reader.connect() as tx:
-            newest = ScriptDirectory.from_config(alembic_config(tx)).get_current_head()
         raise CannotStart(
-            f"the database {where} was written by a newer Groupscope ({error}; this one knows revisions up to {newest}): "
-            f"install the newer one. {_ADVICE}"
+            f"the database {where} was written by a newer Groupscope ({error}): install the newer one. {_ADVICE}"
         ) from None
     except DBAPIError as error:
         database.close()

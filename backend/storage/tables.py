@@ -1,4 +1,4 @@
-"""The tables of runs, their records, workers and data sets. The migrations build the same; a test compares them."""
+"""The tables of runs, their records, workers and data sets."""
 
 from sqlalchemy import (
     JSON,
@@ -15,6 +15,9 @@ from sqlalchemy import (
 )
 
 from backend.storage.columns import Id, Utc, attempt_column, metadata, of_attempt, run_id_column
+
+revision = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
+"""The one row that says which revision the database has; `migrate.py` writes it."""
 
 run = Table(
     "run",
@@ -117,6 +120,9 @@ metric = Table(
     of_attempt(),
     sqlite_with_rowid=False,
 )
+
+METRIC_WIDTHS = (4, 16, 64, 256, 1024)
+"""Steps that a row of `metric_stretch` covers."""
 
 metric_stretch = Table(
     "metric_stretch",

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
 from backend.contract.queries import MetricQuery
-from backend.storage.tables import attempt, metric, run
+from backend.storage.tables import METRIC_WIDTHS, attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
 from backend.telemetry.thinning import Point, fitting_width, in_stretches, plain, stretch_of
@@ -99,12 +99,12 @@ def _width(extent: stretches.Extent | None, low: int, high: int, query: MetricQu
         return 1
     if 2 * most * series <= ROWS:
         return fitting_width(first, last, most)
-    return fitting_width(first, last, max(1, min(most, ROWS // series)), smallest=stretches.WIDTHS[0], factor=4)
+    return fitting_width(first, last, max(1, min(most, ROWS // series)), smallest=METRIC_WIDTHS[0], factor=4)
 
 
 def _source(width: int) -> int:
     """Of which stored stretches those of a width are made; 1: of the values."""
-    return max((one for one in stretches.WIDTHS if one <= width), default=1)
+    return max((one for one in METRIC_WIDTHS if one <= width), default=1)
 
 
 def _gathered(points: Sequence[Point], width: int, low: int, most: int) -> r.Series:

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, case, delete, func, literal, or_, select
 
 from backend.contract.protocol import EVALUATION
-from backend.storage.tables import attempt, metric, metric_stretch
+from backend.storage.tables import METRIC_WIDTHS, attempt, metric, metric_stretch
 from backend.storage.upsert import insert_into
 from backend.telemetry import history
 from backend.telemetry.thinning import Stretch, stretch_of
-
-WIDTHS = (4, 16, 64, 256, 1024)
 
 kept = metric_stretch.c
 
@@ -27,7 +25,7 @@ kept = metric_stretch.c
 _OF_SERIES = kept.run_id == bindparam("run_id"), kept.name.in_(bindparam("names", expanding=True))
 _EXTENTS = (
     select(kept.name, func.min(kept.first_step), func.max(kept.last_step), func.sum(kept.finite + kept.missing))
-    .where(*_OF_SERIES, kept.width == WIDTHS[-1])
+    .where(*_OF_SERIES, kept.width == METRIC_WIDTHS[-1])
     .where(kept.last_step >= bindparam("low"), kept.first_step <= bindparam("high"))
     .group_by(kept.name)
 )
@@ -69,7 +67,7 @@ def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | Non
         | stretch_of(step, value)._asdict()
         for name, value in values.items()
         if not name.startswith(EVALUATION)
-        for width in WIDTHS
+        for width in METRIC_WIDTHS
     ]
     if rows:
         tx.execute(_addition(tx.dialect.name), rows)
@@ -78,7 +76,7 @@ def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | Non
 def cut(tx: Connection, run_id: int, from_step: int) -> None:
     """Forget what begins or ends beyond `from_step`, where a new attempt goes on, and count what lies across it anew."""
     tx.execute(delete(metric_stretch).where(kept.run_id == run_id, kept.start + kept.width > from_step))
-    for width in WIDTHS:
+    for width in METRIC_WIDTHS:
         start = from_step - from_step % width
         if start < from_step:
             tx.execute(_merged(tx.dialect.name, _counted(run_id, width, start, from_step)))

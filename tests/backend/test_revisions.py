@@ -6,15 +6,28 @@ after a kill, an upload, samples, and what people said of groups.
 
 import json
 import lzma
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from serving import Backends
+from sqlalchemy import Connection, select, text
+
+from backend.storage import tables
+from backend.storage.database import Database
+from backend.storage.migrate import upgrade
+from backend.storage.revision import REVISION
+from backend.telemetry import stretches
 
 DATA = Path(__file__).parent / "revisions"
-VERSIONS = Path(__file__).parents[2] / "backend/storage/migrations/versions"
 REVISIONS = sorted(path.name[:4] for path in DATA.glob("*.db.xz"))
+ALL_KINDS = {
+    "limit": "100",
+    "kind": "all",
+}  # the list of runs leaves samples out since the revisions, unless asked for them
 
 Answer = object
 
@@ -35,20 +48,105 @@ def lost(before: Answer, now: Answer, where: str = "") -> Iterator[str]:
 
 
 def test_every_revision_but_the_newest_has_its_data() -> None:
-    made = sorted(path.name[:4] for path in VERSIONS.glob("[0-9]*.py"))
-    assert [one for one in made[:-1] if one not in REVISIONS] == []
+    assert [f"{number:04}" for number in range(1, REVISION)] == REVISIONS
+
+
+def recorded(revision: str, folder: Path) -> Path:
+    """The file of a database that the last code of a revision filled."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "groupscope.db"
+    file.write_bytes(lzma.decompress((DATA / f"{revision}.db.xz").read_bytes()))
+    return file
+
+
+def schema(file: Path) -> dict[str, object]:
+    """All that the schema says: columns in the order of their names, keys, indexes, triggers, search, and options of tables."""
+    with closing(sqlite3.connect(file)) as database:
+        found: dict[str, object] = {}
+        for kind, name, table, sql in database.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"):
+            if kind != "table" or "VIRTUAL" in sql:
+                found[f"{kind} {name}"] = sql
+                continue
+            columns = database.execute(f"SELECT * FROM pragma_table_xinfo('{table}')").fetchall()
+            keys = database.execute(
+                f'SELECT "from", "table", "to", on_delete FROM pragma_foreign_key_list(\'{table}\')'
+            )
+            checks = re.findall(r"CONSTRAINT ck_\w+ CHECK .*", sql)
+            options = [word for word in ("AUTOINCREMENT", "WITHOUT ROWID") if word in sql]
+            found[table] = (sorted(column[1:] for column in columns), sorted(keys), checks, options)
+        return found
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_upgraded_database_has_the_schema_of_a_new_one(revision: str, tmp_path: Path) -> None:
+    old, new = recorded(revision, tmp_path), tmp_path / "new.db"
+    for file in (old, new):
+        database = Database(f"sqlite:///{file}")
+        upgrade(database)
+        database.close()
+    assert schema(old) == schema(new)
+
+
+def live_metrics_of_three_attempts(tx: Connection) -> None:
+    """Replace all runs by one with 90 steps of 3 attempts; some values are missing, some of a history that was taken back."""
+    run = {
+        "id": 1, "name": "x", "kind": "grpo", "status": "finished", "requested": "nothing", "priority": 0, "config": "{}",
+        "tags": "[]", "notes": "", "attempt": 3, "failures": 0, "step": 90, "total_steps": 90, "summary": "{}",
+        "sparkline": "{}", "created_at": "2026-01-01",
+    }  # fmt: skip
+    tx.execute(text("delete from run"))
+    tx.execute(text(f"insert into run ({', '.join(run)}) values ({', '.join(f':{name}' for name in run)})"), run)
+    attempts = {1: (0, 30, 21), 2: (21, 50, 40), 3: (40, 90, None)}  # attempt -> from step, up to step, live below
+    for number, (first, stop, below) in attempts.items():
+        tx.execute(
+            text(
+                "insert into attempt (run_id, attempt, worker, claimed_at, from_step, live_below) "
+                "values (1, :number, 'w', '2026-01-01', :first, :below)"
+            ),
+            {"number": number, "first": first, "below": below},
+        )
+        rows = [
+            {"name": name, "step": step, "number": number, "value": value}
+            for step in range(first, stop)
+            for name, value in (("kl", None if step % 7 == 3 else step * number / 10), ("eval/pass@1", 0.5))
+        ]
+        tx.execute(
+            text("insert into metric (run_id, name, step, attempt, value) values (1, :name, :step, :number, :value)"),
+            rows,
+        )
+
+
+@pytest.mark.parametrize("revision", ["0004", "0009"])  # one without stretches, one whose stretches had no means
+def test_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(revision: str, tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{recorded(revision, tmp_path)}")
+    with database.write() as tx:
+        live_metrics_of_three_attempts(tx)
+    upgrade(database)
+    kept = select(tables.metric_stretch).order_by("width", "start")
+    with database.write() as tx:
+        upgraded = tx.execute(kept).mappings().all()
+        tx.execute(tables.metric_stretch.delete())
+        for name, step, value in tx.execute(
+            text(
+                "select name, step, value from metric join attempt using (run_id, attempt) "
+                "where live_below is null or step < live_below"
+            )
+        ).all():
+            stretches.add(tx, 1, step, {name: value})
+        counted = tx.execute(kept).mappings().all()
+    assert len(upgraded) == 23 + 6 + 2 + 1 + 1
+    assert [row["mean"] for row in upgraded] == pytest.approx([row["mean"] for row in counted], rel=1e-12)
+    assert [{**row, "mean": None} for row in upgraded] == [{**row, "mean": None} for row in counted]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_database_of_an_earlier_version_answers_all_that_it_answered_then(revision: str, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "groupscope.db").write_bytes(lzma.decompress((DATA / f"{revision}.db.xz").read_bytes()))
+    home = recorded(revision, tmp_path / "home").parent
     answers = json.loads(lzma.decompress((DATA / f"{revision}.json.xz").read_bytes()))
     with Backends(home) as backends:
         backend = backends.start()
         for path, before in answers.items():
-            answer = backend.http.get(f"/api/v1{path}")
+            answer = backend.http.get(f"/api/v1{path}", params=ALL_KINDS if path.startswith("/runs?") else None)
             lines = path.endswith("/export")
             now = [json.loads(line) for line in answer.text.splitlines()] if lines else answer.json()
             if before is not None:
@@ -60,9 +158,7 @@ def test_a_database_of_an_earlier_version_answers_all_that_it_answered_then(revi
 
 def test_runs_of_every_revision_can_be_searched(tmp_path: Path) -> None:
     for revision in REVISIONS:
-        home = tmp_path / revision
-        home.mkdir()
-        (home / "groupscope.db").write_bytes(lzma.decompress((DATA / f"{revision}.db.xz").read_bytes()))
+        home = recorded(revision, tmp_path / revision).parent
         with Backends(home) as backends:
             backend = backends.start()
             first = backend.client.group(next(iter(backend.client.groups(1).items)).id).completions[0]

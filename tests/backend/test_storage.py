@@ -1,21 +1,16 @@
-"""The database: migrations that build what the code expects, and transactions that lose nothing."""
+"""The database: a schema that is built once, and transactions that lose nothing."""
 
 import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from backend.storage import people_tables, tables  # noqa: F401  (each puts its tables into the metadata)
-from backend.storage.columns import metadata
 from backend.storage.database import Database
-from backend.storage.migrate import alembic_config, upgrade
-from backend.telemetry import stretches
+from backend.storage.migrate import NewerDatabase, upgrade
+from backend.storage.tables import revision
 
 
 @pytest.fixture
@@ -25,95 +20,24 @@ def database(tmp_path: Path) -> Database:
     return database
 
 
-def table_options(tx: Connection) -> dict[str, tuple[bool, bool]]:
-    """What SQLAlchemy's comparison does not see: AUTOINCREMENT and WITHOUT ROWID, by table."""
-    rows = tx.execute(text("select name, sql from sqlite_master where type = 'table' and name not like 'sqlite_%'"))
-    return {name: ("AUTOINCREMENT" in sql, "WITHOUT ROWID" in sql) for name, sql in rows}
-
-
-def is_no_search_index(name: str | None, *_: object) -> bool:
-    """SQLite's full-text indexes are the migrations' alone; SQLAlchemy cannot speak of them."""
-    return "_trigrams" not in (name or "")
-
-
-def test_the_migrations_build_the_tables_of_the_code(database: Database, tmp_path: Path) -> None:
-    direct = Database(f"sqlite:///{tmp_path / 'direct.db'}")
-    with database.write() as migrated, direct.write() as built:
-        context = MigrationContext.configure(migrated, opts={"include_name": is_no_search_index})
-        assert compare_metadata(context, metadata) == []
-        metadata.create_all(built)
-        expected = table_options(built)
-        found = table_options(migrated)
-        found.pop("alembic_version")
-        assert {name: kept for name, kept in found.items() if is_no_search_index(name)} == expected
-        for name in metadata.tables:
-            assert inspect(migrated).get_check_constraints(name) == inspect(built).get_check_constraints(name)
-
-
-def test_migrating_again_changes_nothing(database: Database) -> None:
-    upgrade(database)
-
-
-def test_the_migrations_can_be_taken_back(database: Database) -> None:
-    with database.write() as tx:
-        command.downgrade(alembic_config(tx), "base")
+def test_an_up_to_date_database_is_left_as_it_is(database: Database) -> None:
     with database.read() as tx:
-        assert inspect(tx).get_table_names() == ["alembic_version"]
+        before = tx.exec_driver_sql("PRAGMA schema_version").scalar_one()
+    upgrade(database)
+    with database.read() as tx:
+        assert tx.exec_driver_sql("PRAGMA schema_version").scalar_one() == before
 
 
-def live_metrics_of_two_attempts(tx: Connection) -> None:
-    """A run with 90 steps of 3 attempts in tables of revision 0004; some values are missing, some of a history that was taken back."""
-    run = {
-        "id": 1, "name": "x", "kind": "grpo", "status": "finished", "requested": "nothing", "priority": 0, "config": "{}",
-        "tags": "[]", "notes": "", "attempt": 3, "failures": 0, "step": 90, "total_steps": 90, "summary": "{}",
-        "sparkline": "{}", "created_at": "2026-01-01",
-    }  # fmt: skip
-    tx.execute(text(f"insert into run ({', '.join(run)}) values ({', '.join(f':{name}' for name in run)})"), run)
-    attempts = {1: (0, 30, 21), 2: (21, 50, 40), 3: (40, 90, None)}  # attempt -> from step, up to step, live below
-    for number, (first, stop, below) in attempts.items():
-        tx.execute(
-            text(
-                "insert into attempt (run_id, attempt, worker, claimed_at, from_step, live_below) "
-                "values (1, :number, 'w', '2026-01-01', :first, :below)"
-            ),
-            {"number": number, "first": first, "below": below},
-        )
-        rows = [
-            {"name": name, "step": step, "number": number, "value": value}
-            for step in range(first, stop)
-            for name, value in (("kl", None if step % 7 == 3 else step * number / 10), ("eval/pass@1", 0.5))
-        ]
-        tx.execute(
-            text("insert into metric (run_id, name, step, attempt, value) values (1, :name, :step, :number, :value)"),
-            rows,
-        )
-
-
-def test_the_means_of_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'old.db'}")
-    kept = select(tables.metric_stretch).order_by("width", "start")
+@pytest.mark.parametrize("found", ["0015", "9999", "0000", "1a2b3c"])
+def test_a_database_of_an_unknown_revision_is_refused_and_stays_as_it_is(database: Database, found: str) -> None:
     with database.write() as tx:
-        command.upgrade(alembic_config(tx), "0004")
-        live_metrics_of_two_attempts(tx)
-        command.upgrade(alembic_config(tx), "0009")  # 0005 makes the stretches of the time
-        command.upgrade(alembic_config(tx), "head")
-        migrated = tx.execute(kept).mappings().all()
-        tx.execute(tables.metric_stretch.delete())
-        for name, step, value in tx.execute(
-            text(
-                "select name, step, value from metric join attempt using (run_id, attempt) "
-                "where live_below is null or step < live_below"
-            )
-        ).all():
-            stretches.add(tx, 1, step, {name: value})
-        counted = tx.execute(kept).mappings().all()
-        command.downgrade(alembic_config(tx), "0009")
-        command.upgrade(alembic_config(tx), "head")
-        again = tx.execute(kept).mappings().all()
-    assert len(migrated) == 23 + 6 + 2 + 1 + 1
-    for found in (migrated, again):
-        assert [row["mean"] for row in found] == pytest.approx([row["mean"] for row in counted], rel=1e-12)
-        assert [{**row, "mean": None} for row in found] == [{**row, "mean": None} for row in counted]
+        tx.execute(revision.update().values(version_num=found))
+        tx.exec_driver_sql("DROP INDEX ix_run_queue")
+    with pytest.raises(NewerDatabase, match=f"its revision is {found}, and this version knows those up to 0014"):
+        upgrade(database)
+    with database.read() as tx:
+        assert tx.scalar(select(revision.c.version_num)) == found
+        assert "ix_run_queue" not in {index["name"] for index in inspect(tx).get_indexes("run")}
 
 
 def test_what_is_accepted_is_on_the_disk(database: Database) -> None:

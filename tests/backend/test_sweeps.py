@@ -1,18 +1,13 @@
 """Sweeps: several runs queued at once, all or none, and what they remain when some of them are gone."""
 
 import time
-from pathlib import Path
 
 import pytest
 from acting import GRPO, Actor
-from alembic import command
 from serving import Backend
-from sqlalchemy import text
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError
-from backend.storage.database import Database
-from backend.storage.migrate import alembic_config, upgrade
 
 
 def bodies(*names: str) -> list[dict[str, Json]]:
@@ -117,24 +112,6 @@ def test_a_sweep_that_is_not_there_is_said_so(shared_backend: Backend) -> None:
         with pytest.raises(ApiError, match="There is no sweep 77") as caught:
             call(77)
         assert caught.value.status == 404
-
-
-def test_runs_and_their_records_outlive_the_migration_to_sweeps(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
-    with database.write() as tx:
-        command.upgrade(alembic_config(tx), "0001")
-        columns = "name, kind, status, requested, priority, config, tags, notes, attempt, failures, step, total_steps, summary, sparkline, created_at"
-        values = "'x', 'grpo', 'queued', 'nothing', 0, '{}', '[]', '', 1, 0, 0, 1, '{}', '{}', '2026-01-01'"
-        tx.execute(text(f"insert into run ({columns}) values ({values})"))
-        tx.execute(text("insert into attempt (run_id, attempt, worker, claimed_at) values (1, 1, 'w', '2026-01-01')"))
-    upgrade(database)
-    with database.read() as tx:
-        assert tx.execute(text("select sweep_id from run")).all() == [(None,)]
-        assert tx.execute(text("select count(*) from attempt")).scalar_one() == 1
-    with database.write() as tx:
-        command.downgrade(alembic_config(tx), "0001")
-        assert tx.execute(text("select count(*) from attempt")).scalar_one() == 1
-    database.close()
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ from serving import Backend
 from sqlalchemy import text
 
 from backend.contract import protocol as p
-from backend.telemetry import metrics, reports, stretches
+from backend.storage.tables import METRIC_WIDTHS
+from backend.telemetry import metrics, reports
 from backend.telemetry.groups import MAX_STEPS
 
 pytestmark = pytest.mark.slow
@@ -77,7 +78,7 @@ def make(backend: Backend, steps: int) -> int:
         tx.execute(
             text(VALUES), {"run_id": run_id, "attempt": claim.attempt, "names": json.dumps(NAMES), "steps": steps - 1}
         )
-        for width in stretches.WIDTHS:
+        for width in METRIC_WIDTHS:
             tx.execute(text(STRETCHES), {"run_id": run_id, "width": width})
     values = dict.fromkeys(NAMES, 0.5)
     backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=steps, step=steps - 1, groups=[], metrics=values))
