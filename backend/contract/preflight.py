@@ -39,8 +39,13 @@ class TimeEstimate(Record):
     advice: str = ""
 
 
+def dead_share_at_rate(success_rate: float, group_size: int) -> float:
+    """p^G + (1 − p)^G: the share of dead groups if every prompt had this one success rate."""
+    return float(success_rate**group_size + (1 - success_rate) ** group_size)
+
+
 class DeadForecast(Record):
-    """The share of groups without signal, p^G + (1 − p)^G."""
+    """The share of dead groups that a group size gives, from 0 to 1."""
 
     group_size: int
     share: float

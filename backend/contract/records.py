@@ -22,6 +22,10 @@ class Page(Record, Generic[T]):
     next_cursor: str | None = None
 
 
+PHASES = ("rollout", "reward", "reference", "update", "report")
+"""The phases of a step, in their order; the metric time/<phase> is the seconds of each."""
+
+
 class Progress(Record):
     """How far a run is. Within a step, `phase` and the completions done so far say that it is alive."""
 

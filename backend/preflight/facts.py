@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from backend.catalog.models import SHAPES, ModelShape
 from backend.contract.preflight import Message
 
 
@@ -18,13 +19,13 @@ class WorkerFacts:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it computes without an accelerator, and so in float32 unless told otherwise."""
+        """Whether it computes without an accelerator, and so in float32 by default."""
         return self.device.startswith("CPU")
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of similar steps on one device; and of each run that evaluated alike, what it took beside its steps, for each evaluation."""
+    """Seconds of similar steps on one device; and, for each run that evaluated alike, the seconds beside its steps for each evaluation."""
 
     device: str
     seconds: Sequence[float]
@@ -34,7 +35,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Success:
-    """How often the model is right before training, 0 to 1, and where that is known from."""
+    """How often the model is right before training, 0 to 1, and what says so."""
 
     rate: float
     basis: str
@@ -52,8 +53,12 @@ class Facts:
     success: Success | None = None
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 
+    def shape_of(self, source: str) -> ModelShape | None:
+        """The shape of the model that this source leads to; None if it is not known here."""
+        return SHAPES.get(self.origin or source)
+
     @property
     def roomiest(self) -> WorkerFacts | None:
-        """The worker with the most memory; None where no worker says how much it has."""
+        """The worker with the most memory; None if no worker says how much it has."""
         known = [worker for worker in self.workers if worker.memory_bytes is not None]
         return max(known, key=lambda worker: worker.memory_bytes or 0, default=None)

@@ -13,10 +13,11 @@ from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery
+from backend.contract.records import PHASES
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
+from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
-from backend.preflight.forecast import evaluations
 from backend.runs import store as runs
 from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
@@ -29,7 +30,7 @@ STEPS_LOOKED_AT = 50
 RUNS_TIMED = 10  # for one that finished in one go, whose evaluations can be timed
 FIRST_STEPS = 5  # their mean reward stands for the model before training
 MOST_SECONDS = 1e9  # of a step, 30 years: what a worker reports beyond it measures nothing
-PHASES = {f"time/{phase}": phase for phase in ("rollout", "reward", "reference", "update", "report")}
+PHASE_METRICS = {f"time/{phase}": phase for phase in PHASES}
 LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 
@@ -129,7 +130,7 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     wanted = _shape(wanted_config)
     device: str | None = None
     evaluated: list[float] = []
-    seconds: dict[str, list[float]] = {name: [] for name in ("step_time", *PHASES)}
+    seconds: dict[str, list[float]] = {name: [] for name in ("step_time", *PHASE_METRICS)}
     timed = 0
     for row in similar:
         if _shape(row["config"]) != wanted or row["device"] is None or row["device"] != (device or row["device"]):
@@ -149,7 +150,7 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
     if device is None:
         return None
     kept = {name: values[:STEPS_LOOKED_AT] for name, values in seconds.items()}
-    return StepTimes(device, kept["step_time"], {phase: kept[name] for name, phase in PHASES.items()}, evaluated)
+    return StepTimes(device, kept["step_time"], {phase: kept[name] for name, phase in PHASE_METRICS.items()}, evaluated)
 
 
 def _evaluation(config: Any) -> object:

@@ -1,18 +1,21 @@
 """What is worth knowing before a run starts: few things, each with what to do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from math import lcm
+from typing import Literal
 
-from backend.catalog.models import CARDS, SHAPES, TINY_ARITHMETIC
+from backend.catalog.models import CARDS, TINY_ARITHMETIC, ModelShape
 from backend.contract.base import Json
-from backend.contract.config import TrainingConfig
+from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
-from backend.contract.preflight import Message
-from backend.contract.training import Optimizer
-from backend.preflight.disk import disk
+from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.preflight import Message, dead_share_at_rate
+from backend.contract.recipes import RECIPES
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Optimizer
 from backend.preflight.facts import Facts
-from backend.preflight.forecast import dead_share
+from backend.preflight.memory import trained_parameters
 from backend.runs.needs import needs_of
 
 # The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
@@ -21,6 +24,9 @@ FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
+TRACED_BYTES = 10  # of a token, compressed: 9.3 in a run of SmolLM2 with the defaults
+WORTH_SAYING = 0.1  # of the free disk
+MANY_TIMES = 10  # a pair seen more often than this is learned by heart
 OFFERING = {
     "native": "starts a Groupscope worker",
     "transformers": "installs transformers 5.17 or newer",
@@ -30,24 +36,26 @@ Hints = Iterator[Message]
 
 
 def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
-    """A model that is certainly not there."""
+    """A built-in model that does not exist."""
     source, known = config.model.source, [card.source for card in CARDS]
     if source.startswith("builtin:") and source not in known:
         nearest = get_close_matches(source, known, n=1, cutoff=0)[0]
-        yield _error(
-            "model.source", f"there is no {source}; the models that come along are {', '.join(known)}", nearest
-        )
+        text = f"there is no {source}; the models that come along are {', '.join(known)}"
+        yield _hint("error", "model.source", text, nearest)
 
 
-def context(config: GrpoConfig, facts: Facts) -> Hints:
+def context(config: TrainingConfig, facts: Facts) -> Hints:
     """More new tokens than the model can hold."""
-    shape = SHAPES.get(facts.origin or config.model.source)
-    if shape is not None and config.sampling.max_new_tokens >= shape.context:
-        yield _error(
-            "sampling.max_new_tokens",
-            f"{config.sampling.max_new_tokens} new tokens and a prompt exceed the model's context of {shape.context} tokens",
-            shape.context // 2,
-        )
+    if isinstance(config, GrpoConfig):
+        field, new_tokens = "sampling.max_new_tokens", config.sampling.max_new_tokens
+    elif isinstance(config.pairs, SampledPairs):
+        field, new_tokens = "pairs.decoding.max_new_tokens", config.pairs.decoding.max_new_tokens
+    else:
+        return
+    shape = facts.shape_of(config.model.source)
+    if shape is not None and new_tokens >= shape.context:
+        text = f"{new_tokens} new tokens and a prompt exceed the model's context of {shape.context} tokens"
+        yield _hint("error", field, text, shape.context // 2)
 
 
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
@@ -56,7 +64,7 @@ def repeats(config: GrpoConfig, facts: Facts) -> Hints:
     if facts.training_items and asked > 2 * facts.training_items:
         times = asked / facts.training_items
         text = f"{asked:,} prompts are drawn from {facts.training_items:,} training items: each is asked about {times:.0f} times"
-        yield Message(level="info", field="budget.steps", text=text)
+        yield _hint("info", "budget.steps", text)
 
 
 def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
@@ -65,28 +73,28 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
     if config.model.lora is not None:
         if rate <= LORA_RATE_LOW:
             text = f"adapters usually want about 10 times the rate of full training; {_rate(rate)} may not move them"
-            yield _warning("optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
+            yield _hint("warning", "optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
         return
     tiny = (facts.origin or config.model.source) == TINY_ARITHMETIC
     limit, usual = (TINY_RATE_LIMIT, TINY_RATE) if tiny else (FULL_RATE_LIMIT, FULL_RATE)
     if rate > limit:
         text = f"full training at {_rate(rate)} often collapses; {_rate(usual)} is what works for {'this' if tiny else 'a pretrained'} model"
-        yield _warning("optimizer.learning_rate", text, usual)
+        yield _hint("warning", "optimizer.learning_rate", text, usual)
 
 
 def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
-    """Draws from fewer tokens than the log-probabilities are of."""
+    """Samples from fewer tokens than the log-probabilities cover."""
     sampling = config.sampling
     if config.algorithm.logprobs == "renormalized":
         return
     reason = "the log-probs, and so the ratio and the KL, are of all tokens: they are biased against what was drawn"
     if sampling.top_k:
-        yield _warning("sampling.top_k", f"with top-k {sampling.top_k} {reason}; 0 turns it off", 0)
+        yield _hint("warning", "sampling.top_k", f"with top-k {sampling.top_k} {reason}; 0 turns it off", 0)
     if sampling.top_p < 1:
-        yield _warning("sampling.top_p", f"with top-p {sampling.top_p:g} {reason}; 1 turns it off", 1.0)
+        yield _hint("warning", "sampling.top_p", f"with top-p {sampling.top_p:g} {reason}; 1 turns it off", 1.0)
     if config.algorithm.logprobs == "plain" and sampling.temperature != 1:
         text = f"log-probs are taken at temperature 1 while {sampling.temperature:g} is sampled; tempered agrees with the sampler"
-        yield Message(level="info", field="algorithm.logprobs", text=text, fix={"algorithm.logprobs": "tempered"})
+        yield _hint("info", "algorithm.logprobs", text, "tempered")
 
 
 def group_size(config: GrpoConfig, facts: Facts) -> Hints:
@@ -94,14 +102,14 @@ def group_size(config: GrpoConfig, facts: Facts) -> Hints:
     if config.algorithm.advantage.compares != "group":
         return
     size, success = config.sampling.group_size, facts.success
-    share = dead_share(success.rate if success else LEAST_DEAD, size)
+    share = dead_share_at_rate(success.rate if success else LEAST_DEAD, size)
     if size <= SMALL_GROUP:
         about, known = ("about", f"success rate {success.rate:.2g}") if success else ("at least", "at any success rate")
         text = f"with {size} completions {about} {share:.0%} of the groups are all right or all wrong, which teaches nothing ({known})"
-        yield _warning("sampling.group_size", text, USUAL_GROUP)
+        yield _hint("warning", "sampling.group_size", text, USUAL_GROUP)
     elif success is not None and share > 0.5:
         text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
-        yield Message(level="warning", field="sampling.group_size", text=text)
+        yield _hint("warning", "sampling.group_size", text)
 
 
 def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -110,11 +118,11 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     if algorithm.updates_per_batch == 1 and algorithm.surrogate.kind == "clip":
         reads = "the loss reads about 0: expected" if algorithm.advantage.centred else "the loss says little"
         text = f"with one update per batch the ratio is exactly 1, nothing is ever clipped and {reads}; watch reward and gradient norm"
-        yield Message(level="info", field="algorithm.updates_per_batch", text=text)
+        yield _hint("info", "algorithm.updates_per_batch", text)
 
 
 def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
-    """Later updates on a batch that nothing corrects or holds back."""
+    """Later updates on a batch that nothing corrects."""
     algorithm = config.algorithm
     if (
         algorithm.updates_per_batch > 1
@@ -122,7 +130,7 @@ def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
         and algorithm.surrogate.weighs == "tokens"
     ):
         text = f"{algorithm.surrogate.kind} has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first follow a policy that is no longer there; 1 is sound, and clip allows more"
-        yield _warning("algorithm.updates_per_batch", text, 1)
+        yield _hint("warning", "algorithm.updates_per_batch", text, 1)
 
 
 def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -130,19 +138,18 @@ def small_cap(config: GrpoConfig, _facts: Facts) -> Hints:
     surrogate = config.algorithm.surrogate
     if surrogate.kind == "cispo" and surrogate.cap < 1:
         text = f"a cap of {surrogate.cap:g} is below the ratio of nearly every token, so that all get the same weight; 5 caps the rare large ones"
-        yield _warning("algorithm.surrogate.cap", text, 5.0)
+        yield _hint("warning", "algorithm.surrogate.cap", text, 5.0)
 
 
 def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
-    """Differences that mean nothing, made as large as any other."""
+    """Differences that mean nothing, scaled up like any other."""
     learned = [one.name for one in config.rewards.functions if one.kind == "reward_model" and one.weight]
     if learned and config.algorithm.advantage.divides_by == "group":
         text = (
             f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, {config.algorithm.advantage.kind} makes what "
             "is left between them as large as right and wrong; group_center does not"
         )
-        fix: dict[str, Json] = {"algorithm.advantage": {"kind": "group_center"}}
-        yield Message(level="info", field="algorithm.advantage", text=text, fix=fix)
+        yield _hint("info", "algorithm.advantage", text, {"kind": "group_center"})
 
 
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -150,44 +157,88 @@ def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
     algorithm, kl = config.algorithm, config.algorithm.kl
     if kl.beta == 0 and algorithm.surrogate.weighs != "pairs":  # whose own β compares with the reference
         text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
-        yield Message(level="info", field="algorithm.kl.beta", text=text)
+        yield _hint("info", "algorithm.kl.beta", text)
     elif kl.beta > 0 and kl.placement == "loss" and kl.estimator == "k1":
         text = "k1 in the loss has a gradient that is 0 on average: it measures the KL and holds nothing; k3 pulls, and so does k1 in the reward"
-        yield Message(level="info", field="algorithm.kl.estimator", text=text, fix={"algorithm.kl.estimator": "k3"})
+        yield _hint("info", "algorithm.kl.estimator", text, "k3")
     elif kl.beta > 0 and kl.reference == "old" and algorithm.updates_per_batch == 1:
         text = "with one update per batch the policy is still the old one: the penalty and its gradient are exactly 0"
-        yield Message(
-            level="info", field="algorithm.kl.reference", text=text, fix={"algorithm.kl.reference": "initial"}
-        )
+        yield _hint("info", "algorithm.kl.reference", text, "initial")
 
 
 def checkpoints(config: TrainingConfig, _facts: Facts) -> Hints:
-    """A crash would cost everything."""
+    """A crash would cost the whole run."""
     if config.budget.checkpoint_every == 0 and config.budget.steps > 20:
         text = f"without checkpoints a crash costs all of the {config.budget.steps} steps"
-        yield _warning("budget.checkpoint_every", text, 20)
+        yield _hint("warning", "budget.checkpoint_every", text, 20)
 
 
 def best_checkpoint(config: TrainingConfig, _facts: Facts) -> Hints:
-    """The best is to be kept, and can seldom be known."""
+    """The best checkpoint is to be kept, but few checkpoints are evaluated."""
     budget = config.budget
     saved, evaluated = budget.checkpoint_every, budget.eval_every
     if not (budget.keep.last and budget.keep.best and saved) or (evaluated and saved % evaluated == 0):
         return
     if not evaluated:
-        yield Message(
-            level="info", field="budget.keep.best", text="without evaluations no checkpoint is known to be the best"
-        )
+        yield _hint("info", "budget.keep.best", "without evaluations no checkpoint is known to be the best")
         return
     both = lcm(saved, evaluated)
     text = f"checkpoints every {saved} steps and evaluations every {evaluated} meet every {both} steps: only those can be the best"
     yield Message(level="info", field="budget.keep.best", text=text, fix={"budget.checkpoint_every": evaluated})
 
 
+def disk(config: TrainingConfig, facts: Facts) -> Hints:
+    """Checkpoints and token traces that take much of the free disk, or more. Silent if the worker's disk is not known."""
+    shape, free = facts.shape_of(config.model.source), facts.disk_free
+    if shape is None or free is None:
+        return
+    budget = config.budget
+    each, count = _checkpoint_bytes(config, shape), budget.keep.most(budget.steps, budget.checkpoint_every)
+    stay = count * each
+    if budget.keep.at_most_gib:
+        stay = min(stay, round(budget.keep.at_most_gib * GIB) + each)
+    traces = TRACED_BYTES * _traced_tokens(config) if isinstance(config, GrpoConfig) else 0
+    if stay + traces <= WORTH_SAYING * free:
+        return
+    text = f"checkpoints take up to about {stay / GIB:.1f} GiB ({count:,} of {each / GIB:.2f} GiB"
+    text += f", at most {budget.keep.at_most_gib:g} GiB and one more)" if budget.keep.at_most_gib else ")"
+    text += f" and token traces {traces / GIB:.1f} GiB" if traces > WORTH_SAYING * stay else ""
+    text += f"; {free / GIB:.1f} GiB are free where they lie"
+    if stay + traces <= free:
+        yield _hint("info", "budget.keep", text)
+    elif traces > stay:
+        yield _hint("warning", "telemetry.token_traces", text, "extremes")
+    else:
+        fewer = count > 3 and 4 * each + traces <= free
+        yield _hint("warning", "budget.keep.last", text, 2 if fewer else None)
+
+
+def _checkpoint_bytes(config: TrainingConfig, shape: ModelShape) -> int:
+    """The weights that are trained, the optimizer's moments of them, and a reference that follows them."""
+    followed = (
+        isinstance(config, GrpoConfig)
+        and config.algorithm.needs_reference
+        and config.algorithm.kl.reference == "synced"
+    )
+    return FLOAT32 * (1 + ADAMW_STATES + followed) * trained_parameters(config.model, shape)
+
+
+def _traced_tokens(config: GrpoConfig) -> int:
+    """At most: every completion at its limit."""
+    sampling, telemetry, steps = config.sampling, config.telemetry, config.budget.steps
+    completions = {
+        "all": steps * sampling.completions_per_step,
+        "periodic": -(-steps // telemetry.trace_every) * sampling.completions_per_step,
+        "extremes": steps * sampling.prompts_per_step * min(2, sampling.group_size),
+        "none": 0,
+    }
+    return completions[telemetry.token_traces] * sampling.max_new_tokens
+
+
 def workers(_config: TrainingConfig, facts: Facts) -> Hints:
-    """Nobody would take the run."""
+    """No worker would take the run."""
     if not facts.workers:
-        yield Message(level="info", text="no worker is connected: the run waits in the queue until one is")
+        yield _hint("info", None, "no worker is connected: the run waits in the queue until one is")
 
 
 def offers(config: TrainingConfig, facts: Facts) -> Hints:
@@ -203,16 +254,37 @@ def offers(config: TrainingConfig, facts: Facts) -> Hints:
     ]
     for field, what, setting in missing:
         text = f"no connected worker has the {what}: the run waits until one has; its operator sets {setting}"
-        yield Message(level="warning", field=field, text=text)
+        yield _hint("warning", field, text)
     if not any(needs.engine in one.engines for one in facts.workers):
         text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
-        yield _warning("sampling.engine", text, "native")
+        yield _hint("warning", "sampling.engine", text, "native")
     elif not missing:
         text = "no connected worker has all that the run names (judges, functions, engine): the run waits until one has"
-        yield Message(level="warning", text=text)
+        yield _hint("warning", None, text)
 
 
-RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
+def repeated_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Hints:
+    """Pairs that are seen too often."""
+    pairs = training_pairs(config, facts)
+    times = config.budget.steps * config.budget.pairs_per_step / pairs if pairs else 0
+    if times > MANY_TIMES:
+        text = f"each of about {pairs:,} pairs is seen about {times:.0f} times and may be learned by heart; watch eval/accuracy"
+        yield _hint("warning", "budget.steps", text)
+
+
+def training_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> int | None:
+    """About how many pairs there are to train on, without a success rate at most; None if nobody knows before they are read.
+
+    Too many if prompts differ: p^G + (1 − p)^G at the mean rate is less than the mean of theirs (Jensen).
+    """
+    pairs = config.pairs
+    if isinstance(pairs, SampledPairs):
+        dead = dead_share_at_rate(facts.success.rate, pairs.group_size) if facts.success else 0.0
+        return round(pairs.prompts * (1 - dead))
+    return facts.training_items
+
+
+GRPO_RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     model_source,
     context,
     repeats,
@@ -230,7 +302,7 @@ RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     workers,
     offers,
 )
-FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
+PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] = (
     model_source,
     learning_rate,
     checkpoints,
@@ -238,12 +310,34 @@ FOR_EVERY_KIND: tuple[Callable[[TrainingConfig, Facts], Hints], ...] = (
     disk,
     workers,
     offers,
+    context,
+    repeated_pairs,
 )
 
 
-def grpo_hints(config: GrpoConfig, facts: Facts) -> list[Message]:
-    """What every rule says."""
-    return [message for rule in RULES for message in rule(config, facts)]
+def hints(config: TrainingConfig, facts: Facts) -> list[Message]:
+    """What the rules say; a warning, or a fix, that the unchanged recipe gets too is only noted, since it is so on purpose."""
+    if not isinstance(config, GrpoConfig):
+        return [message for rule in PAIR_RULES for message in rule(config, facts)]
+    intended = _of_recipe(config.recipe)
+    return [
+        one.model_copy(update={"level": "info", "fix": None, "intended": True}) if one in intended else one
+        for one in _grpo_hints(config, facts)
+    ]
+
+
+def _grpo_hints(config: GrpoConfig, facts: Facts) -> Iterable[Message]:
+    return (message for rule in GRPO_RULES for message in rule(config, facts))
+
+
+@lru_cache(maxsize=len(RECIPES))
+def _of_recipe(recipe: str | None) -> tuple[Message, ...]:
+    """What would be mended in the recipe itself, whatever workers and earlier runs there are."""
+    card = next((card for card in RECIPES if card.id == recipe), None)
+    config = RUN_CONFIG.validate_python(card.config) if card else None
+    if not isinstance(config, GrpoConfig):
+        return ()
+    return tuple(one for one in _grpo_hints(config, Facts()) if one.level == "warning" or one.fix)
 
 
 def _rate(value: float) -> str:
@@ -251,9 +345,7 @@ def _rate(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def _error(field: str, text: str, value: Json) -> Message:
-    return Message(level="error", field=field, text=text, fix={field: value})
-
-
-def _warning(field: str, text: str, value: Json) -> Message:
-    return Message(level="warning", field=field, text=text, fix={field: value})
+def _hint(level: Literal["error", "warning", "info"], field: str | None, text: str, value: Json = None) -> Message:
+    """A message about a field; `value` would settle it."""
+    fix = None if field is None or value is None else {field: value}
+    return Message(level=level, field=field, text=text, fix=fix)

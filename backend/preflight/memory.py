@@ -4,23 +4,38 @@ An estimate from the shapes alone: it leaves out what Python, the libraries and 
 adds parts that are not all alive at the same moment.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from backend.catalog.models import ModelShape
+from backend.contract.base import Json
+from backend.contract.config import RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.preflight import MemoryEstimate, Message
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
-from backend.contract.training import ADAMW_STATES, FLOAT32, Decoding
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Decoding
+from backend.preflight.facts import Facts
 
 # The worker projects onto the vocabulary in chunks of at most this many bytes, on a CPU and on a GPU. `worker.policy.vocabulary` has the
-# same numbers, and a test says that they agree.
+# same numbers; a test compares them.
 CHUNK_BYTES = (48 * 2**20, 2**30)
 ACTIVATION_BYTES = 3 * 2**29  # of a training pass on a CPU, at most; `worker.policy.policy`
 CACHE_BYTES = 2**30  # keys and values on a CPU, at most; `worker.policy.device`
 PROMPT_TOKENS = 64  # assumed, since the task's prompts are not read: a question in a chat template
 LETTERS = 3  # in a token, about
+NAMES = {
+    "weights": "the weights",
+    "copies": "copies of the weights for matrix products and for sampling",
+    "gradients": "the gradients",
+    "optimizer": "the optimizer's two moments",
+    "reference": "the reference's own weights",
+    "logits": "the logits, a chunk at a time",
+    "activations": "the activations that the backward pass needs",
+    "cache": "the keys and values of what is being sampled",
+}
 
 
 @dataclass(frozen=True)
@@ -32,13 +47,95 @@ class Computing:
 
 
 def prompt_tokens(task: Prompted | None) -> int:
-    """About how long a prompt is: a question, after the system prompt where there is one."""
+    """About how long a prompt is: a question, after the system prompt if there is one."""
     system = task.system_prompt if task is not None else None
     return PROMPT_TOKENS + len(system or "") // LETTERS
 
 
+def memory_estimate(config: RunConfig, facts: Facts) -> MemoryEstimate | None:
+    """What the run needs on the roomiest worker; None for a model whose shape is not known here."""
+    shape, worker = facts.shape_of(config.model.source), facts.roomiest
+    if shape is None:
+        return None
+    on_gpu = worker is not None and not worker.on_cpu
+    # On a GPU `auto` counts as half precision: workers do not report whether theirs supports it.
+    dtype = config.model.dtype
+    computing = Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
+    if isinstance(config, GrpoConfig):
+        parts = training_parts(config, shape, computing)
+    elif isinstance(config, SampleConfig):
+        parts = sampling_parts(config, shape, computing)
+    else:
+        parts = pair_parts(config, shape, computing)
+    return MemoryEstimate(
+        total_bytes=sum(parts.values()),
+        available_bytes=worker.memory_bytes if worker else None,
+        parts=parts,
+        advice=largest_share(parts, NAMES, _remedy(largest(parts), config)),
+    )
+
+
+def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig) -> Iterator[Message]:
+    """Nothing if it fits; otherwise what is missing, and what to do about the largest part."""
+    if memory is None:
+        text = "the shape of this model is not known here: no memory estimate"
+        yield Message(level="info", field="model.source", text=text)
+    elif memory.available_bytes is not None and memory.total_bytes > memory.available_bytes:
+        part = largest(memory.parts)
+        field, fix = _smaller(part, config)
+        text = (
+            f"about {memory.total_bytes / GIB:.1f} GiB are needed and the largest worker has {memory.available_bytes / GIB:.1f}; "
+            f"the largest part is {NAMES.get(part, part)} ({memory.parts[part] / GIB:.1f} GiB). {_remedy(part, config)}"
+        )
+        yield Message(level="warning", field=field, text=text.strip(), fix=fix)
+
+
+def largest_share(parts: Mapping[str, float], names: Mapping[str, str], remedy: str) -> str:
+    """What takes most, how much of the whole that is, and what would lower it, in a sentence or two."""
+    part = largest(parts)
+    share = parts[part] / sum(parts.values())
+    return f"The largest share, {share:.0%}, goes to {names.get(part, part)}. {remedy}".strip()
+
+
+def largest(parts: Mapping[str, float]) -> str:
+    """The part that takes most."""
+    return max(parts, key=lambda part: parts[part])
+
+
+def _remedy(part: str, config: RunConfig) -> str:
+    """What lowers a part of the memory, as far as this configuration has not done it yet."""
+    match part:
+        case "weights" | "copies":
+            return "A smaller model needs less."
+        case "gradients" | "optimizer" if config.model.lora is None and not isinstance(config, SampleConfig):
+            return "Adapters (model.lora) need them for a small share of the weights."
+        case "reference":
+            removable = isinstance(config, GrpoConfig) and config.algorithm.kl.beta > 0
+            free = "β = 0 (algorithm.kl.beta) needs no reference; adapters" if removable else "Adapters"
+            return f"{free} (model.lora) share the policy's weights with it."
+        case "activations" if not config.model.gradient_checkpointing:
+            return "model.gradient_checkpointing keeps few of them, smaller optimizer.micro_batch_tokens fewer."
+        case "activations" | "logits":
+            return "Smaller micro-batches (optimizer.micro_batch_tokens) need less."
+        case "cache":
+            return "Fewer prompts or completions at once need less, and so do fewer new tokens."
+    return ""
+
+
+def _smaller(part: str, config: TrainingConfig) -> tuple[str, dict[str, Json] | None]:
+    """The field that a part of the memory depends on most, and a value that needs less; None if there is none."""
+    micro_batch = config.optimizer.micro_batch_tokens
+    if part in ("logits", "activations") and micro_batch >= 64:
+        return "optimizer.micro_batch_tokens", {"optimizer.micro_batch_tokens": micro_batch // 4}
+    if part in ("gradients", "optimizer", "reference") and config.model.lora is None:
+        return "model.lora", {"model.lora": Lora().model_dump(mode="json")}
+    if part == "cache" and isinstance(config, GrpoConfig) and config.sampling.prompts_per_step > 1:
+        return "sampling.prompts_per_step", {"sampling.prompts_per_step": config.sampling.prompts_per_step // 2}
+    return "model.source", None
+
+
 def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
-    """Bytes by part."""
+    """Bytes by part of a GRPO run."""
     trained = trained_parameters(config.model, shape)
     initial = config.algorithm.kl.reference == "initial"  # with adapters that is the same weights without them
     keeps_copy = config.algorithm.needs_reference and not (initial and config.model.lora)
@@ -60,7 +157,7 @@ def training_parts(config: GrpoConfig, shape: ModelShape, computing: Computing) 
 
 
 def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
-    """Bytes by part, where both completions of a pair pass through the model together."""
+    """Bytes by part: both completions of a pair pass through the model together."""
     trained = trained_parameters(config.model, shape)
     dpo, pairs = isinstance(config, DpoConfig), config.pairs
     tokens = config.optimizer.micro_batch_tokens
@@ -69,7 +166,7 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computi
         tokens = min(tokens, config.budget.pairs_per_step * longest)
     return {
         "weights": _weights(config.model, shape),
-        "copies": _copies(shape, computing, samples=isinstance(config, DpoConfig) and config.budget.eval_every > 0),
+        "copies": _copies(shape, computing, samples=dpo and config.budget.eval_every > 0),
         "gradients": FLOAT32 * trained,
         "optimizer": FLOAT32 * ADAMW_STATES * trained,
         "reference": FLOAT32 * shape.parameters if dpo and config.model.lora is None else 0,
@@ -81,7 +178,7 @@ def pair_parts(config: RewardModelConfig | DpoConfig, shape: ModelShape, computi
 
 
 def sampling_parts(config: SampleConfig, shape: ModelShape, computing: Computing) -> dict[str, int]:
-    """Bytes by part, where nothing is trained."""
+    """Bytes by part: nothing is trained."""
     rows = config.prompt_count * config.group_size
     return {
         "weights": _weights(config.model, shape),

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from backend.contract.records import PHASES
+
 Better = Literal["higher", "lower"]
 
 
@@ -215,7 +217,6 @@ _MEANINGS: dict[str, Meaning] = {
         "Held-out length", "Mean number of tokens on held-out items.", axis="~s", unit="tokens"
     ),
 }
-_PHASES = ("rollout", "reward", "reference", "update", "report")
 
 
 def meaning(name: str) -> Meaning:
@@ -252,4 +253,4 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def phases(names: Iterable[str]) -> list[str]:
     """The `time/…` metrics, in the order in which a step goes through its phases."""
-    return [f"time/{phase}" for phase in _PHASES if f"time/{phase}" in set(names)]
+    return [f"time/{phase}" for phase in PHASES if f"time/{phase}" in set(names)]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from backend.contract.groups import GroupSummary, StepSummary
+from backend.contract.preflight import dead_share_at_rate
 from backend.contract.records import Run
 from backend.contract.reward_bound import BOUNDED, reward_bound
 from dashboard.algorithm.estimators import stored_estimator
@@ -12,7 +13,6 @@ from dashboard.components.stored import number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
-from worker.algorithms.dead_groups import dead_share_at_rate
 
 MOST = 0.5  # from this share of dead groups on, the page says why
 BY_CHANCE = 0.01  # below it, that no answer of a step is right is no chance

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group
+from backend.contract.preflight import dead_share_at_rate
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.stored import highest_reward, reward_functions, text_at
 from dashboard.format import percent
-from worker.algorithms.dead_groups import Counts, dead_share, dead_share_at_rate
+from worker.algorithms.dead_groups import Counts, dead_share
 
 ENOUGH = 16  # scored completions of a prompt
 SIZES = range(2, ENOUGH + 1)

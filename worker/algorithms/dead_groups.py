@@ -22,8 +22,3 @@ def dead_share(counts_P: Sequence[Counts], group_size: int) -> float:
         raise ValueError(f"a forecast for groups of {group_size} needs as many completions of each prompt")
     shares = [sum(comb(count, group_size) for count in counts) / comb(sum(counts), group_size) for counts in counts_P]
     return sum(shares) / len(shares)
-
-
-def dead_share_at_rate(success_rate: float, group_size: int) -> float:
-    """p^G + (1 − p)^G: the share of dead groups if every prompt had this one success rate."""
-    return float(success_rate**group_size + (1 - success_rate) ** group_size)

@@ -9,8 +9,8 @@ from serving import Backend
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Keep
-from backend.preflight.disk import disk
 from backend.preflight.facts import Facts
+from backend.preflight.hints import disk
 
 GIB = 2**30
 SMOLLM2: dict[str, Json] = {"source": "builtin:smollm2-135m-instruct"}

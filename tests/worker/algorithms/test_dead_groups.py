@@ -6,7 +6,8 @@ from math import comb
 
 import pytest
 
-from worker.algorithms.dead_groups import dead_share, dead_share_at_rate
+from backend.contract.preflight import dead_share_at_rate
+from worker.algorithms.dead_groups import dead_share
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 6])

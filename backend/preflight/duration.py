@@ -1,0 +1,149 @@
+"""How long a run will take: from similar steps that were measured; without any, from its operations at a known machine's speed.
+
+Counted sampling reaches the token limit, so that estimate is high if completions end early.
+"""
+
+import re
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple
+
+from backend.catalog.models import ModelShape
+from backend.contract.advantage import Gae
+from backend.contract.config import TrainingConfig
+from backend.contract.grpo import GrpoConfig
+from backend.contract.preflight import TimeEstimate
+from backend.preflight.facts import Facts, StepTimes
+from backend.preflight.memory import largest, largest_share, prompt_tokens
+
+MULTIPLY_AND_ADD = 2  # operations for each weight and token
+BACKWARD = 2  # a backward pass, in forward passes
+NAMES = {
+    "rollout": "sampling",
+    "reward": "scoring",
+    "reference": "the reference pass",
+    "update": "the update",
+    "report": "reporting",
+    "rest": "the rest",
+}
+
+
+class Speed(NamedTuple):
+    """Of one CPU thread: operations a second while sampling and while passing whole sequences, and the cost of a layer's call."""
+
+    sampling: float
+    passing: float
+    layer_seconds: float
+
+
+# Measured with benchmarks/side_by_side.py on an AMD EPYC, two threads (docs/benchmarks.md): SmolLM2's phases by their operations.
+THREAD = Speed(sampling=100e9, passing=160e9, layer_seconds=2e-4)
+MEASURED_ON = "AMD EPYC"
+
+
+def time_estimate(config: TrainingConfig, facts: Facts) -> TimeEstimate | None:
+    """From measured steps; of a GRPO run without any, counted for the roomiest worker. None if neither is known."""
+    if facts.step_times:
+        return _measured(facts.step_times, config)
+    shape, worker = facts.shape_of(config.model.source), facts.roomiest or next(iter(facts.workers), None)
+    if shape is None or worker is None or not isinstance(config, GrpoConfig):
+        return None
+    return _counted(config, shape, worker.device)
+
+
+def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
+    """From the median of similar steps, and of evaluations if runs that evaluated alike are known."""
+    seconds = median(times.seconds)
+    count = len(times.seconds)
+    due = evaluations(config.budget.steps, config.budget.eval_every)
+    known = median(times.evaluations) if times.evaluations else None
+    parts = {phase: median(values) for phase, values in times.phases.items() if values}
+    if parts:
+        parts["rest"] = max(0.0, seconds - sum(parts.values()))
+    return TimeEstimate(
+        seconds_per_step=seconds,
+        total_seconds=seconds * config.budget.steps + due * (known or 0.0),
+        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}{_beside(due, known)}",
+        with_evaluations=not due or known is not None,
+        parts=parts,
+        advice=_advice(parts, config) if parts else "",
+    )
+
+
+def evaluations(steps: int, every: int) -> int:
+    """How many evaluations a run makes: before the first step, after each `every` steps, and after the last; none if `every` is 0."""
+    return 1 + -(-steps // every) if every else 0
+
+
+def _beside(due: int, seconds: float | None) -> str:
+    if not due:
+        return ""
+    if seconds is None:
+        return ", evaluations not counted"
+    return f"; {due} evaluation{'s' if due > 1 else ''}, with loading and checkpoints, of {seconds:.1f} s each as in similar runs"
+
+
+def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate | None:
+    """From the operations of a step; None if the device's speed is not known."""
+    parts = _step_seconds(config, shape, device)
+    if parts is None:
+        return None
+    seconds = sum(parts.values())
+    return TimeEstimate(
+        seconds_per_step=seconds,
+        total_seconds=seconds * config.budget.steps,
+        basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion at its limit; "
+        "scoring and evaluations come on top",
+        measured=False,
+        with_evaluations=False,
+        parts=parts,
+        advice=_advice(parts, config),
+    )
+
+
+def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
+    """What dominates a step and what shortens it."""
+    updates = config.algorithm.updates_per_batch if isinstance(config, GrpoConfig) else 1
+    whole = "It passes over every token three times, forward and backward: fewer or shorter completions lower it."
+    again = f"It passes {updates} times over each batch (algorithm.updates_per_batch)."
+    remedies = {
+        "rollout": "Shorter completions (sampling.max_new_tokens) or fewer of them are sampled faster.",
+        "reward": "A faster reward function, or a judge with shorter replies, lowers it.",
+        "reference": "β = 0 (algorithm.kl.beta) needs no reference.",
+        "update": again if updates > 1 else whole,
+    }
+    return largest_share(parts, NAMES, remedies.get(largest(parts), ""))
+
+
+def _step_seconds(config: GrpoConfig, shape: ModelShape, device: str) -> dict[str, float] | None:
+    """Seconds of a step by phase; None unless it is a CPU: no other device's speed was measured.
+
+    Scoring is left out: nobody knows what a reward function takes.
+    """
+    found = re.fullmatch(r"CPU, (\d+) threads", device)
+    if found is None:
+        return None
+    threads, sampling, algorithm = int(found[1]), config.sampling, config.algorithm
+    forward = _forward(config, shape)
+    looks_back = isinstance(algorithm.advantage, Gae) or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
+    passes = algorithm.needs_reference + looks_back
+    update = 1 + BACKWARD + config.model.gradient_checkpointing
+    calls = sampling.max_new_tokens * shape.layers * THREAD.layer_seconds
+    return {
+        "rollout": forward / (threads * THREAD.sampling) + calls,
+        "reference": passes * forward / (threads * THREAD.passing),
+        "update": algorithm.updates_per_batch * update * forward / (threads * THREAD.passing),
+    }
+
+
+def _forward(config: GrpoConfig, shape: ModelShape) -> float:
+    """Operations of one forward pass over a step's tokens: each prompt once for its group, logits of the completions alone."""
+    sampling = config.sampling
+    prompt = prompt_tokens(config.task)
+    sampled = sampling.completions_per_step * sampling.max_new_tokens
+    prompts = sampling.prompts_per_step * prompt
+    head = shape.vocabulary * shape.hidden
+    matrices = (sampled + prompts) * (shape.parameters - head) + sampled * head
+    seen = prompt + sampling.max_new_tokens / 2  # keys that a sampled token looks at, on average
+    attention = sampled * seen * 2 * shape.layers * shape.heads * shape.head_dim
+    return MULTIPLY_AND_ADD * (matrices + attention)
