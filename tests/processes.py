@@ -1,17 +1,15 @@
 """Real backend and worker processes, to be killed, stopped and started again."""
 
 import os
-import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import httpx
+import zygote
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.records import Run
@@ -58,28 +56,22 @@ class Site:
             "GROUPSCOPE_BACKEND_PORT": str(self.port),
             "GROUPSCOPE_LEASE_SECONDS": str(lease_seconds),
             "GROUPSCOPE_SWEEP_SECONDS": "0.3",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
+            **zygote.OF_SITES,
             **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
         self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
-        self, *command: str, home: Path | None = None, files: int | None = None, **environment: str
+        self,
+        like: str,
+        *command: str,
+        home: Path | None = None,
+        files: int | None = None,
+        **environment: str,
     ) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
-        with (self.home / f"{command[0]}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                preexec_fn=None
-                if files is None
-                else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
-            )
+        process = zygote.start(like, command, environment, self.home / f"{command[0]}.log", files)
         self._started.append(process)
         return process
 
@@ -87,7 +79,7 @@ class Site:
         self, *, files: int | None = None, module: str = "backend.app", **environment: str
     ) -> subprocess.Popen[bytes]:
         """Start it and do not wait until it answers; `files` limits how many files it may open, for good."""
-        return self._start(module, files=files, **environment)
+        return self._start("backend.app", module, files=files, **environment)
 
     def backend(
         self, *, files: int | None = None, module: str = "backend.app", **environment: str
@@ -99,12 +91,12 @@ class Site:
     def worker(
         self, home: Path | None = None, *, module: str = "worker.main", backend: str | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        return self._start(module, "--backend", backend or self.url, home=home, **environment)
+        return self._start("worker.main", module, "--backend", backend or self.url, home=home, **environment)
 
     def dashboard(self) -> str:
         """Start the dashboard; its address once it answers."""
         port = free_port()
-        self.dashboards.append(self._start(*dashboard_command(port)[2:]))
+        self.dashboards.append(self._start("dashboard.server", *dashboard_command(port)[2:]))
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: httpx.get(f"{url}/_stcore/health").is_success, "the dashboard answers")
         return url

@@ -5,11 +5,11 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+import zygote
 from acting import GRPO, Actor, group
 
 from backend.contract.client import Client, Unreachable
@@ -25,11 +25,12 @@ def free_port() -> int:
 def serve(home: Path, port: int) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
+        **zygote.OF_SITES,
         "GROUPSCOPE_HOME": str(home),
         "GROUPSCOPE_TOKEN": TOKEN,
         "GROUPSCOPE_BACKEND_PORT": str(port),
     }
-    return subprocess.Popen([sys.executable, "-m", "backend.app"], env=environment, stderr=subprocess.DEVNULL)
+    return zygote.start("backend.app", ["backend.app"], environment, home.parent / "backend.log")
 
 
 def wait_until_healthy(client: Client) -> None:

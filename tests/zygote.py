@@ -1,0 +1,163 @@
+"""Real processes without the seconds that importing torch takes: forked from a parent that has imported, and has run nothing.
+
+A forked process is its own: it has a process id, an environment, limits and files, can be stopped and killed, and runs its
+module as `python -m` would. What it shares with its siblings is what the imports left behind. So only variables that our own
+programs read once they run may differ from the parent's: with any other (HF_HOME, LD_PRELOAD) the process is started afresh.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+# What a first run imports is beside the module that is run.
+_IMPORTED = {
+    "backend.app": ("backend.app",),
+    "dashboard.server": ("dashboard.server",),
+    "worker.main": ("worker.main", "pandas", "pyarrow.pandas_compat", "transformers.models.llama.modeling_llama"),
+}
+_READ_WHEN_RUN = ("GROUPSCOPE_", "TEST_", "KILLED_WHEN", "PYTEST_")
+OF_SITES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}  # what every site sets
+_BETWEEN_LOOKS = 0.005  # seconds
+
+
+class Forked(subprocess.Popen[bytes]):
+    """A forked process, as `subprocess` shows one that it started."""
+
+    def __init__(self, parent: "_Parent", args: Sequence[str], pid: int) -> None:
+        self._parent, self.args, self.pid = parent, list(args), pid
+        self.returncode: int | None = None  # type: ignore[assignment]
+        self.stdin = self.stdout = self.stderr = None
+
+    def poll(self) -> int | None:
+        """Its exit status once it has one."""
+        if self.returncode is None:
+            self.returncode = self._parent.ask(poll=self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status. Raises subprocess.TimeoutExpired."""
+        began = time.monotonic()
+        while (status := self.poll()) is None:
+            if timeout is not None and time.monotonic() - began > timeout:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(_BETWEEN_LOOKS)
+        return status
+
+    def __del__(self) -> None:
+        """The parent reaps it."""
+
+
+class _Parent:
+    """The process that has imported, and the wire to it."""
+
+    def __init__(self, module: str) -> None:
+        self.environment = os.environ | OF_SITES
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.zygote"],
+                env=self.environment | {"ZYGOTE": json.dumps([theirs.fileno(), *_IMPORTED[module]])},
+                cwd=Path(__file__).parents[1],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._wire = ours.makefile("rw")
+        ours.close()
+        atexit.register(self._end)
+
+    def ask(self, **request: object) -> int | None:
+        with self._lock:
+            self._wire.write(json.dumps(request) + "\n")
+            self._wire.flush()
+            answer: int | None = json.loads(self._wire.readline())
+        return answer
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+_parent = cache(_Parent)
+
+
+def start(
+    like: str, command: Sequence[str], environment: Mapping[str, str], log: Path, files: int | None = None
+) -> subprocess.Popen[bytes]:
+    """`python -m COMMAND`, which imports what the module `like` does, at most `files` files open; what it writes is appended to `log`."""
+    parent = _parent(like)
+    changed = dict(set(environment.items()) ^ set(parent.environment.items()))
+    if all(name.startswith(_READ_WHEN_RUN) for name in changed):
+        request = {"command": command, "environment": dict(environment), "log": str(log), "files": files}
+        pid = parent.ask(**request, cwd=os.getcwd())
+        assert pid is not None
+        return Forked(parent, command, pid)
+    limit = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            preexec_fn=limit,
+        )
+
+
+def _serve(wire: socket.socket) -> list[str]:
+    """Fork on request and say how each child ended, until nobody asks any longer. Returns in a child, with what it runs."""
+    with wire, wire.makefile("rw") as lines:
+        for line in lines:
+            request = json.loads(line)
+            if "poll" in request:
+                pid, status = os.waitpid(request["poll"], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if pid else None
+            elif (answer := os.fork()) == 0:
+                break
+            lines.write(json.dumps(answer) + "\n")
+            lines.flush()
+        else:
+            os._exit(0)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    if request["files"] is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (request["files"],) * 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    command: list[str] = request["command"]
+    return command
+
+
+def _main() -> None:
+    descriptor, *modules = json.loads(os.environ.pop("ZYGOTE"))
+    os.set_inheritable(descriptor, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    module, *sys.argv[1:] = _serve(socket.socket(fileno=descriptor))
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
