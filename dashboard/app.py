@@ -1,6 +1,7 @@
 """The shell around every page: navigation, title, and one line that says what the workers do. Streamlit runs it for each page."""
 
 from pathlib import Path
+from typing import get_args
 
 import streamlit as st
 
@@ -8,7 +9,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.server.log import about_run
 from dashboard.format import counted
 from dashboard.leaving import leave_in_one_step
-from dashboard.session import AWAY, SCRIPTS, client
+from dashboard.session import AWAY, NAVIGATION, PageName, client, script
 
 TITLE = "Groupscope"
 # Three completions of a group and their mean: one above it, one on it, one below.
@@ -59,18 +60,16 @@ def main() -> None:
     """Lay the page's frame, then run the page."""
     st.logo(WORDMARK, size="medium")
     st.html(Path(__file__).with_name("style.css"))
-    runs = st.Page(SCRIPTS["runs"], title="Runs", default=True)
     page = st.navigation(
         [
-            runs,
-            st.Page(SCRIPTS["new-run"], title="New run", url_path="new-run"),
-            st.Page(SCRIPTS["compare"], title="Compare", url_path="compare"),
-            st.Page(SCRIPTS["playground"], title="Playground", url_path="playground"),
-            st.Page(SCRIPTS["workers"], title="Workers", url_path="workers"),
-            st.Page(SCRIPTS["sweep"], title="Sweep", url_path="sweep", visibility="hidden"),
-            st.Page(SCRIPTS["run"], title="Run", url_path="run", visibility="hidden"),
-            st.Page(SCRIPTS["group"], title="Group", url_path="group", visibility="hidden"),
-            st.Page(SCRIPTS["prompt"], title="Prompt", url_path="prompt", visibility="hidden"),
+            st.Page(
+                script(name),
+                title=name.replace("-", " ").capitalize(),
+                url_path=name,
+                default=name == "runs",
+                visibility="visible" if name in NAVIGATION else "hidden",
+            )
+            for name in get_args(PageName)
         ],
         position="top",
     )

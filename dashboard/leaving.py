@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import streamlit as st
 
-from dashboard.session import SCRIPTS, PageName, Query, given
+from dashboard.session import PageName, Query, given, script
 
 LEFT = "pages-left"  # how often, by `go`
 _WAY_ON = "way-on"
@@ -54,7 +54,7 @@ def go(page: PageName, **query: Query) -> NoReturn:
     browser asks meanwhile would still be in the name of the page before, and Streamlit would mix up the two."""
     st.session_state[LEFT] = st.session_state.get(LEFT, 0) + 1
     with st.container(key=_WAY_ON):
-        st.page_link(SCRIPTS[page], label=page, query_params=given(query))
+        st.page_link(script(page), label=page, query_params=given(query))
         _press(key="press")
     st.stop()
 

@@ -14,20 +14,11 @@ from dashboard.format import plain
 from dashboard.settings import Settings
 from dashboard.shared import Shared
 
-PageName = Literal["runs", "new-run", "sweep", "compare", "playground", "workers", "run", "group", "prompt"]
+PageName = Literal["runs", "new-run", "compare", "playground", "workers", "sweep", "run", "group", "prompt"]
+NAVIGATION: tuple[PageName, ...] = ("runs", "new-run", "compare", "playground", "workers")
+"""The pages that the bar at the top leads to, in its order; links lead to the others."""
 Query = str | int | None
 
-SCRIPTS: dict[PageName, str] = {
-    "runs": "screens/runs.py",
-    "new-run": "screens/new_run.py",
-    "sweep": "screens/sweep.py",
-    "compare": "screens/compare.py",
-    "playground": "screens/playground.py",
-    "workers": "screens/workers.py",
-    "run": "screens/run.py",
-    "group": "screens/group.py",
-    "prompt": "screens/prompt.py",
-}
 FRESH = 0.5  # seconds for which one look at a run serves all who watch it
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
 
@@ -111,6 +102,11 @@ def explain(refusal: ApiError) -> str:
     return plain(refusal.message)
 
 
+def script(page: PageName) -> str:
+    """The file of a page's screen, below `dashboard/`."""
+    return f"screens/{page.replace('-', '_')}.py"
+
+
 def url(page: PageName, **query: Query) -> str:
     """The page's address on this server: `url("run", id=3, tab="groups")` is `/run?id=3&tab=groups`."""
     path = "/" if page == "runs" else f"/{page}"
@@ -120,7 +116,7 @@ def url(page: PageName, **query: Query) -> str:
 
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
     """A link within the application; the label is shown as it is, never as markup."""
-    st.page_link(SCRIPTS[page], label=plain(label), icon=icon or "", help=help or "", query_params=given(query))
+    st.page_link(script(page), label=plain(label), icon=icon or "", help=help or "", query_params=given(query))
 
 
 def given(query: dict[str, Query]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dashboard.leaving import go
 from dashboard.runs.actions import picked
 from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filters
 from dashboard.runs.row import show_run
-from dashboard.session import SCRIPTS, client, guard, link
+from dashboard.session import client, guard, link, script
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}
 
@@ -81,7 +81,7 @@ def show_compare() -> None:
     label = f"Compare {len(runs)} selected" if runs else "Compare selected"
     icon = ":material/stacked_line_chart:"
     if len(runs) < 2:
-        st.page_link(SCRIPTS["compare"], label=label, icon=icon, help="Tick two runs or more", disabled=True)
+        st.page_link(script("compare"), label=label, icon=icon, help="Tick two runs or more", disabled=True)
     else:
         link("compare", label, icon=icon, runs=",".join(map(str, runs)))
 

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 import dashboard
 from dashboard import session
-from dashboard.session import SCRIPTS, PageName
+from dashboard.session import PageName, script
 
 APP = Path(dashboard.__file__).with_name("app.py")
 SECONDS = 20  # a page takes well under one; a loaded machine may not
@@ -47,7 +47,7 @@ def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable
         at = AppTest.from_file(APP, default_timeout=SECONDS)
         if page != "runs":
             at.run()
-            at.switch_page(SCRIPTS[page])
+            at.switch_page(script(page))
             at.run()  # moving to a page clears the address's query, as a click on a link without one does
         for name, value in query.items():
             at.query_params[name] = str(value)

@@ -16,7 +16,7 @@ from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.recipes import RECIPES
 from dashboard.form import paths
 from dashboard.form.draft import Draft
-from dashboard.session import SCRIPTS
+from dashboard.session import script
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -242,8 +242,8 @@ def test_choosing_another_recipe_replaces_the_form_and_the_address(open_page: Op
 def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page: OpenPage) -> None:
     at = open_page("new-run")
     at.number_input(key=key(at, "sampling.group_size")).set_value(6).run()
-    at.switch_page(SCRIPTS["workers"]).run()
-    at.switch_page(SCRIPTS["new-run"]).run()
+    at.switch_page(script("workers")).run()
+    at.switch_page(script("new-run")).run()
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
 
 
