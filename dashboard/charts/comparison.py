@@ -28,8 +28,7 @@ from dashboard.charts.lines import (
 from dashboard.charts.meaning import meaning
 from dashboard.charts.outcome import Group, Member, Stroke
 from dashboard.charts.palette import NEUTRAL
-from dashboard.charts.places import XAxis, positions
-from dashboard.charts.series import COLUMNS, smooth, stretches_of, table_of, touchable, with_gaps
+from dashboard.charts.series import COLUMNS, XAxis, positions, smooth, stretches_of, table_of, touchable, with_gaps
 
 X_TITLES: dict[XAxis, str] = {
     "step": "step",

@@ -1,7 +1,7 @@
-"""The charts of one run: what is drawn together, under which title, and with which help."""
+"""The panels of a run: which metrics share a chart, and how each is drawn, for runs on tasks and on pairs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.contract.records import Series
 from dashboard.charts.figure import Figure
@@ -11,6 +11,10 @@ from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
 
 OF_SOME_ALGORITHMS = ("loss/value_avg", "explained_variance", "rewards/margins", "rewards/accuracies")
+LOSS_HELP = (
+    "−log σ(margin), the mean over the step's pairs. It begins near log 2 = 0.69, a coin's toss. Healthy: it falls, and the loss of "
+    "held-out pairs with it; where that one rises again, the pairs are being learned by heart."
+)
 
 
 @dataclass(frozen=True)
@@ -161,3 +165,38 @@ def _phases(names: Sequence[str]) -> Panel:
 def _evaluation_order(name: str) -> tuple[bool, int]:
     """Sampled before greedy, pass@1 before pass@8."""
     return "greedy" in name, int(name.rpartition("@")[2]) if name.rpartition("@")[2].isdigit() else 0
+
+
+def pair_panels(kind: str, names: Sequence[str]) -> list[Panel]:
+    """The charts of a run of the kind `reward_model` or `dpo` that logs the metrics `names`."""
+    loss = replace(single("loss"), help=LOSS_HELP)
+    own = _of_dpo(names) if kind == "dpo" else [single("accuracy"), single("margin", from_zero=True)]
+    held_out = [single(f"eval/{name}", dots=True) for name in ("accuracy", "margin", "loss")]
+    drift = [] if kind == "dpo" else [single("mean_reward")]
+    rest = [single(name, from_zero=True) for name in ("grad_norm", "learning_rate", "step_time")]
+    rest += [single("peak_memory", from_zero=True)] if "peak_memory" in names else []  # earlier runs did not log it
+    return [replace(panel, opens_groups=False) for panel in (loss, *own, *held_out, *drift, *rest)]
+
+
+def _of_dpo(names: Sequence[str]) -> list[Panel]:
+    return [
+        held_out_success(names),
+        single("rewards/accuracies"),
+        single("rewards/margins", from_zero=True),
+        _both("rewards", "Moved from the reference", from_zero=True),
+        _both("logps", "Log-probs of both completions"),
+    ]
+
+
+def _both(metric: str, title: str, *, from_zero: bool = False) -> Panel:
+    """Chosen and rejected in one chart."""
+    sides = ("chosen", "rejected")
+    return Panel(
+        metric,
+        title,
+        meaning(f"{metric}/chosen").help,
+        {f"{metric}/{side}": side for side in sides},
+        dict(zip(sides, CATEGORICAL, strict=False)),
+        from_zero=from_zero,
+        unit=meaning(f"{metric}/chosen").unit,
+    )

@@ -11,7 +11,7 @@ from backend.contract.records import Run
 from dashboard.charts.comparison import View
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
-from dashboard.charts.places import XAxis
+from dashboard.charts.series import XAxis
 from dashboard.comparison.settings import choices, settings_of_sweep
 from dashboard.components.address import numbers, write
 from dashboard.components.chart import heading, show
@@ -25,6 +25,8 @@ AT_ONCE = 6  # charts; more on demand
 MANY, OF_MANY = 12, 2  # with more lines, fewer charts at once: as many as a screen holds
 NAMED = 3  # of the lines that a chart lacks, the others are counted
 _RANGE, _CHARTS = "range", "charts"  # in the address
+HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
+_FRONT = "front"  # in the address: the numbers of the lines in front
 
 
 @dataclass(frozen=True)
@@ -171,10 +173,6 @@ def _more() -> None:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
-
-HINT = "Click a name to bring its line to the front; drag across a chart to zoom in."
-_FRONT = "front"  # in the address: the numbers of the lines in front
 
 
 class Entry(NamedTuple):

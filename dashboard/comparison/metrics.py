@@ -7,8 +7,7 @@ import streamlit as st
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.charts.comparison import View
-from dashboard.charts.places import TOTALS, steps_within
-from dashboard.charts.series import refined, stretches_of
+from dashboard.charts.series import TOTALS, refined, steps_within, stretches_of
 from dashboard.components.stored import completions_per_step
 from dashboard.session import client
 

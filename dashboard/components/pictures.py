@@ -47,6 +47,7 @@ _CONFIG: Json = {
 }
 
 _LEGEND: Json = {"orient": "top", "title": None, "columns": 3, "symbolType": "stroke", "symbolOpacity": 1, "offset": 6}
+_lock = Lock()
 
 
 def svg(figure: Figure, *, width: int = WIDTH, title: str = "") -> str:
@@ -121,7 +122,6 @@ class Offered(NamedTuple):
 
 
 _charts: OrderedDict[str, Offered] = OrderedDict()
-_lock = Lock()
 
 
 def offer(key: str, chart: Offered) -> dict[str, str]:

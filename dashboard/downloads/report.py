@@ -23,8 +23,7 @@ from backend.contract.home import load
 from backend.contract.records import Metrics, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
-from dashboard.charts.preference import pair_panels
-from dashboard.charts.training import Panel, panels, training_figure
+from dashboard.charts.training import Panel, pair_panels, panels, training_figure
 from dashboard.components.model_text import in_html, unturned
 from dashboard.components.pictures import svg
 from dashboard.components.stored import number_at, reward_names, text_at

@@ -1,18 +1,73 @@
-"""The health of a run: each hint as a card with its evidence, and which rules were looked at."""
+"""The health of a run: each hint as a card with its evidence, and which rules were checked."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import streamlit as st
 
-from backend.contract.health import CheckedRule, Health
-from backend.contract.records import Run
-from dashboard.format import counted
-from dashboard.health.behind import go_to, leave_if_asked
-from dashboard.health.card import CHARTS, WARNING, Curves, draw_card, said
-from dashboard.health.figure import shown_steps
-from dashboard.health.looked_at import health_of, looks_every
+from backend.contract.health import CheckedRule, Health, Hint
+from backend.contract.records import TERMINAL, Run, Series
+from dashboard.charts.meaning import meaning
+from dashboard.components.chart import heading, show
+from dashboard.components.model_text import one_line
+from dashboard.format import counted, plain
+from dashboard.health.evidence import draw_ways, evidence_figure, go_to, leave_if_asked, shown_steps
 from dashboard.session import client, guard
 
+SECONDS = 5.0
+CHARTS = 2
+WARNING = ":orange[:material/warning:]"
+ICONS = {"warning": WARNING, "note": ":blue[:material/info:]"}
+Curves: TypeAlias = Mapping[tuple[int, int], Mapping[str, Series]]
+"""By the steps that a chart shows, then by metric."""
 HEALTH = "Health"
 POINTS = 200
+
+
+def health_of(run: Run) -> Health:
+    """The run's hints, as they were at most a few seconds ago."""
+    with guard():
+        return _health(run.id, run.status, run.progress.step)
+
+
+def looks_every(run: Run) -> float | None:
+    """Seconds between two looks. A worker falls silent without a step, so that the run's steps are no clock for this."""
+    return SECONDS if run.status not in TERMINAL and st.session_state.get("live", True) else None
+
+
+@st.cache_data(ttl=SECONDS, max_entries=64, show_spinner=False)
+def _health(run_id: int, status: str, step: int) -> Health:  # noqa: ARG001  (a run that moved is asked for anew)
+    return client().health(run_id)
+
+
+def draw_card(run: Run, hint: Hint, curves: Curves) -> None:
+    """Draw the hint; `curves` has the first metrics of its evidence over the steps that are shown of it."""
+    with st.container(border=True, key=f"hint-{hint.code}"):
+        words, charts = st.columns([5, 4], gap="medium")
+        with words:
+            st.markdown(f"{ICONS[hint.level]} **{said(hint.title)}**")
+            st.markdown(said(hint.measured))
+            st.markdown(f"**What to do.** {said(hint.advice)}")
+            st.caption(f"Rule: {said(hint.rule)}.")
+            draw_ways(run, hint)
+        if hint.evidence is not None:
+            known = curves[shown_steps(hint.evidence)]
+            drawn = [name for name in hint.evidence.metrics[:CHARTS] if name in known]
+            for place, name in zip(charts.columns(max(len(drawn), 1)), drawn, strict=False):
+                with place:
+                    st.markdown(f":small[{heading(plain(meaning(name).title), meaning(name).unit)}]")
+                    figure = evidence_figure(name, known[name], hint.evidence)
+                    show(
+                        figure,
+                        key=f"behind-{run.id}-{hint.code}-{name}",
+                        about=f"{meaning(name).title}: {hint.title}",
+                        file=f"run-{run.id}-{hint.code}-{name}",
+                    )
+
+
+def said(text: str) -> str:
+    """A hint's words as they are: names of rewards, engines and phases among them were written by others."""
+    return plain(one_line(text))
 
 
 def health_label(run: Run) -> str:

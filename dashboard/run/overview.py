@@ -8,8 +8,7 @@ from backend.contract.records import Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
-from dashboard.charts.preference import pair_panels
-from dashboard.charts.training import Panel, panels, single, training_figure
+from dashboard.charts.training import Panel, pair_panels, panels, single, training_figure
 from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, place_key, show
 from dashboard.components.stored import number_at, reward_names, text_at
@@ -17,7 +16,6 @@ from dashboard.components.style import CHARTS
 from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
 from dashboard.health.tab import draw_health_line
-from dashboard.run.in_sight import in_sight
 from dashboard.session import client, guard
 from dashboard.shared import Shared
 
@@ -26,6 +24,15 @@ COLUMNS = 3
 AT_ONCE = 2 * COLUMNS
 KEPT = 5.0  # seconds for which a chart of a run that has not moved is not computed again
 POINTS = 250  # of each series: about one for two pixels; 500 and 1,000 steps divide evenly into it
+_SCRIPT = """
+export default function ({ parentElement, setStateValue }) {
+  const place = parentElement.host ?? parentElement
+  const watch = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && setStateValue("seen", true))
+  watch.observe(place)
+  return () => watch.disconnect()
+}
+"""
+_place = st.components.v2.component("groupscope.place", html="<span>&nbsp;</span>", js=_SCRIPT)
 
 
 @st.cache_resource
@@ -174,3 +181,15 @@ def _about_loss(run: Run, loss: Series | None) -> str:
     return (
         f"About 0 is expected: the ratio is 1 and the advantages of a group add up to 0. The gradient is not 0.{rest}"
     )
+
+
+def in_sight(key: str) -> bool:
+    """Whether somebody has scrolled to the end of what is drawn so far. Where not, this marks the place and draws again once it is so."""
+    if st.session_state.get(key):
+        return True
+
+    def seen() -> None:
+        st.session_state[key] = True
+
+    _place(key=f"place-{key}", on_seen_change=seen)
+    return False

@@ -29,7 +29,7 @@ from dashboard.charts.palette import (
     run_colours,
 )
 from dashboard.charts.parallel import Axis, parallel_figure
-from dashboard.charts.places import XAxis
+from dashboard.charts.series import XAxis
 from dashboard.charts.training import Panel, panels, training_figure
 from dashboard.components import pictures
 

@@ -4,8 +4,7 @@ import pytest
 
 from backend.contract.records import Series
 from dashboard.charts.meaning import meaning
-from dashboard.charts.preference import pair_panels
-from dashboard.charts.training import training_figure
+from dashboard.charts.training import pair_panels, training_figure
 
 SHARED = (
     "loss",

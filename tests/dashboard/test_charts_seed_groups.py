@@ -9,7 +9,7 @@ from backend.contract.records import Metrics, Series
 from dashboard.charts.comparison import View, band, comparison_figure
 from dashboard.charts.outcome import SUCCESS, Group, Member, best, by_gain, final, gain, gain_figure
 from dashboard.charts.palette import GROUPS, NEUTRAL
-from dashboard.charts.places import XAxis
+from dashboard.charts.series import XAxis
 from dashboard.comparison.curves import group_stroke
 
 T2 = 4.30265273  # two degrees of freedom

@@ -6,8 +6,7 @@ import pytest
 
 from backend.contract.records import Metrics, Series
 from dashboard.charts.figure import Figure
-from dashboard.charts.places import XAxis, positions, steps_within
-from dashboard.charts.series import long_table, on_common_steps, smooth, touchable
+from dashboard.charts.series import XAxis, long_table, on_common_steps, positions, smooth, steps_within, touchable
 
 
 def test_smoothing_starts_at_the_first_value_and_not_below_it() -> None:

@@ -11,8 +11,7 @@ from backend.contract.records import Metrics, Series
 from backend.telemetry.thinning import fitting_width, in_stretches, plain, stretch_of
 from dashboard.charts.comparison import View, band, comparison_figure
 from dashboard.charts.outcome import Group, Member, Stroke, outcome
-from dashboard.charts.places import XAxis, positions
-from dashboard.charts.series import smooth, stretches_of
+from dashboard.charts.series import XAxis, positions, smooth, stretches_of
 from dashboard.charts.training import single, training_figure
 from dashboard.comparison import metrics
 from dashboard.comparison.curves import groups_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import Site, tiny_run, wait_until
 
-from dashboard.charts.places import positions
+from dashboard.charts.series import positions
 
 # `make test-faults` installs the library.
 pytestmark = [pytest.mark.slow, pytest.mark.long]
