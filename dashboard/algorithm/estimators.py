@@ -9,13 +9,12 @@ from pydantic import TypeAdapter, ValidationError
 from backend.contract.advantage import Advantage, BatchStd, Estimator, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Json
-from backend.contract.groups import CompletionRecord, Group
-from dashboard.algorithm.rewards import all_equal, exact
+from dashboard.algorithm.rewards import AnyCompletion, AnyGroup, all_equal, exact
 from dashboard.components.stored import text_at
 from dashboard.form.paths import get
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
-Spell = Callable[[str, Group, Estimator], str]
+Spell = Callable[[str, AnyGroup, Estimator], str]
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,19 @@ class Words:
     account: Callable[[float], str] = lambda _: ""  # where an advantage comes from, in place of `spell`
 
 
-def _deviation(reward: str, group: Group, _: Estimator) -> str:
+def _deviation(reward: str, group: AnyGroup, _: Estimator) -> str:
     return f"{reward} − {exact(group.reward_mean)}"
 
 
-def _divided(reward: str, group: Group, chosen: Estimator) -> str:
+def _divided(reward: str, group: AnyGroup, chosen: Estimator) -> str:
     return f"({_deviation(reward, group, chosen)}) / ({exact(group.reward_std)} + {_eps(chosen)})"
 
 
-def _from_the_others(reward: str, group: Group, chosen: Estimator) -> str:
+def _from_the_others(reward: str, group: AnyGroup, chosen: Estimator) -> str:
     return f"({_deviation(reward, group, chosen)}) × {group.scored} / {group.scored - 1}"
 
 
-def _share(reward: str, group: Group, _: Estimator) -> str:
+def _share(reward: str, group: AnyGroup, _: Estimator) -> str:
     """e^reward over the sum of these; huge rewards less the highest, so that no exponential overflows."""
     rewards = [completion.reward for completion in group.completions if completion.reward is not None]
     highest = max(rewards, default=0.0)
@@ -157,7 +156,7 @@ def std_of(chosen: Estimator) -> str:
     return chosen.std if isinstance(chosen, GroupZscore) else "population"
 
 
-def formula(group: Group, chosen: Estimator) -> str:
+def formula(group: AnyGroup, chosen: Estimator) -> str:
     """The estimator with this group's numbers in it."""
     if group.state == "filtered":
         return "no advantage: replaced before anything was trained on it"
@@ -171,7 +170,7 @@ def formula(group: Group, chosen: Estimator) -> str:
     return f"advantage = {words.spell('reward', group, chosen)}{words.remark.format(others=group.scored - 1)}"
 
 
-def spell_advantage(completion: CompletionRecord, group: Group, chosen: Estimator) -> str:
+def spell_advantage(completion: AnyCompletion, group: AnyGroup, chosen: Estimator) -> str:
     """(1 − 0.625) / (0.484123 + 1e-08) = +0.774597, as the run computed it."""
     if completion.reward is None:
         return "not scored: it moves neither the mean nor the policy"

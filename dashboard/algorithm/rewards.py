@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
+from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import Gate
 from dashboard.form.paths import get
 from worker.algorithms.advantages import group_statistics
@@ -16,6 +18,8 @@ from worker.algorithms.total_reward import closed_gates
 
 DIGITS = 6  # significant ones
 _GATES = TypeAdapter(list[Gate])
+AnyGroup: TypeAlias = Group | GroupScores
+AnyCompletion: TypeAlias = CompletionRecord | CompletionScores
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Term:
         return None if self.score.raw is None else self.score.raw * self.score.weight
 
 
-def terms(completion: CompletionRecord, config: Mapping[str, Json]) -> list[Term]:
+def terms(completion: AnyCompletion, config: Mapping[str, Json]) -> list[Term]:
     """The completion's reward components, in their order, with the gates of the stored configuration."""
     try:
         gates = _GATES.validate_python(get(dict(config), "rewards.gates") or [])
@@ -52,12 +56,12 @@ def spell_term(term: Term, *, digits: int = DIGITS) -> str:
     return f"{product} → 0 ({term.closed_by} too low)" if term.closed_by else product
 
 
-def all_equal(group: Group) -> bool:
+def all_equal(group: AnyGroup) -> bool:
     """Whether the scored completions have one reward: a KL penalty in it may differ although the task's rewards do not."""
     return not _differ(completion.reward for completion in group.completions)
 
 
-def extremes(group: Group) -> dict[int, str]:
+def extremes(group: AnyGroup) -> dict[int, str]:
     """Completion index -> best or worst, by reward, the first of equals; empty if all rewards are equal."""
     scored = [
         (completion.reward, completion.index) for completion in group.completions if completion.reward is not None

@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from backend.contract.base import Json
-from backend.contract.groups import Group
 from backend.contract.reward_bound import reward_bound
 from dashboard.algorithm.estimators import stored_estimator, words_of
-from dashboard.algorithm.rewards import all_equal, exact
+from dashboard.algorithm.rewards import AnyGroup, all_equal, exact
 from dashboard.components.stored import number_at, text_at
 from dashboard.format import number
 
 
-def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
+def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
     """One sentence or two, in Markdown, from the configuration that the run was stored with."""
     how, highest = stored_estimator(config), reward_bound(config)
     if group.state == "filtered":
@@ -36,7 +35,7 @@ def state_in_words(group: Group, config: Mapping[str, Json]) -> str:
     return _equal_in_words(group, config)
 
 
-def _equal_in_words(group: Group, config: Mapping[str, Json]) -> str:
+def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
     if not all_equal(group):
         return (
             "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
@@ -60,7 +59,7 @@ def _nothing_to_compare(config: Mapping[str, Json]) -> str:
     return f"every advantage is 0 and nothing is left of its loss but {' and '.join(parts)}"
 
 
-def _same(group: Group, otherwise: str, highest: float | None) -> str:
+def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
     """all 8 scored completions got 1.00, the most there is (all right)."""
     rewards = {completion.reward for completion in group.completions if completion.reward is not None}
     if len(rewards) != 1:
@@ -73,7 +72,7 @@ def _same(group: Group, otherwise: str, highest: float | None) -> str:
     return f"all {group.scored} scored completions got {number(reward)}{meant}"
 
 
-def _scored(group: Group) -> str:
+def _scored(group: AnyGroup) -> str:
     rewards = [completion.reward for completion in group.completions if completion.reward is not None]
     whole = len(group.completions)
     return (
@@ -83,7 +82,7 @@ def _scored(group: Group) -> str:
     )
 
 
-def _too_few(group: Group, config: Mapping[str, Json]) -> str:
+def _too_few(group: AnyGroup, config: Mapping[str, Json]) -> str:
     if not group.scored:
         return ", and the policy is not moved by this group"
     if stored_estimator(config).centred:

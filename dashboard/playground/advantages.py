@@ -1,12 +1,13 @@
 """The Playground's first part: type rewards, choose an estimator, see what each completion is worth."""
 
-from dataclasses import replace
-from math import isclose
+import math
+from collections.abc import Sequence
 
 import streamlit as st
 
-from backend.contract.advantage import ESTIMATORS, Advantage, Estimator
-from backend.contract.groups import CompletionRecord, Group
+from backend.contract.advantage import ESTIMATORS, Advantage, Estimator, GroupZscore, Softmax
+from backend.contract.groups import Group
+from backend.contract.inspection import CompletionScores, GroupScores
 from dashboard.algorithm.controls import choose_estimator, estimator_settings
 from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, words_of
 from dashboard.algorithm.rewards import exact, extremes
@@ -15,12 +16,10 @@ from dashboard.components.address import write
 from dashboard.components.address_controls import last_good, typed
 from dashboard.components.chart import show
 from dashboard.components.style import FIGURES
-from dashboard.format import counted, number, plain, signed
-from dashboard.playground.estimate import Rewards, played, rewards_of
+from dashboard.format import MISSING, counted, number, plain, signed
 from dashboard.playground.opening import Opening
-from dashboard.playground.reading import read_rewards, read_rows
+from dashboard.playground.rewards import Typed, fitting, played, read_rewards, read_rows
 from dashboard.playground.style import draw_title
-from dashboard.playground.three_readings import draw_readings
 
 FURTHER = "What other reward functions gave the same completions, with a semicolon between two functions."
 EXAMPLES = {
@@ -29,9 +28,14 @@ EXAMPLES = {
     "all right": "1, 1, 1, 1, 1, 1, 1, 1",
     "graded": "1, 0.9, 0.6, 0.5, 0.4, 0.1, 0, -",
 }
+READINGS: tuple[tuple[Advantage, str, str], ...] = (
+    (GroupZscore(std="population"), "z-score, std over G", "population, as numpy.std"),
+    (GroupZscore(std="sample"), "z-score, std over G\u00a0−\u00a01", "sample, as torch.std and in TRL"),
+    (Softmax(), "softmax weights", "recipe Group-wise softmax"),
+)
 
 
-def draw_advantages(opening: Opening) -> Group:
+def draw_advantages(opening: Opening) -> GroupScores:
     """The part with its controls; returns the group with its advantages."""
     draw_title(
         "1 · From rewards to advantages", "One prompt, several completions, each scored, then compared with the others."
@@ -42,7 +46,7 @@ def draw_advantages(opening: Opening) -> Group:
     with picture:
         _draw_picture(group, advantage)
     with readings:
-        draw_readings([completion.reward for completion in group.completions], advantage)
+        _draw_readings([completion.reward for completion in group.completions], advantage)
         st.caption(words_of(advantage).sentence)
         st.markdown(reading(group, advantage))
         if opening.group is not None:
@@ -50,7 +54,7 @@ def draw_advantages(opening: Opening) -> Group:
     return group
 
 
-def _controls(opening: Opening) -> tuple[Group, Advantage]:
+def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
     text = typed(
         "Rewards",
         "rewards",
@@ -82,28 +86,26 @@ def _draw_examples(opening: Opening) -> None:
             st.button(name, type="tertiary", on_click=write, kwargs={"rewards": change}, key=f"play-example-{name}")
 
 
-def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Rewards, str | None]:
+def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Typed, str | None]:
     """What the estimator looks at beside the group's rewards: other groups, or further reward functions."""
-    alone = Rewards([rewards], [1.0])
+    alone = Typed([rewards])
     if ESTIMATORS[kind].reads == "batch":
         text = typed(
             "Other groups of the batch", "batch", opening.batch, help="Rewards, with a semicolon between two groups."
         )
         rows, wrong = last_good("batch", lambda: read_rows(text), list[list[float]])
-        return replace(alone, batch=rows), wrong
+        return alone._replace(batch=rows), wrong
     if ESTIMATORS[kind].reads == "components":
         of_functions, of_weights = st.columns([3, 2])
         with of_functions:
             more = typed("Further rewards", "further", opening.further, help=FURTHER)
         with of_weights:
             weights = typed("Weights", "weights", opening.weights, help="One for each reward function.")
-        return last_good(
-            "parts", lambda: rewards_of([rewards, *read_rows(more)], read_rewards(weights), ()), lambda: alone
-        )
+        return last_good("parts", lambda: fitting([rewards, *read_rows(more)], read_rewards(weights)), lambda: alone)
     return alone, None
 
 
-def _draw_picture(group: Group, how: Estimator) -> None:
+def _draw_picture(group: GroupScores, how: Estimator) -> None:
     with st.container(key=FIGURES):
         cells = st.columns(4, vertical_alignment="bottom")
         cells[0].metric(f"Mean ({mean_of(how)})", number(group.reward_mean))
@@ -117,9 +119,9 @@ def _draw_picture(group: Group, how: Estimator) -> None:
     st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=118)
 
 
-def _lines(group: Group, how: Estimator) -> list[str]:
+def _lines(group: GroupScores, how: Estimator) -> list[str]:
     """The formula, and the best and the worst completion's numbers in it; the first one's where all are alike."""
-    shown: dict[str, CompletionRecord] = {
+    shown: dict[str, CompletionScores] = {
         mark: group.completions[index] for index, mark in sorted(extremes(group).items(), key=lambda item: item[1])
     }
     if words_of(how).spell is None:
@@ -133,7 +135,7 @@ def _lines(group: Group, how: Estimator) -> list[str]:
     ]
 
 
-def _against_the_run(group: Group, logged: Group) -> str:
+def _against_the_run(group: GroupScores, logged: Group) -> str:
     """Whether these are the advantages that the run trained with."""
     stored = [completion.advantage for completion in logged.completions if completion.advantage is not None]
     if len(stored) < len(logged.completions):
@@ -141,13 +143,13 @@ def _against_the_run(group: Group, logged: Group) -> str:
     now = [completion.advantage or 0.0 for completion in group.completions]
     # Runs of earlier versions added up in another order, and a logged number has as many digits as the field shows.
     if len(now) == len(stored) and all(
-        isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(now, stored, strict=True)
+        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(now, stored, strict=True)
     ):
         return "**These are the advantages that the run trained with.**"
     return f"What if: the run itself trained with {signed(min(stored))} … {signed(max(stored))}."
 
 
-def group_in_a_line(group: Group) -> str:
+def group_in_a_line(group: GroupScores) -> str:
     """8 completions: 4 × 1, 4 × 0."""
     known = [completion.reward for completion in group.completions if completion.reward is not None]
     values = sorted(set(known), reverse=True)
@@ -161,7 +163,7 @@ def group_in_a_line(group: Group) -> str:
     return f"{counted(len(group.completions), 'completion')}: {', '.join(parts)}"
 
 
-def reading(group: Group, chosen: Estimator) -> str:
+def reading(group: GroupScores, chosen: Estimator) -> str:
     """What this group does to the policy, in a sentence or two."""
     if group.state == "unscored" and (chosen.centred or not group.scored):
         return "Fewer than two completions have a score, so there is nothing to compare: every advantage is exactly 0."
@@ -175,3 +177,44 @@ def reading(group: Group, chosen: Estimator) -> str:
         "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
         "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
     )
+
+
+def _draw_readings(rewards: Sequence[float | None], chosen: Advantage) -> None:
+    """One row for each reading, the chosen one marked; whatever is chosen, all of them are there."""
+    st.markdown(
+        "**The same rewards, read in three ways**",
+        help="GRPO's papers do not say which std they mean: both are options.",
+    )
+    typed = Typed([[math.nan if reward is None else reward for reward in rewards]])
+    rows = ""
+    for one, title, source in READINGS:
+        group, taken = played(one, typed), (one.kind, std_of(one)) == (chosen.kind, std_of(chosen))
+        mark = ' class="chosen"' if taken else ""
+        std = MISSING if one.divides_by is None else short(group.reward_std)
+        rows += (
+            f"<tr{mark}><td>{title}<br><small>{source}</small></td>"
+            f"<td>{short(group.reward_mean)}</td><td>{std}</td><td>{spread(group)}</td></tr>"
+        )
+    head = "<tr><th></th><th>mean</th><th>std</th><th>advantages</th></tr>"
+    st.html(f'<table class="play-readings">{head}{rows}</table>')
+
+
+def short(value: float | None) -> str:
+    """0.53, 0.5, 1.0: two decimals without a padding 0, very large or small ones as usual."""
+    if value is None or (value and not 0.01 <= abs(value) < 1000):
+        return number(value)
+    text = f"{abs(value):.2f}".rstrip("0")
+    return ("−" if value < 0 else "") + (f"{text}0" if text.endswith(".") else text)
+
+
+def spread(group: GroupScores) -> str:
+    """±0.94 if highest and lowest mirror each other, otherwise both; for weights, from low to high."""
+    advantages = [c.advantage for c in group.completions if c.reward is not None and c.advantage is not None]
+    if not advantages:
+        return MISSING
+    low, high = min(advantages), max(advantages)
+    if low >= 0 and high > 0:
+        return f"{high:.3f}" if low == high else f"{high:.3f} / {low:.3f}"
+    if math.isclose(high, -low):
+        return f"±{short(high)}" if high else "0"
+    return f"+{short(high)} / {short(low)}"

@@ -11,7 +11,7 @@ from dashboard.charts.playground import bars_figure
 from dashboard.components.address_controls import last_good, stepped, typed
 from dashboard.components.chart import show
 from dashboard.format import plain
-from dashboard.playground.reading import read_rewards
+from dashboard.playground.rewards import read_rewards
 from dashboard.playground.style import draw_title
 from worker.algorithms.gae import gae
 

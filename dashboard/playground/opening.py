@@ -13,7 +13,7 @@ from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.controls import FROM_REWARDS, KL, stored_part
 from dashboard.algorithm.estimators import ADVANTAGE, stored_estimator
 from dashboard.algorithm.surrogates import stored_surrogate
-from dashboard.playground.reading import written
+from dashboard.playground.rewards import written
 from dashboard.session import client
 
 MOST_GROUPS = 200  # of the step, which the estimators over the batch look at

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from backend.contract.groups import Group
+from backend.contract.inspection import GroupScores
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.controls import surrogate_settings
 from dashboard.algorithm.surrogates import SURROGATE, WORDS, Values, algorithm_of, free_range, pulls, token_losses
@@ -77,7 +77,7 @@ class Point:
     advantage: float
 
 
-def draw_surrogate(opening: Opening, group: Group) -> Point:
+def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
     """The part with its controls; returns where the point stands."""
     draw_title(
         "2 · From advantages to an update",
@@ -135,7 +135,7 @@ def probability(label: str, name: str, default: float, *, help: str) -> float:
     return stepped(label, name, default, low=0.001, high=1.0, step=0.05, help=help)
 
 
-def _ends(group: Group) -> list[tuple[str, float]]:
+def _ends(group: GroupScores) -> list[tuple[str, float]]:
     """The best and the worst completion's advantage; one line where they do not differ."""
     advantages = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None]
     highest, lowest = max(advantages, default=0.0), min(advantages, default=0.0)
@@ -186,7 +186,7 @@ def _pulls_in_words(pulls: Sequence[tuple[str, float, Traced]]) -> str:
     return " · ".join(parts)
 
 
-def _on_policy(group: Group) -> str:
+def _on_policy(group: GroupScores) -> str:
     """Why the loss of a first update reads 0."""
     start = "Old = new: in the first update on a batch the ratio is exactly 1 and nothing is clipped."
     advantages = [completion.advantage or 0.0 for completion in group.completions]

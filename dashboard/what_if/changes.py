@@ -8,8 +8,7 @@ import numpy as np
 
 from backend.contract.groups import GroupState
 from backend.contract.inspection import CompletionScores, GroupScores
-from dashboard.what_if.recomputation import Recomputed
-from dashboard.what_if.step_arrays import StepArrays, Values
+from dashboard.algorithm.recomputation import Recomputed, StepArrays, Values
 
 SIGNS = {1: "reinforced", 0: "0", -1: "discouraged"}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from backend.contract.advantage import Advantage
+from backend.contract.advantage import ESTIMATORS, Advantage
 from backend.contract.reward import Rewards
 from dashboard.algorithm.controls import (
     FROM_REWARDS,
@@ -16,12 +16,12 @@ from dashboard.algorithm.controls import (
     read_settings,
     surrogate_settings,
 )
+from dashboard.algorithm.recomputation import Own, Settings
 from dashboard.algorithm.surrogates import WORDS
 from dashboard.components.address import write
 from dashboard.components.address_controls import chosen, last_good, stepped, typed
 from dashboard.form.written import show_number
 from dashboard.format import plain
-from dashboard.what_if.settings import Own, Settings
 
 PREFIX = "wi_"  # of every name in the address
 OPEN, TOKENS = f"{PREFIX}open", f"{PREFIX}tokens"  # what is looked at, not what is changed
@@ -73,7 +73,7 @@ def _estimator(own: Own, row: DeltaGenerator) -> tuple[Advantage, str | None]:
             options=(own.settings.advantage.kind, *FROM_REWARDS) if own.from_critic else FROM_REWARDS,
             help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
         )
-    if kind == "gae":
+    if ESTIMATORS[kind].reads == "tokens":
         return advantage, None
     return estimator_settings(kind, advantage, row.container(width=190), row.container(width=90), prefix=PREFIX)
 

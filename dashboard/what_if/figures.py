@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dashboard.algorithm.recomputation import Values
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 from dashboard.format import signed
-from dashboard.what_if.step_arrays import Values
 from dashboard.what_if.traced import Traced
 
 MOST_LABELS = 16  # completions that still have room for their numbers

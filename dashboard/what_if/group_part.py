@@ -5,12 +5,11 @@ from math import isclose
 import pandas as pd
 import streamlit as st
 
+from dashboard.algorithm.recomputation import Recomputed, StepArrays
 from dashboard.components.chart import show
 from dashboard.format import MISSING
 from dashboard.what_if.changes import SIGNS, sign
 from dashboard.what_if.figures import change_figure
-from dashboard.what_if.recomputation import Recomputed
-from dashboard.what_if.step_arrays import StepArrays
 
 _TALLEST = 600
 

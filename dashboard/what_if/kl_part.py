@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from dashboard.what_if.settings import Own
-from dashboard.what_if.step_arrays import StepArrays, Values
+from dashboard.algorithm.recomputation import Own, StepArrays, Values
 from worker.algorithms.aggregation import token_weights
 
 

@@ -4,8 +4,8 @@ import streamlit as st
 
 from backend.contract.client import ApiError
 from backend.contract.groups import TokenTrace
+from dashboard.algorithm.recomputation import StepArrays, arrays_of
 from dashboard.session import client
-from dashboard.what_if.step_arrays import StepArrays, arrays_of
 
 
 @st.cache_resource(ttl=60, max_entries=16, show_spinner=False)

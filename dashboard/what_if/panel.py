@@ -4,13 +4,12 @@ import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
+from dashboard.algorithm.recomputation import difference, read_own, recompute
 from dashboard.session import guard
 from dashboard.what_if.controls import OPEN, draw_controls
 from dashboard.what_if.group_part import draw_group
 from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
 from dashboard.what_if.loading import load_step
-from dashboard.what_if.recomputation import difference, recompute
-from dashboard.what_if.settings import read_own
 from dashboard.what_if.step_part import draw_step
 from dashboard.what_if.tokens_part import draw_tokens
 from dashboard.what_if.words import agreement, kl_in_words, notes

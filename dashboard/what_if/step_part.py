@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from dashboard.algorithm.recomputation import Recomputed, StepArrays
 from dashboard.components.chart import heading, show
 from dashboard.components.model_text import one_line
 from dashboard.components.style import FIGURES
@@ -13,8 +14,6 @@ from dashboard.session import url
 from dashboard.what_if.changes import Flip, sign_flips, tally
 from dashboard.what_if.controls import OPEN, changes_in_address
 from dashboard.what_if.figures import distribution_figure
-from dashboard.what_if.recomputation import Recomputed
-from dashboard.what_if.step_arrays import StepArrays
 from dashboard.what_if.words import dead_in_words
 
 DEAD = (

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.inspection import CompletionScores
+from dashboard.algorithm.recomputation import Own, Recomputed, Settings, StepArrays
 from dashboard.algorithm.surrogates import free_range
 from dashboard.components.address_controls import chosen as choose
 from dashboard.components.chart import heading, show
@@ -15,9 +16,6 @@ from dashboard.session import guard
 from dashboard.what_if.controls import TOKENS
 from dashboard.what_if.figures import tokens_figure
 from dashboard.what_if.loading import load_trace
-from dashboard.what_if.recomputation import Recomputed
-from dashboard.what_if.settings import Own, Settings
-from dashboard.what_if.step_arrays import StepArrays
 from dashboard.what_if.traced import Traced, traced
 
 ON_POLICY = "One update on each batch: every ratio is exactly 1, so no range clips anything, and each token's surrogate is its advantage."
@@ -62,7 +60,7 @@ def _kept(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place
             continue
         # A critic's advantages differ from token to token: those are the trace's own.
         stored = None if own.from_critic else completion.advantage
-        recomputed = None if chosen.advantage.kind == "gae" else float(after.advantages_P_G[place, at])
+        recomputed = None if chosen.advantage.reads == "tokens" else float(after.advantages_P_G[place, at])
         before, now = traced(trace, own.settings.surrogate, stored), traced(trace, chosen.surrogate, recomputed)
         if before is not None and now is not None:
             found.append(_Kept(completion, before, now))

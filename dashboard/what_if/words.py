@@ -1,9 +1,9 @@
 """What the numbers of the what-if mean, in sentences."""
 
+from dashboard.algorithm.recomputation import Own, Settings
 from dashboard.form.widgets import in_words
 from dashboard.format import number, percent, scientific
 from dashboard.what_if.changes import Tally
-from dashboard.what_if.settings import Own, Settings
 
 ROUNDING = 1e-9
 CRITIC = (
@@ -23,7 +23,7 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
     """Whether the run's own settings give the stored advantages; or that these are not the run's own."""
     if difference is None:
         return "The run stored no advantages for this step."
-    if chosen.advantage.kind == "gae":
+    if chosen.advantage.reads == "tokens":
         return CRITIC
     if chosen != own.settings:
         moved = (chosen.advantage, chosen.rewards) != (own.settings.advantage, own.settings.rewards)
@@ -48,12 +48,12 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
 
 def notes(own: Own, chosen: Settings) -> list[str]:
     """What has to be known to read the numbers rightly."""
-    summed = chosen.advantage.kind == "normalize_then_sum"
+    summed = chosen.advantage.reads == "components"
     holds = {
         "penalty": summed and own.penalised,
         "gates": summed and chosen.rewards is not None and bool(chosen.rewards.gates),
         "masked": own.algorithm.truncated_completions == "mask",
-        "critic": own.from_critic and chosen.advantage.kind != "gae",
+        "critic": own.from_critic and chosen.advantage.reads != "tokens",
     }
     return [NOTES[name] for name, holding in holds.items() if holding]
 

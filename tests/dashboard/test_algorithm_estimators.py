@@ -23,7 +23,7 @@ from backend.contract.grpo import GrpoConfig
 from dashboard.algorithm.estimators import formula, spell_advantage, std_of, stored_estimator
 from dashboard.algorithm.rewards import exact, extremes, spell_term, terms
 from dashboard.group.in_words import state_in_words
-from dashboard.playground.estimate import Rewards, played
+from dashboard.playground.rewards import Typed, played
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 
@@ -139,7 +139,7 @@ SPELLED = (
 
 @pytest.mark.parametrize("chosen", SPELLED, ids=lambda chosen: f"{chosen.kind}-{getattr(chosen, 'std', '')}")
 def test_what_is_spelled_comes_to_the_advantage_that_was_stored(chosen: Advantage) -> None:
-    whole = played(chosen, Rewards([[0.3, 1.0, math.nan, 0.1]], [1.0], BATCH))
+    whole = played(chosen, Typed([[0.3, 1.0, math.nan, 0.1]], batch=BATCH))
     for one in whole.completions:
         spelled = spell_advantage(one, whole, stored_estimator(config_of(chosen)))
         if one.reward is None:
@@ -150,7 +150,7 @@ def test_what_is_spelled_comes_to_the_advantage_that_was_stored(chosen: Advantag
 
 
 def test_huge_rewards_do_not_overflow_the_softmax() -> None:
-    whole = played(Softmax(), Rewards([[1000.0, 999.0]], [1.0]))
+    whole = played(Softmax(), Typed([[1000.0, 999.0]]))
     how = stored_estimator(config_of(Softmax()))
     assert spell_advantage(whole.completions[0], whole, how) == "e^(1000 − 1000) / 1.36788 = +0.731059"
     assert formula(whole, how).startswith("advantage = e^(reward − 1000) / 1.36788")
@@ -161,7 +161,7 @@ def test_what_takes_more_than_a_groups_rewards_is_said_in_words() -> None:
         one = completion(0, 1.0, 0.7)
         assert spell_advantage(one, group(one), stored_estimator(config_of(chosen))).startswith("+0.7: ")
         assert words in spell_advantage(one, group(one), stored_estimator(config_of(chosen)))
-    pair = played(BestWorst(), Rewards([[1.0, 0.0, 0.5]], [1.0]))
+    pair = played(BestWorst(), Typed([[1.0, 0.0, 0.5]]))
     assert [spell_advantage(one, pair, stored_estimator(config_of(BestWorst()))) for one in pair.completions] == [
         "+1: the best of the group",
         "−1: the worst of the group",
@@ -169,7 +169,7 @@ def test_what_takes_more_than_a_groups_rewards_is_said_in_words() -> None:
     ]
 
 
-EQUAL = Rewards([[1.0, 1.0]], [1.0], [[0.0, 0.0]])
+EQUAL = Typed([[1.0, 1.0]], batch=[[0.0, 0.0]])
 
 
 @pytest.mark.parametrize("chosen", [GroupZscore(), GroupCenter(), BatchStd(), LeaveOneOut(), BestWorst()])

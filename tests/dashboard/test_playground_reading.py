@@ -6,23 +6,26 @@ import numpy as np
 import pytest
 
 from backend.contract.advantage import BatchBaseline, BatchStd, GroupZscore, NormalizeThenSum, Softmax
+from backend.contract.inspection import GroupScores
 from backend.contract.surrogate import Cispo, Clip, PolicyGradient, Sapo, Surrogate, Vespo
 from dashboard.algorithm.controls import read_settings
 from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.algorithm.surrogates import SURROGATE
-from dashboard.playground.advantages import group_in_a_line
-from dashboard.playground.estimate import Rewards, played, rewards_of, zscore_readings
+from dashboard.playground.advantages import READINGS, group_in_a_line, short, spread
 from dashboard.playground.kl import kl_curve
-from dashboard.playground.reading import read_rewards, read_rows, written
+from dashboard.playground.rewards import Typed, fitting, played, read_rewards, read_rows, written
 from dashboard.playground.surrogate import objective, pull, ratio_in_a_line
-from dashboard.playground.three_readings import short, spread
 
 FOUR_OF_EIGHT = [1.0, 1, 1, 1, 0, 0, 0, 0]
 
 
 def advantages(chosen: GroupZscore | Softmax | BatchStd | BatchBaseline, *rows: list[float]) -> list[float | None]:
     first, *others = rows
-    return [completion.advantage for completion in played(chosen, Rewards([first], [1.0], others)).completions]
+    return [completion.advantage for completion in played(chosen, Typed([first], batch=others)).completions]
+
+
+def readings(rewards: list[float]) -> list[GroupScores]:
+    return [played(chosen, Typed([rewards])) for chosen, _, _ in READINGS]
 
 
 @pytest.mark.parametrize("text", ["1, 0, 0.5", "1 0 .5", " 1,0,  5e-1, "])
@@ -66,9 +69,9 @@ def test_settings_are_refused_in_the_words_of_the_contract() -> None:
 
 
 def test_the_three_readings_of_the_rewards_come_out() -> None:
-    readings = zscore_readings(FOUR_OF_EIGHT)
-    assert [short(readings[name].reward_std) for name in ("population", "sample")] == ["0.5", "0.53"]
-    assert [spread(readings[name]) for name in ("population", "sample", "softmax")] == [
+    population, sample, softmax = readings(FOUR_OF_EIGHT)
+    assert [short(one.reward_std) for one in (population, sample)] == ["0.5", "0.53"]
+    assert [spread(one) for one in (population, sample, softmax)] == [
         "±1.0",
         "±0.94",
         "0.183 / 0.067",
@@ -76,9 +79,9 @@ def test_the_three_readings_of_the_rewards_come_out() -> None:
 
 
 def test_an_uneven_group_shows_both_ends() -> None:
-    assert spread(zscore_readings([1.0, 0, 0, 0])["population"]) == "+1.73 / −0.58"
-    assert spread(zscore_readings([1.0, 1])["population"]) == "0"
-    assert spread(zscore_readings([1.0, 1])["softmax"]) == "0.500"
+    assert spread(readings([1.0, 0, 0, 0])[0]) == "+1.73 / −0.58"
+    assert spread(readings([1.0, 1])[0]) == "0"
+    assert spread(readings([1.0, 1])[2]) == "0.500"
 
 
 def test_the_other_groups_count_where_the_estimator_looks_at_the_batch() -> None:
@@ -91,7 +94,7 @@ def test_the_other_groups_count_where_the_estimator_looks_at_the_batch() -> None
 
 
 def test_reward_functions_are_normalised_one_by_one() -> None:
-    group = played(NormalizeThenSum(), rewards_of([[1, 0, 0], [0, 0, 1]], [1.0, 1.0], ()))
+    group = played(NormalizeThenSum(), fitting([[1, 0, 0], [0, 0, 1]], [1.0, 1.0]))
     first, second, third = (completion.advantage or 0.0 for completion in group.completions)
     assert first == pytest.approx(third)
     assert second < 0 < first
@@ -100,13 +103,16 @@ def test_reward_functions_are_normalised_one_by_one() -> None:
 
 def test_reward_functions_of_other_lengths_are_refused_with_the_numbers() -> None:
     with pytest.raises(ValueError, match="they have 2, 3"):
-        rewards_of([[1, 0], [1, 0, 1]], [1, 1], ())
+        fitting([[1, 0], [1, 0, 1]], [1, 1])
     with pytest.raises(ValueError, match="2 reward functions need 2 weights, not 1"):
-        rewards_of([[1, 0], [1, 0]], [1], ())
+        fitting([[1, 0], [1, 0]], [1])
+    for weight in (1001, math.nan):
+        with pytest.raises(ValueError, match="weights up to ±1000"):
+            fitting([[1, 0]], [weight])
 
 
 def test_an_unscored_completion_has_no_reward_and_no_advantage_but_zero() -> None:
-    group = played(GroupZscore(), Rewards([[1, math.nan, 0]], [1.0]))
+    group = played(GroupZscore(), Typed([[1, math.nan, 0]]))
     assert [completion.reward for completion in group.completions] == [1, None, 0]
     assert group.completions[1].advantage == 0
     assert group.scored == 2

@@ -11,12 +11,10 @@ from backend.contract.base import Json
 from backend.contract.groups import GroupState, RewardScore, TokenTrace
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.surrogate import Clip
+from dashboard.algorithm.recomputation import Own, Settings, StepArrays, arrays_of, difference, read_own, recompute
 from dashboard.what_if.changes import sign_flips, tally
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
 from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
-from dashboard.what_if.recomputation import difference, recompute
-from dashboard.what_if.settings import Own, Settings, read_own
-from dashboard.what_if.step_arrays import StepArrays, arrays_of
 from dashboard.what_if.traced import traced
 from dashboard.what_if.words import CRITIC, agreement, dead_in_words, kl_in_words, notes
 

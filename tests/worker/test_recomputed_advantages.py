@@ -21,10 +21,17 @@ from backend.contract.groups import GroupReport, TokenTrace
 from backend.contract.grpo import GrpoConfig
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.recipes import RECIPES
+from dashboard.algorithm.recomputation import (
+    Own,
+    Recomputed,
+    StepArrays,
+    arrays_of,
+    difference,
+    read_own,
+    recompute,
+    total,
+)
 from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
-from dashboard.what_if.recomputation import Recomputed, difference, recompute, total
-from dashboard.what_if.settings import Own, read_own
-from dashboard.what_if.step_arrays import StepArrays, arrays_of
 from dashboard.what_if.traced import traced
 from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit

@@ -1,0 +1,207 @@
+"""The advantages of a step under other settings, by the very functions that trained the run.
+
+With the run's own settings they are the stored ones, bit for bit: the trainer, too, computes them on numpy, in float64, from
+numbers that are all recorded. Arrays are of P groups of G completions, NaN if a number is missing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from backend.contract.advantage import Advantage
+from backend.contract.algorithm import Algorithm
+from backend.contract.base import Json
+from backend.contract.groups import GroupState
+from backend.contract.inspection import CompletionScores, GroupScores
+from backend.contract.reward import KL_PENALTY, Rewards
+from backend.contract.surrogate import Surrogate
+from dashboard.components.stored import number_at
+from dashboard.form.paths import get
+from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
+from worker.algorithms.estimator import Estimate, estimate, live_groups
+from worker.algorithms.total_reward import total_reward, with_penalty
+
+Values = NDArray[np.float64]
+M = TypeVar("M", bound=BaseModel)
+TRAINED_ON = ("live", "zero_variance", "unscored")
+"""The states of groups that stood in the batch: neither replaced before the update, nor probes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How rewards become advantages and advantages a loss."""
+
+    advantage: Advantage
+    surrogate: Surrogate
+    rewards: Rewards | None  # weights and gates; None if the run had no reward functions
+    beta: float
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the run was stored with."""
+
+    algorithm: Algorithm
+    rewards: Rewards | None
+    max_new_tokens: int
+
+    @property
+    def settings(self) -> Settings:
+        """The run's values of what may be changed."""
+        return Settings(self.algorithm.advantage, self.algorithm.surrogate, self.rewards, self.algorithm.kl.beta)
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the KL penalty is in the reward, and so moves advantages."""
+        return self.measured and self.algorithm.kl.placement == "reward"
+
+    @property
+    def measured(self) -> bool:
+        """Whether the KL to the reference was measured: with β = 0 there is no penalty, and no pass for it."""
+        return self.algorithm.kl.beta > 0
+
+    @property
+    def from_critic(self) -> bool:
+        """Whether the advantages came from a learned value of each token, which no reward can replace."""
+        return self.algorithm.advantage.reads == "tokens"
+
+
+def read_own(config: Mapping[str, Json]) -> Own | None:
+    """The settings of a stored configuration, defaults if it has none; None if this version cannot read them."""
+    try:
+        algorithm = _read(Algorithm, config, "algorithm") or Algorithm()
+        rewards = _read(Rewards, config, "rewards")
+    except ValidationError:
+        return None
+    return Own(algorithm, rewards, int(number_at(config, "sampling.max_new_tokens", 1)))
+
+
+def _read(model: type[M], config: Mapping[str, Json], path: str) -> M | None:
+    value = get(dict(config), path)
+    return None if value is None else model.model_validate(value)
+
+
+@dataclass(frozen=True)
+class StepArrays:
+    """The groups of a batch, in their order, and their completions' numbers, each (P, G)."""
+
+    groups: Sequence[GroupScores]
+
+    @cached_property
+    def rewards_P_G(self) -> Values:
+        """The rewards as the estimator used them."""
+        return self.of_completions(lambda one: one.reward)
+
+    @cached_property
+    def advantages_P_G(self) -> Values:
+        """The advantages that trained."""
+        return self.of_completions(lambda one: one.advantage)
+
+    @cached_property
+    def minus_kl_P_G(self) -> Values:
+        """Minus the sum of a completion's KL, if the penalty is in the reward."""
+        return self.of_raws(lambda raw: raw.get(KL_PENALTY))
+
+    @cached_property
+    def _raws(self) -> list[list[dict[str, float | None]]]:
+        """Each completion's raw rewards, by the reward function's name."""
+        return [
+            [{score.name: score.raw for score in one.rewards} for one in group.completions] for group in self.groups
+        ]
+
+    def of_completions(self, value: Callable[[CompletionScores], float | None]) -> Values:
+        """A number of each completion, (P, G)."""
+        return _padded([[value(one) for one in group.completions] for group in self.groups])
+
+    def of_raws(self, value: Callable[[Mapping[str, float | None]], float | None]) -> Values:
+        """A number made from each completion's raw rewards, (P, G)."""
+        return _padded([[value(raw) for raw in row] for row in self._raws])
+
+    def place_of(self, group_id: int) -> int | None:
+        """Where the group stands; None if it was not in the batch."""
+        return next((place for place, group in enumerate(self.groups) if group.id == group_id), None)
+
+
+def arrays_of(groups: Sequence[GroupScores]) -> StepArrays | None:
+    """The arrays of those groups that were trained on; None if none was."""
+    batch = [group for group in groups if group.state in TRAINED_ON and group.completions]
+    return StepArrays(batch) if batch else None
+
+
+def _padded(rows: Sequence[Sequence[float | None]]) -> Values:
+    """(P, G); a shorter group is filled with NaN, which counts for nothing."""
+    longest = max(map(len, rows))
+    return np.array([[*row, *[nan] * (longest - len(row))] for row in rows], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What the settings make of a step."""
+
+    rewards_P_G: Values  # as the estimator uses them; NaN: unscored
+    advantages_P_G: Values
+    statistics: GroupStatistics
+    states: list[GroupState]  # of each group
+
+
+def recompute(step: StepArrays, own: Own, chosen: Settings) -> Recomputed:
+    """The step's rewards, advantages and states under the chosen settings.
+
+    Rewards stay as they are stored until a weight, a gate or the β of a penalty in the reward is changed. A critic's advantages
+    are the stored ones: only the critic could give others.
+    """
+    changed = chosen.rewards != own.rewards or (own.penalised and chosen.beta != own.settings.beta)
+    rewards_P_G = task_P_G = step.rewards_P_G
+    parts: dict[str, Values] = {}
+    if chosen.rewards is not None:
+        functions = chosen.rewards.functions
+        parts["components_P_G_K"] = np.stack([_raw(step, one.name) for one in functions], axis=-1)
+        parts["weights_K"] = np.array([one.weight for one in functions], dtype=np.float64)
+        if changed or own.penalised:
+            # Whether a group tells completions apart is judged without the penalty, which differs between any two.
+            task_P_G = _task(step, chosen.rewards)
+        if changed:
+            rewards_P_G = total(step, own, chosen.rewards, chosen.beta)
+    live_P = live_groups(chosen.advantage, task_P_G, **parts)
+    if chosen.advantage.reads == "tokens":
+        estimated = Estimate(step.advantages_P_G, group_statistics(rewards_P_G))
+    else:
+        estimated = estimate(chosen.advantage, rewards_P_G, **parts)
+    return Recomputed(
+        rewards_P_G,
+        estimated.advantages_P_G,
+        estimated.statistics._replace(live_P=live_P),
+        [
+            group_state(scored=scored, live=live, size=len(group.completions))
+            for live, scored, group in zip(
+                live_P.tolist(), estimated.statistics.scored_P.tolist(), step.groups, strict=True
+            )
+        ],
+    )
+
+
+def total(step: StepArrays, own: Own, rewards: Rewards, beta: float) -> Values:
+    """The rewards from their components: weights, gates, and the KL penalty if it is in the reward. (P, G)"""
+    task_P_G = _task(step, rewards)
+    return with_penalty(task_P_G, step.minus_kl_P_G, beta=beta) if own.penalised else task_P_G
+
+
+def _task(step: StepArrays, rewards: Rewards) -> Values:
+    return step.of_raws(lambda raw: total_reward({one.name: raw.get(one.name) for one in rewards.functions}, rewards))
+
+
+def _raw(step: StepArrays, name: str) -> Values:
+    return step.of_raws(lambda raw: raw.get(name))
+
+
+def difference(step: StepArrays, recomputed: Recomputed) -> float | None:
+    """The largest difference between a stored advantage and the recomputed one: 0 is bit for bit; None if none is stored."""
+    distances = np.abs(recomputed.advantages_P_G - step.advantages_P_G)
+    known = distances[~np.isnan(distances)]
+    return float(known.max()) if len(known) else None
