@@ -1,54 +1,19 @@
 """What people ask of a run: pause, resume, stop, retry. Each is one guarded statement; a refusal says why."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, update
+from sqlalchemy import Connection, update
 
 from backend.checkpoints import named
-from backend.contract.records import STOPS
+from backend.contract.commands import COMMANDS
 from backend.errors import Conflict, Invalid, NotFound
 from backend.runs import store
 from backend.storage.tables import run
 from backend.telemetry import events
 from backend.uploads import store as uploads
 
-
-@dataclass(frozen=True)
-class Transition:
-    """From a status (and perhaps what was asked before) to new values."""
-
-    status: str
-    values: Mapping[str, Any]
-    unless_requested: tuple[str, ...] = ()
-
-    def guard(self) -> ColumnElement[bool]:
-        """Where it applies."""
-        return (run.c.status == self.status) & run.c.requested.not_in(self.unless_requested)
-
-
-STOPPED = {"status": "stopped", "requested": "nothing"}
-AFRESH = {"status": "queued", "requested": "nothing", "failures": 0, "error": None, "finished_at": None}
-
-COMMANDS: dict[str, tuple[Transition, ...]] = {
-    "pause": (
-        Transition("queued", {"status": "paused"}),
-        Transition("running", {"requested": "pause"}, unless_requested=tuple(STOPS)),
-    ),
-    "resume": (
-        Transition("paused", {"status": "queued"}),
-        Transition("running", {"requested": "nothing"}, unless_requested=("nothing", *STOPS)),
-    ),
-    "stop": (
-        Transition("queued", STOPPED),
-        Transition("paused", STOPPED),
-        Transition("running", {"requested": "stop"}, unless_requested=tuple(STOPS)),
-        Transition("running", {"requested": "stop_at_once"}),
-    ),
-    "retry": (Transition("failed", AFRESH), Transition("stopped", AFRESH)),
-}
+AFRESH = {"failures": 0, "error": None, "finished_at": None}
 ADVICE = {
     "pause": "only a queued or running run can be paused",
     "resume": "only a paused run, or one that is about to pause, can be resumed",
@@ -60,12 +25,15 @@ ADVICE = {
 def command(tx: Connection, run_id: int, verb: str, at: datetime) -> None:
     """Apply a command. Raises NotFound, and Conflict where the run's state, or a checkpoint or an upload that is gone, does not allow it."""
     for transition in COMMANDS[verb]:
-        values = dict(transition.values)
-        if values.get("status") == "stopped":
+        values: dict[str, Any] = {"status": transition.to, "requested": transition.requested}
+        if transition.to == "stopped":
             values["finished_at"] = at
+        if verb == "retry":
+            values |= AFRESH
         changed = tx.execute(
             update(run)
-            .where(run.c.id == run_id, transition.guard())
+            .where(run.c.id == run_id, run.c.status == transition.status)
+            .where(run.c.requested.not_in(transition.unless_requested))
             .values(values)
             .returning(run.c.status, run.c.requested)
         ).one_or_none()

@@ -4,7 +4,8 @@ from functools import partial
 
 import streamlit as st
 
-from backend.contract.records import STOPS, TERMINAL, Run
+from backend.contract.commands import possible
+from backend.contract.records import TERMINAL, Run
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.model_text import one_line, show_text
@@ -50,17 +51,6 @@ _COMMANDS = {
 }
 
 
-def possible(run: Run) -> list[str]:
-    """The commands that the run's state allows."""
-    if run.status == "running" and run.requested in STOPS:
-        return ["stop_at_once"] if run.requested == "stop" else []
-    if run.status == "running":
-        return [verb for verb in ("pause", "stop") if run.requested != verb]
-    return {"queued": ["stop"], "paused": ["resume", "stop"], "failed": ["retry"], "stopped": ["retry"]}.get(
-        run.status, []
-    )
-
-
 def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
     """The header of the run, read anew.
 
@@ -92,11 +82,13 @@ def _draw(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
 
 
 def _actions(run: Run) -> None:
-    for verb in possible(run):
-        label, icon, help = _COMMANDS[verb]
-        pressed = st.button(label, icon=icon, help=help, key=f"command-{verb}")
-        asked = "stop" if verb == "stop_at_once" else verb  # asked for twice
-        if pressed and carried_out(partial(client().command, run.id, asked)):
+    for verb, change in possible(run).items():
+        if change.status == "queued" and verb == "pause":
+            continue  # what waits is cancelled or moved, in the list of runs
+        shown = change.requested if change.requested == "stop_at_once" else verb
+        label, icon, help = _COMMANDS[shown]
+        pressed = st.button(label, icon=icon, help=help, key=f"command-{shown}")
+        if pressed and carried_out(partial(client().command, run.id, verb)):
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from backend.contract.records import STOPS, Run, RunUpdate
+from backend.contract.commands import possible
+from backend.contract.records import TERMINAL, Run, RunUpdate
 from dashboard.session import carried_out, client, link
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
@@ -34,31 +35,24 @@ RESUME = Action("resume", "Resume", ":material/play_arrow:", "Go on: the run wai
 STOP = Action("stop", "Stop", ":material/stop:", "Stop at the next step boundary; what was trained stays", "Stop it?")
 CANCEL = Action("stop", "Cancel", ":material/close:", "Take it out of the queue", "Cancel it?")
 RETRY = Action("retry", "Retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
+_COMMANDS = {one.verb: one for one in (PAUSE, RESUME, STOP, RETRY)}
 FIRST = Action("first", "To the front", ":material/arrow_upward:", "Move it to the front of the queue")
 DELETE = Action(
     "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics, for ever", "Delete it?"
 )
 
 
-def possible(run: Run) -> tuple[Action, ...]:
-    """What the run's state allows."""
-    match run.status:
-        case "queued":
-            return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
-        case "running" if run.requested in STOPS:
-            return ()
-        case "running":
-            return (RESUME if run.requested == "pause" else PAUSE, STOP)
-        case "paused":
-            return (RESUME, STOP)
-        case "finished":
-            return (DELETE,)
-    return (RETRY, DELETE)
+def offers(run: Run) -> tuple[Action, ...]:
+    """What a row offers; a stop that does not wait for the step is on the run's page alone."""
+    if run.status == "queued":
+        return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
+    actions = [_COMMANDS[verb] for verb, change in possible(run).items() if change.requested != "stop_at_once"]
+    return (*actions, DELETE) if run.status in TERMINAL else tuple(actions)
 
 
 def show_actions(run: Run) -> None:
     """The icons, or the question that one of them asks. The style sheet shows the icons alone; their words are for readers."""
-    actions = possible(run)
+    actions = offers(run)
     asked = next((one for one in actions if (run.id, one.verb) == st.session_state.get(_ASKING)), None)
     key = f"question-{run.id}" if asked else f"actions-{run.id}"
     with st.container(
