@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from backend.contract.advantage import Advantage
+from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.credit import live_in
 from worker.phase_clock import PhaseClock
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Engine, Logprobs, OnGroup, Request, Rollout
+from worker.rollout.engine import Completion, Engine, OnGroup, Request, Rollout
 from worker.tasks.items import Item
 
 OnProgress = Callable[[str, int, int], None]

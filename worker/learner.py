@@ -11,9 +11,7 @@ from torch import Tensor
 from backend.contract.advantage import Gae
 from backend.contract.grpo import GrpoConfig
 from backend.contract.surrogate import Dpo
-from worker.algorithms.aggregation import token_weights
-from worker.algorithms.kl import kl_per_token
-from worker.algorithms.objective import TokenTerms, token_terms
+from worker.algorithms.objective import TokenTerms, kl_per_token, token_terms, token_weights
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.micro_batches import Batch, MicroBatch, split, with_progress

@@ -9,6 +9,8 @@ from backend.contract.base import Frozen
 Eps = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
+Std = Literal["population", "sample"]
+
 
 class Estimator(Frozen):
     """What the program asks of any estimator; each kind says only where it differs from these answers."""
@@ -30,7 +32,7 @@ class GroupZscore(Estimator):
 
     kind: Literal["group_zscore"] = "group_zscore"
     divides_by = "group"
-    std: Literal["population", "sample"] = Field(
+    std: Std = Field(
         "population", description="population divides by G (as numpy.std), sample by G − 1 (as torch.std, and in TRL)."
     )
     eps: Eps = Field(1e-8, description="Added to the std.")

@@ -8,6 +8,11 @@ from backend.contract.advantage import Advantage, GroupZscore
 from backend.contract.base import Frozen, Misfit
 from backend.contract.surrogate import Clip, Surrogate
 
+KlEstimator = Literal["k1", "k2", "k3"]
+RatioLevel = Literal["token", "sequence_mean", "sequence_product"]
+Aggregation = Literal["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"]
+Logprobs = Literal["tempered", "plain", "renormalized"]
+
 
 class Kl(Frozen):
     """The penalty that keeps the policy near the reference."""
@@ -15,7 +20,7 @@ class Kl(Frozen):
     beta: Annotated[float, Field(ge=0, le=100)] = Field(
         0.04, description="Weight of the penalty; 0 turns it off and saves the reference pass."
     )
-    estimator: Literal["k1", "k2", "k3"] = Field(
+    estimator: KlEstimator = Field(
         "k3", description="k1: lp − ref. k2: ½(lp − ref)². k3: exp(ref − lp) − (ref − lp) − 1, never negative."
     )
     placement: Literal["loss", "reward"] = Field(
@@ -48,21 +53,19 @@ class Algorithm(Frozen):
 
     advantage: Advantage = Field(default_factory=GroupZscore, description="How a reward becomes an advantage.")
     surrogate: Surrogate = Field(default_factory=Clip, description="What is minimised for each token.")
-    ratio: Literal["token", "sequence_mean", "sequence_product"] = Field(
+    ratio: RatioLevel = Field(
         "token",
         description="Probability ratio new / old: per token (DeepSeekMath), its geometric mean over the completion (GSPO), or "
         "π(o)/π_old(o) of the whole completion.",
     )
     kl: Kl = Field(default_factory=Kl, description="The penalty for leaving the reference.")
-    aggregation: Literal["sequence_mean", "token_mean", "constant", "sequence_sum", "group_sum", "group_token_mean"] = (
-        Field(
-            "sequence_mean",
-            description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
-            "constant: divided by completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum "
-            "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means.",
-        )
+    aggregation: Aggregation = Field(
+        "sequence_mean",
+        description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
+        "constant: divided by completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum "
+        "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means.",
     )
-    logprobs: Literal["tempered", "plain", "renormalized"] = Field(
+    logprobs: Logprobs = Field(
         "tempered",
         description="tempered: log-probs of the temperature-scaled distribution over all tokens. plain: at temperature 1, "
         "whatever was sampled with. renormalized: over the tokens that top-k and top-p had left when it was sampled.",

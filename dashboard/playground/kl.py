@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import streamlit as st
 
-from backend.contract.algorithm import Kl
+from backend.contract.algorithm import Kl, KlEstimator
 from dashboard.algorithm.controls import KL, read_settings
 from dashboard.algorithm.rewards import exact
 from dashboard.algorithm.surrogates import algorithm_of, token_losses
@@ -19,7 +19,7 @@ from dashboard.format import plain, signed
 from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title
 from dashboard.playground.surrogate import OLD, POINTS, Point, Traced, probability
-from worker.algorithms.kl import KlEstimator, kl_per_token
+from worker.algorithms.objective import kl_per_token
 
 KL_ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)
 COLOURS = dict(zip(KL_ESTIMATORS, (CATEGORICAL[4], CATEGORICAL[6], CATEGORICAL[0]), strict=True))

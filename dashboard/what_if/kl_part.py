@@ -3,7 +3,7 @@
 import numpy as np
 
 from dashboard.algorithm.recomputation import Own, StepArrays, Values
-from worker.algorithms.aggregation import token_weights
+from worker.algorithms.objective import token_weights
 
 
 def kl_in_loss(step: StepArrays, own: Own) -> float | None:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from worker_models import tiny_policy
 
+from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
@@ -25,7 +26,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.policy.transfers import Transfers
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Logprobs, Request
+from worker.rollout.engine import Request
 from worker.rollout.slots import Drawing, Slots
 
 META = torch.device("meta")

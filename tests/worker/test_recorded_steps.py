@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from worker_models import items, tiny_policy
 
+from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.policy import device
 from worker.policy.recording import _MOST, _WORTH, Compute, CudaGraphs, Recomputation, RecordedSteps
 from worker.rollout import slots
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Logprobs, Request
+from worker.rollout.engine import Completion, Request
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import _GROWTH, _ROWS, _WIDTH, SLACK, Drawing, Slots, _at_least
 

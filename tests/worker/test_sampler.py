@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from worker_models import items, random_policy, roll_out, tiny_policy
 
+from backend.contract.algorithm import Logprobs
 from backend.contract.grpo import GrpoConfig
 from backend.contract.training import Decoding, Sampling
 from worker.errors import RunFailure
@@ -18,7 +19,7 @@ from worker.policy.policy import Policy
 from worker.rollout import choice, sampler
 from worker.rollout.choice import choose, truncate
 from worker.rollout.draws import Draws, uniforms
-from worker.rollout.engine import Completion, Logprobs, Request, Rollout
+from worker.rollout.engine import Completion, Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
 from worker.rollout.stop_texts import StopTexts

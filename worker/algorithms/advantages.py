@@ -6,14 +6,13 @@ scored members or with equal rewards: exactly, since float residue divided by a 
 advantage. Rewards are equal up to rounding: 0.3 × 1 is what 0.1 × 1 + 0.2 × 1 is.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
+from backend.contract.advantage import Std
 from backend.contract.groups import GroupState
 from worker.algorithms.arrays import Array
-
-Std = Literal["population", "sample"]
 
 _ROUNDING = 16  # units in the last place, of the largest reward or of 1: what a few sums and products may leave
 

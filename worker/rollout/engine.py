@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
+from backend.contract.algorithm import Logprobs
+from backend.contract.groups import FinishReason
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
 from worker.tasks.items import Item
 
-Logprobs = Literal["tempered", "plain", "renormalized"]
 OnProgress = Callable[[int], None]
 
 
@@ -20,7 +21,7 @@ class Completion:
 
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: Literal["stop", "length"] = "length"
+    finish_reason: FinishReason = "length"
     text: str = ""
     supports: list[list[int]] = field(default_factory=list)  # of each token: those that could be drawn, where kept
 

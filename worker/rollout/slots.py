@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from backend.contract.algorithm import Logprobs
 from worker.policy.attention import attend_one
 from worker.policy.decoder import run_layers
 from worker.policy.device import abilities
@@ -16,7 +17,7 @@ from worker.policy.fused import SamplingWeights
 from worker.policy.recording import RecordedSteps
 from worker.rollout.choice import invert, truncate
 from worker.rollout.draws import uniforms
-from worker.rollout.engine import Logprobs, Request
+from worker.rollout.engine import Request
 from worker.rollout.prefill import Prefilled
 
 SLACK = 8

@@ -2,9 +2,9 @@
 
 import hashlib
 
+from backend.contract.algorithm import Logprobs
 from backend.contract.training import Decoding
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Logprobs
 
 
 def seed_of(draws: Draws, group: int) -> int:

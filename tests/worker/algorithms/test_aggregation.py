@@ -6,7 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from worker.algorithms.aggregation import Aggregation, token_weights
+from backend.contract.algorithm import Aggregation
+from worker.algorithms.objective import token_weights
 
 AGGREGATIONS = get_args(Aggregation)
 MAX_NEW_TOKENS, GROUP_SIZE = 8, 2

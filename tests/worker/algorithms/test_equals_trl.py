@@ -15,9 +15,8 @@ from trl_cases import CASES
 
 from backend.contract.advantage import Advantage, BatchStd, GroupCenter, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
-from worker.algorithms.aggregation import token_weights
 from worker.algorithms.estimator import estimate
-from worker.algorithms.objective import TokenTerms, token_terms
+from worker.algorithms.objective import TokenTerms, token_terms, token_weights
 
 pytestmark = pytest.mark.slow  # importing TRL takes seconds
 

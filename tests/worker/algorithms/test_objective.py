@@ -7,10 +7,8 @@ from numpy.typing import NDArray
 from backend.contract.advantage import BestWorst, Gae
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.surrogate import Cispo, Clip, Dpo, PolicyGradient, Sapo, Surrogate, Vespo
-from worker.algorithms import surrogates
-from worker.algorithms.kl import kl_per_token
-from worker.algorithms.objective import TokenTerms, token_terms
-from worker.algorithms.ratios import importance_ratio
+from worker.algorithms import objective
+from worker.algorithms.objective import TokenTerms, importance_ratio, kl_per_token, token_terms
 
 Floats = NDArray[np.float64]
 GENERATOR = np.random.default_rng(0)
@@ -40,10 +38,10 @@ RATIO = importance_ratio(LOGPROB, OLD, MASK, level="token")
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        (Clip(delta=3), surrogates.clip(RATIO, ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2, delta=3)),
-        (PolicyGradient(), surrogates.policy_gradient(LOGPROB, ADVANTAGES)),
-        (Cispo(cap=1.1), surrogates.cispo(RATIO, LOGPROB, ADVANTAGES, cap=1.1)),
-        (Sapo(), surrogates.sapo(RATIO, ADVANTAGES, tau_positive=1, tau_negative=1.05)),
+        (Clip(delta=3), objective.clip(RATIO, ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2, delta=3)),
+        (PolicyGradient(), objective.policy_gradient(LOGPROB, ADVANTAGES)),
+        (Cispo(cap=1.1), objective.cispo(RATIO, LOGPROB, ADVANTAGES, cap=1.1)),
+        (Sapo(), objective.sapo(RATIO, ADVANTAGES, tau_positive=1, tau_negative=1.05)),
     ],
     ids=lambda value: value.kind if not isinstance(value, np.ndarray) else "",
 )
@@ -55,7 +53,7 @@ def test_vespo_weighs_by_the_whole_completion() -> None:
     measured = terms(Algorithm(kl=NO_KL, surrogate=Vespo(), ratio="sequence_product"))
     np.testing.assert_array_equal(measured.ratio_R_T[0], np.full(3, measured.ratio_R_T[0, 0]))
     settings = Vespo().model_dump(exclude={"kind"})
-    np.testing.assert_array_equal(measured.loss_R_T, surrogates.vespo(LOGPROB, OLD, MASK, ADVANTAGES, **settings))
+    np.testing.assert_array_equal(measured.loss_R_T, objective.vespo(LOGPROB, OLD, MASK, ADVANTAGES, **settings))
 
 
 def test_the_penalty_is_of_the_full_distribution_where_that_is_given() -> None:

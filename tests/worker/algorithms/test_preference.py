@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backend.contract.algorithm import Algorithm, Kl
+from backend.contract.algorithm import Aggregation, Algorithm, Kl
 from worker.algorithms.advantages import group_zscore
-from worker.algorithms.aggregation import Aggregation, token_weights
-from worker.algorithms.objective import token_terms
+from worker.algorithms.objective import token_terms, token_weights
 from worker.algorithms.preference import bradley_terry_loss, dpo_loss, preference_margin
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from backend.contract.surrogate import Vespo
-from worker.algorithms import surrogates
-from worker.algorithms.ratios import bounded_log_ratio
+from worker.algorithms import objective
+from worker.algorithms.objective import bounded_log_ratio
 
 OLD = torch.tensor([[-1.0, -0.5, -2.0], [-0.3, -1.5, -0.7]], dtype=torch.float64)
 ADVANTAGES = torch.tensor([[1.3], [-0.4]], dtype=torch.float64)
@@ -20,11 +20,11 @@ VESPO = Vespo().model_dump(exclude={"kind"})
 
 Loss = Callable[[Tensor], Tensor]
 SURROGATES: dict[str, Loss] = {
-    "clip": lambda lp: surrogates.clip(torch.exp(lp - OLD), ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2),
-    "policy_gradient": lambda lp: surrogates.policy_gradient(lp, ADVANTAGES),
-    "cispo": lambda lp: surrogates.cispo(torch.exp(lp - OLD), lp, ADVANTAGES, cap=5.0),
-    "sapo": lambda lp: surrogates.sapo(torch.exp(lp - OLD), ADVANTAGES, tau_positive=1.0, tau_negative=1.05),
-    "vespo": lambda lp: surrogates.vespo(lp, OLD, MASK, ADVANTAGES, **VESPO),
+    "clip": lambda lp: objective.clip(torch.exp(lp - OLD), ADVANTAGES, epsilon_low=0.2, epsilon_high=0.2),
+    "policy_gradient": lambda lp: objective.policy_gradient(lp, ADVANTAGES),
+    "cispo": lambda lp: objective.cispo(torch.exp(lp - OLD), lp, ADVANTAGES, cap=5.0),
+    "sapo": lambda lp: objective.sapo(torch.exp(lp - OLD), ADVANTAGES, tau_positive=1.0, tau_negative=1.05),
+    "vespo": lambda lp: objective.vespo(lp, OLD, MASK, ADVANTAGES, **VESPO),
 }
 
 
@@ -48,7 +48,7 @@ def test_cispo_weighs_a_far_token_by_the_cap_and_never_silences_it() -> None:
 
 @pytest.mark.parametrize(("advantage", "tau"), [(1.5, 2.0), (0.0, 3.0), (-1.5, 3.0)])
 def test_sapo_is_its_formula_with_the_temperature_of_the_sign(advantage: float, tau: float) -> None:
-    loss = surrogates.sapo(np.array([[1.7]]), np.array([[advantage]]), tau_positive=2.0, tau_negative=3.0)
+    loss = objective.sapo(np.array([[1.7]]), np.array([[advantage]]), tau_positive=2.0, tau_negative=3.0)
     assert loss[0, 0] == pytest.approx(-4 / tau / (1 + math.exp(-tau * 0.7)) * advantage)
 
 
@@ -61,7 +61,7 @@ def test_sapo_lets_go_of_a_far_token_smoothly() -> None:
 
 def test_a_sharp_sapo_gate_keeps_a_finite_gradient() -> None:
     ratio = torch.tensor([[0.0, 1.0, 1e30]], requires_grad=True)
-    surrogates.sapo(ratio, torch.ones(1, 1), tau_positive=100.0, tau_negative=100.0).sum().backward()
+    objective.sapo(ratio, torch.ones(1, 1), tau_positive=100.0, tau_negative=100.0).sum().backward()
     assert ratio.grad is not None
     assert torch.isfinite(ratio.grad).all()
     assert ratio.grad[0, 1] == -1
@@ -94,7 +94,7 @@ def test_vespo_stays_finite_for_a_completion_that_became_impossible(difference: 
 
 def test_delta_bounds_the_loss_of_a_discouraged_token() -> None:
     ratio, advantages = np.array([[1.5, 3.0, 50.0]]), np.array([[-1.0]])
-    loss = surrogates.clip(ratio, advantages, epsilon_low=0.2, epsilon_high=0.2, delta=4.0)
+    loss = objective.clip(ratio, advantages, epsilon_low=0.2, epsilon_high=0.2, delta=4.0)
     np.testing.assert_allclose(loss, [[1.5, 3.0, 4.0]])
 
 
@@ -102,12 +102,12 @@ def test_a_token_counts_as_clipped_only_where_its_gradient_stops() -> None:
     ratio = np.array([[0.5, 1.0, 1.5]])
     for sign, low, high in ((1.0, [False] * 3, [False, False, True]), (-1.0, [True, False, False], [False] * 3)):
         advantages = np.array([[sign]])
-        assert surrogates.clipped_low(ratio, advantages, epsilon_low=0.2).tolist() == [low]
-        assert surrogates.clipped_high(ratio, advantages, epsilon_high=0.2).tolist() == [high]
+        assert objective.clipped_low(ratio, advantages, epsilon_low=0.2).tolist() == [low]
+        assert objective.clipped_high(ratio, advantages, epsilon_high=0.2).tolist() == [high]
         leaf = torch.tensor(ratio, requires_grad=True)
-        surrogates.clip(leaf, torch.tensor(advantages), epsilon_low=0.2, epsilon_high=0.2).sum().backward()
+        objective.clip(leaf, torch.tensor(advantages), epsilon_low=0.2, epsilon_high=0.2).sum().backward()
         assert (leaf.grad == 0).tolist() == [[lo or hi for lo, hi in zip(low, high, strict=True)]]
 
 
 def test_the_value_loss_is_the_squared_error() -> None:
-    np.testing.assert_array_equal(surrogates.value_loss(np.array([[1.0, 2]]), np.array([[3.0, 2]])), [[4, 0]])
+    np.testing.assert_array_equal(objective.value_loss(np.array([[1.0, 2]]), np.array([[3.0, 2]])), [[4, 0]])

@@ -8,11 +8,7 @@ import torch
 
 from backend.contract.algorithm import Algorithm, Kl
 from worker.algorithms.advantages import group_statistics, group_zscore, softmax
-from worker.algorithms.aggregation import token_weights
-from worker.algorithms.kl import kl_per_token
-from worker.algorithms.objective import token_terms
-from worker.algorithms.ratios import importance_ratio
-from worker.algorithms.surrogates import clip
+from worker.algorithms.objective import clip, importance_ratio, kl_per_token, token_terms, token_weights
 
 FOUR_OF_EIGHT = np.array([[1.0, 1, 1, 1, 0, 0, 0, 0]])
 SIGNS = np.array([[1.0, 1, 1, 1, -1, -1, -1, -1]])
