@@ -40,9 +40,8 @@ from backend.settings import Settings
 from backend.storage.opening import open_database
 from backend.sweeps.routes import router as sweeps
 from backend.telemetry import traces
-from backend.telemetry.broadcast import Broadcast
+from backend.telemetry.events import Broadcast
 from backend.telemetry.routes import router as telemetry
-from backend.telemetry.stream import router as events
 from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
 from backend.workers import store as workers_store
@@ -60,7 +59,6 @@ ROUTERS = (
     sweeps,
     telemetry,
     health,
-    events,
     people,
     checkpoints,
     uploads,

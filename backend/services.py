@@ -13,7 +13,7 @@ from backend.queue.lease import Terms
 from backend.reserve import Reserve
 from backend.settings import Settings
 from backend.storage.database import Database
-from backend.telemetry.broadcast import Broadcast
+from backend.telemetry.events import Broadcast
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from backend.runs.needs import loads_from
 from backend.runs.rewards import reward_model_sources
 from backend.runs.store import PRESENT
 from backend.storage.tables import attempt, checkpoint, metric, run
-from backend.telemetry import history, logs
+from backend.telemetry import events, history
 
 BEST_BY = ("eval/pass@1", "eval/reward", "eval/accuracy")
 """What the best one has most of: the first of these that was measured where a checkpoint was saved."""
@@ -69,7 +69,7 @@ def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json],
             tx.execute(delete(checkpoint).where(mine, this))
     gone = [row["step"] for row in rows if row["step"] not in sizes]
     for level, message in _words(keep, gone, sizes, best):
-        logs.add(tx, run_id, number, p.LogLine(level=level, message=message), at)
+        events.log(tx, run_id, number, p.LogLine(level=level, message=message), at)
 
 
 def _chosen(keep: Keep, rows: Sequence[RowMapping], best: Best | None) -> set[int]:

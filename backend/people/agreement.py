@@ -8,8 +8,7 @@ from itertools import islice
 
 from backend.contract.base import Json
 from backend.contract.people import Agreement, Disagreement
-from backend.people.pairs import Pair, Said, Side, Thumbed
-from backend.people.preferences import chat_of
+from backend.people.pairs import Pair, Said, Side, Thumbed, chat_of
 
 SHOWN = 50
 

@@ -11,7 +11,8 @@ from backend.contract import records as r
 from backend.contract.people import Agreement, Bookmark, BookmarkWrite, Choice, ChoiceWrite, ThumbWrite
 from backend.errors import Conflict
 from backend.parameters import RowId
-from backend.people import preferences, store
+from backend.people import pairs as judged
+from backend.people import store
 from backend.people.agreement import agreement
 from backend.people.pairs import said_of
 from backend.runs import store as runs
@@ -113,7 +114,7 @@ def _keep(services: Services, name: str, partial: Path) -> r.Upload:
 def _lines(services: Services, run_id: int) -> list[bytes]:
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
-        return list(preferences.lines(run_id, run.config, said_of(tx, run_id).pairs()))
+        return list(judged.lines(run_id, run.config, said_of(tx, run_id).pairs()))
 
 
 def _why_none(services: Services, run_id: int) -> str:
@@ -121,7 +122,7 @@ def _why_none(services: Services, run_id: int) -> str:
         pairs = said_of(tx, run_id).pairs()
     if not pairs:
         return f"There are no judged pairs in run {run_id} yet; say of two completions which is better."
-    if all(map(preferences.of_probe, pairs)):
+    if all(map(judged.of_probe, pairs)):
         return (
             f"All judged pairs of run {run_id} ({len(pairs)}) are of probes, whose prompts are held out from training; "
             "judge completions of another group."

@@ -12,7 +12,7 @@ from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.runs import store
 from backend.storage.tables import attempt, run, worker
-from backend.telemetry import events, history, logs, stretches, summary
+from backend.telemetry import events, history, stretches, summary
 
 IDLE: dict[str, Any] = {
     "lease_until": None,
@@ -135,7 +135,7 @@ def _say(
 ) -> None:
     """Why the attempt ended, in the run's log, where the next attempt leaves it."""
     if error is not None:
-        logs.add(tx, run_id, number, p.LogLine(level=level, message=f"attempt {number} ended: {error.message}"), at)
+        events.log(tx, run_id, number, p.LogLine(level=level, message=f"attempt {number} ended: {error.message}"), at)
 
 
 def _ended(tx: Connection, run_id: int, number: int) -> str | None:

@@ -21,7 +21,6 @@ from backend.reserve import with_reserve
 from backend.runs import store as runs
 from backend.services import Services, ServicesDep
 from backend.telemetry import reports, traces
-from backend.telemetry.body import parse
 from backend.workers import store as workers
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
@@ -86,7 +85,7 @@ async def report(services: ServicesDep, run_id: RowId, request: Request, secret:
 
 
 def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Accepted:
-    sent = parse(p.Report, body)
+    sent = reports.parse(body)
     reports.require_sound(sent)
     with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
         lease.prove(tx, run_id, sent.attempt, secret)

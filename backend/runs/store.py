@@ -25,7 +25,7 @@ from backend.field_errors import FieldError
 from backend.runs.record import run_from_row
 from backend.storage.paging import newest_first
 from backend.storage.tables import report, run
-from backend.telemetry import events, sparkline
+from backend.telemetry import events, summary
 
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
@@ -80,7 +80,7 @@ def create(tx: Connection, new: NewRun, at: datetime) -> int:
         "failures": 0,
         "step": 0,
         "summary": {},
-        "sparkline": sparkline.empty(),
+        "sparkline": summary.no_curve(),
         "created_at": at,
     }
     run_id: int = tx.execute(insert(run).values(values).returning(run.c.id)).scalar_one()

@@ -1,12 +1,24 @@
-"""The run's events: what happened, in order, small enough to be replayed."""
+"""What happened to a run: its events, the lines of its log, and the bell that wakes those who watch it."""
 
-from collections.abc import Sequence
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
+from anyio import CapacityLimiter
 from sqlalchemy import Connection, RowMapping, func, insert, select
 
+from backend.contract import protocol as p
+from backend.contract import records as r
 from backend.contract.base import Json
-from backend.storage.tables import run_event
+from backend.contract.queries import LogQuery
+from backend.errors import Refusal
+from backend.storage.tables import log_line, run_event
+
+LOG_CHARACTERS = 500  # of a line, in its event
+_READERS = 4  # of the forty threads that requests share
 
 
 def record(tx: Connection, run_id: int, kind: str, payload: dict[str, Json], at: datetime) -> None:
@@ -28,3 +40,76 @@ def after(tx: Connection, run_id: int, event_id: int, limit: int = 500) -> Seque
 def newest(tx: Connection, run_id: int) -> int:
     """The number of a run's newest event; 0 where there is none."""
     return tx.execute(select(func.max(run_event.c.id)).where(run_event.c.run_id == run_id)).scalar_one() or 0
+
+
+def log(tx: Connection, run_id: int, attempt: int, line: p.LogLine, at: datetime) -> None:
+    """Write a line, and the event that shows its beginning."""
+    tx.execute(insert(log_line).values(run_id=run_id, attempt=attempt, created_at=at, **line.model_dump()))
+    record(tx, run_id, "log", {"level": line.level, "message": line.message[:LOG_CHARACTERS]}, at)
+
+
+def log_page(tx: Connection, run_id: int, query: LogQuery) -> r.Page[r.LogRecord]:
+    """Lines of all attempts, oldest first."""
+    lines = (
+        select(log_line)
+        .where(log_line.c.run_id == run_id, log_line.c.id > query.after_id)
+        .order_by(log_line.c.id)
+        .limit(query.limit + 1)
+    )
+    rows = tx.execute(lines).mappings().all()
+    items = [r.LogRecord.model_validate(dict(row)) for row in rows[: query.limit]]
+    return r.Page[r.LogRecord](items=items, next_cursor=str(items[-1].id) if len(rows) > query.limit else None)
+
+
+class TooManyStreams(Refusal):
+    """As many event streams are open as may be, so that connections are left for everything else."""
+
+    status, code = 503, "busy"
+
+
+class Broadcast:
+    """Rings for a run; it carries nothing: the listener reads the database.
+
+    `most` is the number of event streams that may be open at once, `readers` the threads in which they read: however many
+    streams wake at a commit, most threads are free for other requests.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self.most, self.open = most, 0
+        self.readers = CapacityLimiter(_READERS)
+        self._lock = threading.Lock()
+        self._bells: dict[int, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the places for event streams; for the event loop's thread. Raises TooManyStreams."""
+        if self.open >= self.most:
+            raise TooManyStreams(
+                f"{self.open} event streams are open, and that is the most: close some, or ask for the run now and then."
+            )
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    @contextmanager
+    def listen(self, run_id: int) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the run rings; the listener clears it."""
+        bell = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._bells[run_id].add(bell)
+        try:
+            yield bell[1]
+        finally:
+            with self._lock:
+                self._bells[run_id].discard(bell)
+                if not self._bells[run_id]:
+                    del self._bells[run_id]
+
+    def ring(self, run_id: int) -> None:
+        """From any thread, after the commit."""
+        with self._lock:
+            bells = list(self._bells.get(run_id, ()))
+        for loop, bell in bells:
+            loop.call_soon_threadsafe(bell.set)

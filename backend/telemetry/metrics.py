@@ -13,7 +13,7 @@ from backend.contract.queries import MetricQuery
 from backend.storage.tables import METRIC_WIDTHS, attempt, metric, run
 from backend.storage.upsert import upsert
 from backend.telemetry import history, stretches
-from backend.telemetry.thinning import Point, fitting_width, in_stretches, plain, stretch_of
+from backend.telemetry.stretches import Point, fitting_width, in_stretches, plain, stretch_of
 
 LAST = 2**63 - 1
 ROWS = 16_000  # read in about 60 ms; the charts of a page are far from it, all metrics of a run are not

@@ -1,22 +1,40 @@
 """A worker's report becomes rows, once: it is numbered, and sending it again changes nothing."""
 
+import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from backend.contract import protocol as p
-from backend.errors import Conflict, Invalid, LeaseLost, ReportConflict
-from backend.field_errors import FieldError
+from backend.errors import BadRequest, Conflict, Invalid, LeaseLost, ReportConflict
+from backend.field_errors import FieldError, field_errors
 from backend.queue import lease
 from backend.runs import store as runs
 from backend.storage.tables import report, run
-from backend.telemetry import events, groups, history, logs, metrics, summary, traces
+from backend.telemetry import events, groups, history, metrics, summary, traces
 
 RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
+
+
+def parse(body: bytes) -> p.Report:
+    """The report in a body, which is read outside FastAPI's event loop since it is large, with the same errors.
+
+    Raises BadRequest if it is not JSON, and Invalid for wrong fields. Python's parser lets lone surrogates through, which the
+    contract's texts then replace.
+    """
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"The body is not valid JSON: {type(error).__name__}.") from None
+    try:
+        return p.Report.model_validate(data)
+    except ValidationError as error:
+        raise Invalid(*field_errors(error.errors(include_url=False), data)) from None
 
 
 def require_sound(sent: p.Report) -> None:
@@ -59,7 +77,7 @@ def store(
     if sent.step is not None:
         _store_step(tx, row, sent, sent.step, trace, at)
     for line in sent.logs:
-        logs.add(tx, run_id, sent.attempt, line, at)
+        events.log(tx, run_id, sent.attempt, line, at)
     return False
 
 

@@ -1,8 +1,15 @@
-"""Routes of what a run measured: metrics, logs, steps, groups, prompts and completions."""
+"""Routes of what a run measured: metrics, logs, steps, groups, prompts and completions, and the stream of its events.
 
+The stream is server-sent events with numbers, so that a reader who was cut off goes on from there.
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy import RowMapping
 
 from backend.contract import queries as q
 from backend.contract import records as r
@@ -10,8 +17,10 @@ from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
 from backend.parameters import RowId, StepNumber
 from backend.runs import store as runs
-from backend.services import ServicesDep
-from backend.telemetry import completions, groups, logs, metrics, prompts, scores, tokens, traces
+from backend.services import Services, ServicesDep
+from backend.telemetry import events, groups, inspection, metrics, traces
+
+LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
@@ -39,7 +48,7 @@ def run_logs(services: ServicesDep, run_id: RowId, query: Annotated[q.LogQuery, 
     """Log lines, oldest first."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return logs.page(tx, run_id, query)
+        return events.log_page(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/steps")
@@ -57,7 +66,7 @@ def step_scores(
     """Every number of a step's groups."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return scores.of_step(tx, run_id, step, query)
+        return inspection.step_scores(tx, run_id, step, query)
 
 
 @router.get("/runs/{run_id}/distribution")
@@ -65,7 +74,7 @@ def distribution(services: ServicesDep, run_id: RowId, query: Annotated[q.Distri
     """How rewards or advantages were distributed over steps."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return scores.distribution(tx, run_id, query)
+        return inspection.distribution(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/groups")
@@ -99,7 +108,7 @@ def list_prompts(
     """Prompts of a run."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return prompts.page(tx, run_id, query)
+        return inspection.prompts(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/completions")
@@ -109,7 +118,7 @@ def list_completions(
     """Completions of a run."""
     with services.database.read() as tx:
         runs.require(tx, run_id)
-        return completions.page(tx, run_id, query)
+        return groups.completions(tx, run_id, query)
 
 
 @router.get("/completions/{completion_id}/tokens")
@@ -117,4 +126,46 @@ def completion_tokens(services: ServicesDep, completion_id: RowId) -> TokenTrace
     """The token trace of a completion."""
     with services.database.read() as tx:
         place = traces.locate(tx, completion_id)
-    return tokens.read(services.settings.home, completion_id, place)
+    return traces.read(services.settings.home, completion_id, place)
+
+
+async def _place(services: ServicesDep) -> AsyncIterator[None]:
+    """Held as long as the stream is open. Raises TooManyStreams."""
+    with services.broadcast.place():
+        yield
+
+
+def _newest(services: ServicesDep, run_id: RowId) -> int:
+    """The number of the run's newest event. Raises NotFound before the stream begins."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        return events.newest(tx, run_id)
+
+
+@router.get("/runs/{run_id}/events", response_class=EventSourceResponse, dependencies=[Depends(_place)])
+async def run_events(
+    services: ServicesDep,
+    run_id: RowId,
+    newest: Annotated[int, Depends(_newest)],
+    last_event_id: LastEventId = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """What happens from now on, or what happened after Last-Event-ID (0: everything), then what happens."""
+    last = newest if last_event_id is None else last_event_id
+    with services.broadcast.listen(run_id) as bell:
+        yield ServerSentEvent(comment="listening", retry=2000)
+        while True:
+            bell.clear()
+            found = await run_sync(_after, services, run_id, last, limiter=services.broadcast.readers)
+            if found is None:
+                return
+            for row in found:
+                last = row["id"]
+                yield ServerSentEvent(id=str(last), event=row["kind"], data=row["payload"])
+            if not found:
+                await bell.wait()
+
+
+def _after(services: Services, run_id: int, last: int) -> Sequence[RowMapping] | None:
+    """The next events; None where the run was deleted."""
+    with services.database.read() as tx:
+        return events.after(tx, run_id, last) or (None if not runs.is_present(tx, run_id) else [])

@@ -3,22 +3,28 @@
 import base64
 import binascii
 import hashlib
+import math
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowException, BufferReader
+from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, insert, select
 
 from backend.contract import protocol as p
-from backend.errors import Invalid, NotFound
+from backend.contract.groups import TokenTrace
+from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.storage.tables import completion, prompt_group, trace_file
 
 FOLDER = "traces"
+LISTS = TokenTrace.model_fields.keys() - {"completion_id", "texts"}  # columns with a value for each token
 MOST_FOOTER = 2**20  # bytes of a Parquet file's description of itself
 MOST_COLUMNS = 32
 MOST_VALUES = 2**24  # of one column: the tokens of a step
@@ -166,3 +172,42 @@ def clear(home: Path) -> None:
 def remove(home: Path, run_id: int) -> None:
     """Delete a run's trace files."""
     shutil.rmtree(home / FOLDER / str(run_id), ignore_errors=True)
+
+
+def read(home: Path, completion_id: int, place: RowMapping) -> TokenTrace:
+    """The trace. Raises NotFound where the file is gone and Conflict where it is not the one that was stored."""
+    path = home / FOLDER / place["path"]
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"The trace file of completion {completion_id} is gone from the data directory.") from None
+    if hashlib.sha256(data).hexdigest() != place["sha256"]:
+        raise Conflict(f"The trace file of completion {completion_id} is damaged: its hash is not the stored one.")
+    try:
+        return _trace(completion_id, _row(data, place["group"], place["completion"]))
+    except (*BROKEN, ValidationError):
+        raise Conflict(f"The trace of completion {completion_id} does not hold what the contract asks for.") from None
+
+
+def _row(data: bytes, group: int, completion: int) -> dict[str, Any]:
+    chosen = [("group", "=", group), ("completion", "=", completion)]
+    row: dict[str, Any] = pq.read_table(BufferReader(data), filters=chosen).to_pylist()[0]
+    return row
+
+
+def _trace(completion_id: int, row: dict[str, Any]) -> TokenTrace:
+    lists = {name: [_finite(value) for value in row[name]] for name in LISTS if row.get(name) is not None}
+    texts = _texts(row["text"], row["text_offsets"])
+    if any(len(values) != len(texts) for values in lists.values()):
+        raise ValueError("lists of different lengths")
+    return TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
+
+
+def _texts(text: bytes, offsets: list[int]) -> list[str]:
+    """The tokens' texts; one that ends inside a character shows the replacement sign."""
+    parts = (text[start:end] for start, end in pairwise(offsets))
+    return [part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in parts]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

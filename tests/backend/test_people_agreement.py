@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.people.agreement import SHOWN, agreement
-from backend.people.pairs import Pair, Place, Said, Side, Thumbed
-from backend.people.preferences import trainable
+from backend.people.pairs import Pair, Place, Said, Side, Thumbed, trainable
 
 CONFIGS: list[dict[str, Any]] = [{}, {"prompt_format": "raw"}]
 REWARDS = st.sampled_from([None, 0.0, 0.5, 1.0])

@@ -16,7 +16,7 @@ from serving import Backend
 from backend.contract.client import ApiError
 from backend.contract.records import Series
 from backend.telemetry import metrics
-from backend.telemetry.thinning import fitting_width, in_stretches, stretch_of
+from backend.telemetry.stretches import fitting_width, in_stretches, stretch_of
 
 lengths = pytest.mark.parametrize(
     "steps", [pytest.param(steps, marks=[pytest.mark.slow] if steps > 2_000 else []) for steps in LENGTHS]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.contract.records import Metrics, Page, Progress, Run, Series, Status
-from backend.telemetry.thinning import in_stretches, stretch_of
+from backend.telemetry.stretches import in_stretches, stretch_of
 from dashboard.charts.outcome import outcome
 from dashboard.comparison import metrics
 

@@ -8,7 +8,7 @@ from measured_series import KINDS, LENGTHS, Values, by_step, drawn, record
 from serving import Backend
 
 from backend.contract.records import Metrics, Series
-from backend.telemetry.thinning import fitting_width, in_stretches, plain, stretch_of
+from backend.telemetry.stretches import fitting_width, in_stretches, plain, stretch_of
 from dashboard.charts.comparison import View, band, comparison_figure
 from dashboard.charts.outcome import Group, Member, Stroke, outcome
 from dashboard.charts.series import XAxis, positions, smooth, stretches_of

@@ -1,0 +1,167 @@
+"""A run's records seen as a whole: its prompts through time, a step in numbers, and distributions over steps."""
+
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, func, select
+
+from backend.contract import records as r
+from backend.contract.inspection import Distribution, GroupScores, PromptSummary, StepScores
+from backend.contract.queries import DistributionQuery, PromptQuery, StepScoresQuery
+from backend.storage import paging
+from backend.storage.tables import completion, prompt_group
+from backend.telemetry import history, search
+
+BEGINNING = 200  # characters of a prompt
+TRAINED = (
+    "live",
+    "zero_variance",
+    "unscored",
+)  # the states of groups that a step is made of; the others are shown beside it
+CLOSE = 1e-9  # of their size: numbers nearer than that are one
+POINTS = 40  # of the rewards of a prompt that a list shows
+
+
+def prompts(tx: Connection, run_id: int, query: PromptQuery) -> r.Page[PromptSummary]:
+    """Prompts of the live groups, searched in what the model first read; those whose rewards did not change come last."""
+    live = history.uncut(tx, prompt_group, run_id), prompt_group.c.run_id == run_id
+    found = select(prompt_group.c.prompt_id).where(*live)
+    if query.search:
+        firsts = select(func.min(prompt_group.c.id)).where(*live).group_by(prompt_group.c.prompt_id)
+        said = select(prompt_group.c.prompt_id).where(prompt_group.c.id.in_(firsts))
+        said = search.narrow_few(tx, said, prompt_group, run_id, prompt_group.c.prompt_text, query.search)
+        found = found.where(prompt_group.c.prompt_id.in_(said))
+    found = found.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, query.sort))
+    ids, cursor = paging.find(tx, found, query)
+    return r.Page[PromptSummary](items=_summaries(tx, run_id, ids), next_cursor=cursor)
+
+
+def _order(tx: Connection, run_id: int, sort: str) -> list[Any]:
+    name = sort.removeprefix("-")
+    if name == "reward_change":
+        first, last = (_reward(tx, run_id, latest=latest) for latest in (False, True))
+        key: Any = case((func.count() > 1, last - first))
+    else:
+        key = {
+            "draws": func.count(),
+            "first_step": func.min(prompt_group.c.step),
+            "last_step": func.max(prompt_group.c.step),
+        }[name]
+    return [(key.desc() if sort.startswith("-") else key.asc()).nulls_last(), prompt_group.c.prompt_id]
+
+
+def _reward(tx: Connection, run_id: int, *, latest: bool) -> Any:
+    """The mean reward of the first or the latest scored draw of a prompt."""
+    draw = prompt_group.alias()
+    order = (draw.c.step.desc(), draw.c.id.desc()) if latest else (draw.c.step, draw.c.id)
+    query: Select[Any] = select(draw.c.reward_mean).where(
+        draw.c.run_id == run_id, draw.c.prompt_id == prompt_group.c.prompt_id, draw.c.reward_mean.is_not(None)
+    )
+    return query.where(history.uncut(tx, draw, run_id)).order_by(*order).limit(1).scalar_subquery()
+
+
+def _summaries(tx: Connection, run_id: int, prompt_ids: Sequence[str]) -> list[PromptSummary]:
+    draw = prompt_group.c
+    query = (
+        select(draw.prompt_id, draw.id, draw.step, draw.state, draw.reward_mean)
+        .where(draw.run_id == run_id, draw.prompt_id.in_(prompt_ids), history.uncut(tx, prompt_group, run_id))
+        .order_by(draw.prompt_id, draw.step, draw.id)
+    )
+    draws: dict[str, list[Any]] = defaultdict(list)
+    for row in tx.execute(query):
+        draws[row.prompt_id].append(row)
+    firsts = [draws[prompt_id][0].id for prompt_id in prompt_ids]
+    words = paging.fetch(tx, select(draw.id, paging.beginning(draw.prompt)), draw.id, firsts)
+    return [_summary(draws[one], row["prompt"]) for one, row in zip(prompt_ids, words, strict=True)]
+
+
+def _summary(draws: Sequence[Any], prompt: str) -> PromptSummary:
+    scored = [draw.reward_mean for draw in draws if draw.reward_mean is not None]
+    return PromptSummary(
+        prompt_id=draws[0].prompt_id,
+        prompt=prompt,
+        draws=len(draws),
+        probes=sum(draw.state == "probe" for draw in draws),
+        first_step=draws[0].step,
+        last_step=draws[-1].step,
+        reward_first=scored[0] if scored else None,
+        reward_last=scored[-1] if scored else None,
+        rewards=spread([draw.reward_mean for draw in draws], POINTS),
+    )
+
+
+def spread(values: Sequence[Any], most: int) -> list[Any]:
+    """At most this number of the values, evenly spread, the first and the last among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[place * (len(values) - 1) // max(1, most - 1)] for place in range(most)]
+
+
+def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) -> StepScores:
+    """Live groups of a step, in order, without texts; none where the step is not there."""
+    found = (
+        select(prompt_group.c.id)
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
+        .where(history.uncut(tx, prompt_group, run_id))
+        .order_by(prompt_group.c.index, prompt_group.c.id)
+    )
+    ids, cursor = paging.find(tx, found, query)
+    rows = paging.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
+    numbers = [column for column in completion.c if column.name != "text"]
+    one = completion.c
+    members = select(*numbers).where(one.group_id.in_(ids)).order_by(one.group_id, one.index)
+    completions: dict[int, list[Any]] = defaultdict(list)
+    for member in tx.execute(members).mappings():
+        completions[member["group_id"]].append(dict(member))
+    groups = [
+        GroupScores.model_validate({**row, "prompt": row["prompt"][:BEGINNING], "completions": completions[row["id"]]})
+        for row in rows
+    ]
+    return StepScores(run_id=run_id, step=step, groups=groups, next_cursor=cursor)
+
+
+def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distribution:
+    """Histograms of what was trained on, at steps with groups that are spread over the range, all on the same bins."""
+    chosen, bins = spread(_steps(tx, run_id, query), query.steps), query.bins
+    column = completion.c[query.value]
+    numbers = (
+        select(completion.c.step, column)
+        .where(completion.c.run_id == run_id, completion.c.step.in_(chosen), completion.c.state.in_(TRAINED))
+        .where(history.uncut(tx, completion, run_id))
+    )
+    rows = tx.execute(numbers).all()
+    edges = _edges([number for _, number in rows if number is not None], bins)
+    at = {step: place for place, step in enumerate(chosen)}
+    counts, missing = [[0] * bins for _ in chosen], [0] * len(chosen)
+    for step, number in rows:
+        if number is None:
+            missing[at[step]] += 1
+        else:
+            counts[at[step]][min(bisect_right(edges, number), bins) - 1] += 1
+    return Distribution(run_id=run_id, value=query.value, edges=edges, steps=chosen, counts=counts, missing=missing)
+
+
+def _steps(tx: Connection, run_id: int, query: DistributionQuery) -> list[int]:
+    trained = prompt_group.c.state.in_(TRAINED)
+    steps = (
+        select(prompt_group.c.step)
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.step >= (query.from_step or 0), trained)
+        .where(history.uncut(tx, prompt_group, run_id))
+        .group_by(prompt_group.c.step)
+        .order_by(prompt_group.c.step)
+    )
+    if query.to_step is not None:
+        steps = steps.where(prompt_group.c.step <= query.to_step)
+    return list(tx.execute(steps).scalars())
+
+
+def _edges(numbers: Sequence[float], bins: int) -> list[float]:
+    """Equal bins from the lowest to the highest number; where those are one, from half below it to half above."""
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+    size = max(1.0, abs(low), abs(high))
+    if high / size - low / size < CLOSE:
+        low, high = max(low - size / 2, -sys.float_info.max), min(high + size / 2, sys.float_info.max)
+    return [low * (1 - place / bins) + high * (place / bins) for place in range(bins)] + [high]
