@@ -23,6 +23,8 @@ class Estimator(Frozen):
     """Whose standard deviation the reward is divided by."""
     centred: ClassVar[bool] = True
     """Whether a group's advantages add up to 0. Equal rewards then give advantages of exactly 0: such a group is dead."""
+    acronym: ClassVar[bool] = False
+    """Whether people write its kind in capitals."""
 
     kind: str
 
@@ -101,6 +103,7 @@ class Gae(Estimator):
     """Generalised advantage estimation with a learned value head (PPO): one advantage for each token."""
 
     kind: Literal["gae"] = "gae"
+    acronym = True
     compares = "tokens"
     reads = "tokens"
     centred = False

@@ -1,6 +1,6 @@
 """What is minimised for each token: one model for each surrogate loss, with its own settings."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,8 @@ class SurrogateLoss(Frozen):
     """Whether the ratio of new to old probability is a part of it."""
     constant_weight: ClassVar[bool] = False
     """Whether it is A log p times a weight that carries no gradient, instead of a function of the ratio."""
+    acronym: ClassVar[bool] = False
+    """Whether people write its kind in capitals."""
 
 
 class Clip(SurrogateLoss):
@@ -56,6 +58,7 @@ class Cispo(SurrogateLoss):
     """−min(ρ, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
 
     kind: Literal["cispo"] = "cispo"
+    acronym = True
     constant_weight = True
     cap: Positive = Field(
         5.0, description="The largest weight: TRL's epsilon_high (default 0.2); in verl's terms it is 1 + ε."
@@ -66,6 +69,7 @@ class Sapo(SurrogateLoss):
     """−sigmoid(τ(ρ − 1))·4/τ·A (SAPO): the clip's edge as a smooth gate."""
 
     kind: Literal["sapo"] = "sapo"
+    acronym = True
     tau_positive: Positive = Field(1.0, description="τ where A is above 0; higher is a sharper gate.")
     tau_negative: Positive = Field(1.05, description="τ elsewhere.")
 
@@ -74,6 +78,7 @@ class Vespo(SurrogateLoss):
     """−φ(w)·A·log p, φ(w) = e^λ w^k e^(−λw) without gradient, w the whole completion's ratio (VESPO)."""
 
     kind: Literal["vespo"] = "vespo"
+    acronym = True
     weighs = "completions"
     constant_weight = True
     k_positive: Positive = Field(2.0, description="k where A is not below 0.")
@@ -86,9 +91,15 @@ class Dpo(SurrogateLoss):
     """−log σ(β[(lp_w − ref_w) − (lp_l − ref_l)]) on the group's best (w) and worst (l) completion."""
 
     kind: Literal["dpo"] = "dpo"
+    acronym = True
     weighs = "pairs"
     uses_ratio = False
     beta: Positive = Field(0.1, description="How hard a pair pulls before its margin satisfies it; not the KL's β.")
 
 
 Surrogate = Annotated[Clip | PolicyGradient | Cispo | Sapo | Vespo | Dpo, Field(discriminator="kind")]
+
+SURROGATES: dict[str, type[SurrogateLoss]] = {
+    one.model_fields["kind"].default: one for one in get_args(get_args(Surrogate)[0])
+}
+"""Each surrogate by its kind."""

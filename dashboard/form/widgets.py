@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from backend.contract.advantage import ESTIMATORS
 from backend.contract.base import Json
+from backend.contract.surrogate import SURROGATES
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Choice, Choices, Field, Flag, Lines, Settings, Text, Whole
 from dashboard.form.written import read_lines, read_number, read_settings, show_lines, show_number, show_settings
@@ -60,7 +62,9 @@ def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
 
 
-_ACRONYMS = frozenset({"gae", "cispo", "sapo", "vespo", "dpo"})
+_ACRONYMS = {kind for kind, one in ESTIMATORS.items() if one.acronym} | {
+    kind for kind, one in SURROGATES.items() if one.acronym
+}
 
 
 def in_words(name: str) -> str:

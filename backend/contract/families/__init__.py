@@ -1,1 +1,0 @@
-"""The recipes, family by family."""
