@@ -12,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.algorithm.surrogates import SURROGATE, WORDS
-from dashboard.components.address_controls import chosen, last_good, typed
+from dashboard.components.synced import chosen, last_good, typed
 from dashboard.form.paths import get
 from dashboard.form.widgets import in_words
 from dashboard.form.written import read_number, show_number

@@ -13,9 +13,9 @@ from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.series import XAxis
 from dashboard.comparison.settings import choices, settings_of_sweep
-from dashboard.components.address import numbers, write
+from dashboard.components.address import numbers, read, show_more, shown_at_once, write
 from dashboard.components.chart import heading, show
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.format import counted, number, plain
 
 DEFAULT = ("eval/pass@1", "reward", "kl", "entropy", "completions/mean_length", "group_reward_std")
@@ -41,7 +41,7 @@ class Controls:
 def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figure: Callable[[str], Figure]) -> None:
     """The first charts, two in a row, and a button for more; `logged` names the metrics of each line."""
     lines = len(logged)
-    shown = max(AT_ONCE if lines <= MANY else OF_MANY, _number(st.query_params.get(_CHARTS, "")))
+    shown = shown_at_once(_CHARTS, AT_ONCE if lines <= MANY else OF_MANY)
     names = controls.names[:shown]
     for start in range(0, len(names), 2):
         for column, name in zip(st.columns(2), names[start : start + 2], strict=False):
@@ -51,7 +51,13 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
                     st.caption(plain(words))
     if len(controls.names) > shown:
         left = len(controls.names) - shown
-        st.button(f"{counted(left, 'more chart')}", icon=":material/expand_more:", key="more-charts", on_click=_more)
+        st.button(
+            f"{counted(left, 'more chart')}",
+            icon=":material/expand_more:",
+            key="more-charts",
+            on_click=show_more,
+            args=(_CHARTS, AT_ONCE),
+        )
 
 
 def _draw_chart(name: str, figure: Figure, view: View) -> None:
@@ -139,16 +145,16 @@ def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
 
 def zoom_to(low: float, high: float) -> None:
     """Show this part of the x axis in all charts."""
-    st.query_params[_RANGE] = f"{max(0.0, low):.1f}-{high:.1f}"
+    write(**{_RANGE: f"{max(0.0, low):.1f}-{high:.1f}"})
 
 
 def reset_zoom() -> None:
     """Show all of the x axis."""
-    st.query_params.pop(_RANGE, None)
+    write(**{_RANGE: None})
 
 
 def _zoom() -> tuple[float, float] | None:
-    low, _, high = st.query_params.get(_RANGE, "").partition("-")
+    low, _, high = read(_RANGE).partition("-")
     try:
         ends = float(low), float(high)
     except ValueError:
@@ -167,14 +173,6 @@ def _draw_zoom(ends: tuple[float, float], axis: str) -> None:
     )
 
 
-def _more() -> None:
-    st.query_params[_CHARTS] = str(max(AT_ONCE, _number(st.query_params.get(_CHARTS, ""))) + AT_ONCE)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
-
 class Entry(NamedTuple):
     """A line of the charts."""
 
@@ -188,7 +186,7 @@ class Entry(NamedTuple):
 def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[int]:
     """Draw the legend. Returns the entries in front: those that a person chose, or the `usual` ones."""
     by_number = {entry.number: entry for entry in entries}
-    tell(_FRONT, [number for number in numbers(_FRONT, len(entries)) if number in by_number])
+    sync(_FRONT, [number for number in numbers(_FRONT, len(entries)) if number in by_number])
     chosen = st.pills(
         "Lines",
         list(by_number),
@@ -196,7 +194,7 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
         key=_FRONT,
         format_func=lambda number: _words(by_number[number]),
         label_visibility="collapsed",
-        on_change=heard(_FRONT, _keep),
+        on_change=on_choice(_FRONT, _keep),
     )
     return frozenset(chosen) or usual
 

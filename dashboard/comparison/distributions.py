@@ -8,6 +8,7 @@ from backend.contract.inspection import Distribution
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.distribution import common_scale, distribution_figure
 from dashboard.comparison.selection import label
+from dashboard.components.address import show_more, shown_at_once
 from dashboard.components.chart import show
 from dashboard.format import counted, plain
 from dashboard.session import client, guard
@@ -28,7 +29,7 @@ def draw_distributions(runs: list[Run]) -> None:
     asked = st.segmented_control(
         "Distribution of", list(VALUES), default="rewards", required=True, key="of", bind="query-params"
     )
-    shown = with_groups[: max(AT_ONCE, _asked())]
+    shown = with_groups[: shown_at_once(_RUNS, AT_ONCE)]
     with guard():
         found = [_fetch(run, VALUES[str(asked)]) for run in shown]
     scale = common_scale(found)
@@ -47,21 +48,13 @@ def draw_distributions(runs: list[Run]) -> None:
             counted(len(with_groups) - len(shown), "more run"),
             icon=":material/expand_more:",
             key="more-distributions",
-            on_click=_more,
+            on_click=show_more,
+            args=(_RUNS, AT_ONCE),
         )
     st.caption(
         "Each vertical slice is the histogram of one step: the stronger the colour, the more of its completions lie there. All runs "
         "share one scale. The red row below counts completions without a value."
     )
-
-
-def _asked() -> int:
-    text = st.query_params.get(_RUNS, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
-
-def _more() -> None:
-    st.query_params[_RUNS] = str(max(AT_ONCE, _asked()) + AT_ONCE)
 
 
 def _fetch(run: Run, value: Of) -> Distribution:

@@ -15,6 +15,7 @@ from dashboard.comparison.judgement import Judgement, choose_judgement, draw_tab
 from dashboard.comparison.metrics import fetch, with_whole_ends
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, differing, short_names, swept
+from dashboard.components.address import read_all, write
 from dashboard.components.chart import offer_pictures
 from dashboard.form.paths import get
 from dashboard.format import MISSING, number
@@ -132,7 +133,7 @@ def _shown(value: Value) -> str:
 def _brushed() -> dict[str, tuple[float, float]]:
     """Field -> the range of its axis, as the address has them."""
     ranges = {}
-    for entry in st.query_params.get_all(_BRUSH):
+    for entry in read_all(_BRUSH):
         field, _, ends = entry.rpartition(":")
         low, _, high = ends.partition("-")
         try:
@@ -143,10 +144,7 @@ def _brushed() -> dict[str, tuple[float, float]]:
 
 
 def _put(ranges: dict[str, tuple[float, float]]) -> None:
-    if ranges:
-        st.query_params[_BRUSH] = _written(ranges)
-    else:
-        st.query_params.pop(_BRUSH, None)
+    write(**{_BRUSH: _written(ranges)})
 
 
 def _written(ranges: dict[str, tuple[float, float]]) -> list[str]:

@@ -8,7 +8,7 @@ import streamlit as st
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
 from dashboard.comparison.selection import label
-from dashboard.components.address import number_in_address
+from dashboard.components.address import show_more, shown_at_once
 from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, count, counted, number
 from dashboard.session import client, guard, url
@@ -23,7 +23,7 @@ _RUNS = "looked"  # in the address: how many runs are searched
 def draw_prompts(runs: list[Run]) -> None:
     """Draw a search, and the prompts with each run's rewards for them."""
     sampled = [run for run in runs if run.kind == "grpo" and run.attempt]
-    asked = sampled[: _looked_at()]
+    asked = sampled[: shown_at_once(_RUNS, AT_ONCE)]
     search = st.text_input(
         "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420
     )
@@ -40,7 +40,8 @@ def draw_prompts(runs: list[Run]) -> None:
             counted(len(sampled) - len(asked), "more run"),
             icon=":material/expand_more:",
             key="more-prompt-runs",
-            on_click=_more,
+            on_click=show_more,
+            args=(_RUNS, AT_ONCE),
         )
 
 
@@ -89,14 +90,6 @@ def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[tuple[str, d
 def side_by_side(prompt_id: str, draws: Mapping[int, PromptSummary]) -> str:
     """The address of the prompt's page with the runs that drew it, the first `BESIDE` of them."""
     return url("prompt", prompt=prompt_id, runs=",".join(str(run_id) for run_id in list(draws)[:BESIDE]))
-
-
-def _looked_at() -> int:
-    return max(AT_ONCE, number_in_address(_RUNS) or 0)
-
-
-def _more() -> None:
-    st.query_params[_RUNS] = str(_looked_at() + AT_ONCE)
 
 
 def course(draw: PromptSummary | None) -> str:

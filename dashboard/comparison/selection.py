@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run, Sweep
-from dashboard.components.address import numbers, write
+from dashboard.components.address import number_in_address, numbers, write, write_only
 from dashboard.components.model_text import one_line
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.format import counted, duration, plain
 from dashboard.session import carried_out, client, guard, link, run_or_none
 
@@ -31,10 +31,10 @@ class Chosen:
 
 def choose() -> Chosen:
     """The runs of the sweep in the address, or those that a person chooses by name or number."""
-    asked = st.query_params.get("sweep", "")
-    if asked.isascii() and asked.isdigit() and len(asked) < 19:
+    sweep_id = number_in_address("sweep")
+    if sweep_id is not None:
         with guard():
-            sweep = client().sweep(int(asked))
+            sweep = client().sweep(sweep_id)
             return Chosen(runs_of(sweep.id), sweep)
     return Chosen(_choose_runs())
 
@@ -93,7 +93,7 @@ def draw_sweeps() -> None:
 
 def _open(sweep_id: int | None = None) -> None:
     """Show a sweep, or the list of sweeps. Buttons call it, since a link to the open page would not change the browser's address."""
-    st.query_params.from_dict({} if sweep_id is None else {"sweep": str(sweep_id)})
+    write_only(sweep=sweep_id)
 
 
 def _stop(sweep_id: int) -> None:
@@ -104,7 +104,7 @@ def _choose_runs() -> list[Run]:
     with guard():
         known = {run.id: run for run in client().runs(limit=200).items}
         wanted = _asked(known)
-    tell("compared", wanted)
+    sync("compared", wanted)
     st.multiselect(
         "Runs",
         list(known),
@@ -112,7 +112,7 @@ def _choose_runs() -> list[Run]:
         format_func=lambda run_id: label(known[run_id]),
         max_selections=MOST,
         placeholder="Choose runs by name or number",
-        on_change=heard("compared", lambda chosen: write(runs=",".join(map(str, chosen)) or None)),
+        on_change=on_choice("compared", lambda chosen: write(runs=",".join(map(str, chosen)) or None)),
     )
     gone = [f"run {run_id}" for run_id in numbers("runs", MOST) if run_id not in known]
     if gone:

@@ -1,5 +1,6 @@
 """What the address of a page says: which run, group, step and tab. Every view has its address, and Back finds it again."""
 
+from collections.abc import Mapping
 from math import ceil, floor
 from time import monotonic
 
@@ -7,44 +8,67 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
-_WRITTEN = "address-written"  # by callbacks: name -> value and time
+_WRITTEN = "address-written"  # by the page itself: name -> value and time
 _PAGE = "address-page"  # on which page
 _HEARD = 2.0  # seconds after which a browser has long heard of it
+Value = str | int | list[str] | None
 
 
 def read(name: str, default: str = "") -> str:
-    """What the address says, the default where it says nothing."""
-    written = _on_its_way()
-    if name in written:
-        _put(name, written[name])
+    """What the address says, and the default if it says nothing."""
+    _hold(name)
     return st.query_params.get(name, default)
 
 
-def write(**values: str | None) -> None:
-    """Into the address, from a callback; None takes the name out of it.
+def read_all(name: str) -> list[str]:
+    """Every value of a name that the address may hold several times."""
+    _hold(name)
+    return st.query_params.get_all(name)
 
-    The browser sends its address with all that it asks. A tick of the page may go before a click's own request, and bring what
-    was clicked, or right behind it: what the callback writes, the later of the two would take back, which left before the
-    browser heard of it. So what was written holds for a moment, unless the person goes back or elsewhere.
+
+def number_in_address(name: str) -> int | None:
+    """The whole number at `name`, if there is one."""
+    return whole(read(name))
+
+
+def numbers(name: str, at_most: int) -> list[int]:
+    """The whole numbers at `name`, separated by commas; what is not one is left out."""
+    known = [whole(part) for part in read(name).split(",")]
+    return list(dict.fromkeys(number for number in known if number is not None))[:at_most]
+
+
+def names() -> list[str]:
+    """Every name in the address."""
+    return list(st.query_params)
+
+
+def write(**values: Value) -> None:
+    """Put values into the address; None takes a name out of it.
+
+    The browser sends its address with every request. A request that it sent before it saw the new address would overwrite what
+    was written. So what was written holds for a moment, unless the person goes back or to another page.
     """
-    _on_its_way()  # of this page alone
-    st.session_state[_WRITTEN] |= {name: (value, monotonic()) for name, value in values.items()}
-    for name, value in values.items():
-        _put(name, value)
+    _put(_keep(values))
+
+
+def write_only(**values: Value) -> None:
+    """Make the address say this and nothing else."""
+    kept = _keep(dict.fromkeys(names()) | values)
+    st.query_params.from_dict(_present(kept))
 
 
 def browser_knows() -> bool:
-    """Whether the browser knew its address when it asked. Where not, a tick must not draw the whole page by it."""
-    return all(st.query_params.get(name) == value for name, value in _on_its_way().items())
+    """Whether the browser knew its address when it asked. If not, a tick must not draw the whole page from it."""
+    return all(st.query_params.get_all(name) == value for name, value in _just_written().items())
 
 
 def just_written() -> bool:
-    """Whether a callback wrote into this page's address a moment ago."""
-    return bool(_on_its_way())
+    """Whether this page wrote into its address a moment ago."""
+    return bool(_just_written())
 
 
-def _on_its_way() -> dict[str, str | None]:
-    """What was written a moment ago, on this page."""
+def _just_written() -> dict[str, list[str]]:
+    """What this page wrote a moment ago, by name."""
     context = get_script_run_ctx()
     page = context and (context.page_script_hash, st.query_params.get("id"))
     if (
@@ -54,12 +78,12 @@ def _on_its_way() -> dict[str, str | None]:
     ):
         st.session_state[_PAGE] = page
         st.session_state[_WRITTEN] = {}
-    written: dict[str, tuple[str | None, float]] = st.session_state[_WRITTEN]
+    written: dict[str, tuple[list[str], float]] = st.session_state[_WRITTEN]
     return {name: value for name, (value, when) in written.items() if monotonic() - when < _HEARD}
 
 
 def tab_in_address(tabs: tuple[str, ...]) -> str:
-    """The tab that is open, the first where the address names none."""
+    """The tab that is open; the first if the address names none."""
     asked = read("tab")
     return next((tab for tab in tabs if tab.lower() == asked), tabs[0])
 
@@ -71,12 +95,12 @@ def open_tab(tab: str) -> None:
 
 def chosen() -> int | None:
     """The step in the address; None follows the newest."""
-    return _number(read("step"))
+    return whole(read("step"))
 
 
 def choose(step: int | None, *, then_open: bool = False) -> None:
     """Keep to this step, or follow the newest; `then_open` shows its groups."""
-    write(step=None if step is None else str(step))
+    write(step=step)
     if then_open:
         open_tab(GROUPS)
 
@@ -84,7 +108,7 @@ def choose(step: int | None, *, then_open: bool = False) -> None:
 def zoom() -> tuple[int, int] | None:
     """The range of steps that the charts show; None shows the whole run."""
     first, _, last = read("range").partition("-")
-    low, high = _number(first), _number(last)
+    low, high = whole(first), whole(last)
     return (low, high) if low is not None and high is not None and low < high else None
 
 
@@ -99,23 +123,50 @@ def zoom_out() -> None:
     write(range=None)
 
 
-def numbers(name: str, at_most: int) -> list[int]:
-    """The whole numbers at `name`, separated by commas; what is not one is left out."""
-    known = [_number(part) for part in read(name).split(",")]
-    return list(dict.fromkeys(number for number in known if number is not None))[:at_most]
-
-
-def number_in_address(name: str) -> int | None:
-    """The whole number at `name`, where there is one."""
-    return _number(read(name))
-
-
-def _put(name: str, value: str | None) -> None:
-    if value is None:
-        st.query_params.pop(name, None)
-    else:
-        st.query_params[name] = value  # also where it stands: a run that was broken off may not have told the browser
-
-
-def _number(text: str) -> int | None:
+def whole(text: str) -> int | None:
+    """The text as a whole number that a database can hold, if it is one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def shown_at_once(name: str, at_once: int) -> int:
+    """How many entries of a long list to show: those that come at once, or as many as `show_more` has asked for since."""
+    return max(at_once, number_in_address(name) or 0)
+
+
+def show_more(name: str, at_once: int) -> None:
+    """Show that many more entries."""
+    write(**{name: shown_at_once(name, at_once) + at_once})
+
+
+def _keep(values: Mapping[str, Value]) -> dict[str, list[str]]:
+    """Note what is written, and when."""
+    _just_written()  # forgets what another page wrote
+    found = {name: _texts(value) for name, value in values.items()}
+    st.session_state[_WRITTEN] |= {name: (texts, monotonic()) for name, texts in found.items()}
+    return found
+
+
+def _texts(value: Value) -> list[str]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [str(value)]
+
+
+def _hold(name: str) -> None:
+    texts = _just_written().get(name)
+    if texts:
+        _put({name: texts})
+    elif texts is not None:
+        st.query_params.pop(name, None)
+
+
+def _put(values: dict[str, list[str]]) -> None:
+    for name in [name for name, texts in values.items() if not texts]:
+        st.query_params.pop(name, None)
+    # also what stands there already, or nothing: a run that was broken off may not have told the browser
+    st.query_params.update(_present(values))
+
+
+def _present(values: Mapping[str, list[str]]) -> dict[str, str | list[str]]:
+    """The names that have a value; one value alone is no list to a widget that is bound to its name."""
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in values.items() if texts}

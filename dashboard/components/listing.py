@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import streamlit as st
 
+from dashboard.components.address import read, write
+
 S = TypeVar("S", bound=str)
 ROWS = 50
 _KEPT = 30  # cursors in the address; further back there is the first page
@@ -22,7 +24,7 @@ def cursor(name: str) -> str | None:
 
 def first_page(name: str) -> None:
     """Forget the way: what is listed has changed."""
-    st.query_params.pop(name, None)
+    write(**{name: None})
 
 
 def words_field(
@@ -110,11 +112,8 @@ def show_pager(name: str, following: str | None) -> None:
 
 
 def _trail(name: str) -> list[str]:
-    return [part for part in st.query_params.get(name, "").split(",") if part]
+    return [part for part in read(name).split(",") if part]
 
 
 def _go(name: str, trail: list[str]) -> None:
-    if trail:
-        st.query_params[name] = ",".join(trail[-_KEPT:])
-    else:
-        first_page(name)
+    write(**{name: ",".join(trail[-_KEPT:]) or None})

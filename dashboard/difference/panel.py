@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.components.address import read, write
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.pair import DEFAULT, pair_in, written_as
 from dashboard.difference.words import difference, words
@@ -24,8 +24,8 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     """Two selectors, by default the best and the worst; below them both texts."""
     left, right = pair_in(read(PARAMETER, DEFAULT), group)
     by_index = {completion.index: completion for completion in group.completions}
-    tell("diff-left", left)
-    tell("diff-right", right)
+    sync("diff-left", left)
+    sync("diff-right", right)
     one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
     for column, label, key, choose in (
         (one, "Compare", "diff-left", partial(_put, right=right)),
@@ -36,7 +36,7 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
             list(by_index),
             format_func=lambda index: _label(by_index[index], look),
             key=key,
-            on_change=heard(key, choose),
+            on_change=on_choice(key, choose),
         )
     swap.button("", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=_put, args=(right, left))
     unit = _unit(unit_at, by_index[left], by_index[right])

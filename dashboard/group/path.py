@@ -9,7 +9,7 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import TERMINAL, Run
 from dashboard.algorithm.estimators import stored_estimator
-from dashboard.components.address import GROUPS, OVERVIEW
+from dashboard.components.address import GROUPS, OVERVIEW, number_in_address, write
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
@@ -132,20 +132,17 @@ def _at(places: Sequence[int], place: int) -> int | None:
 
 def opened_completion() -> int | None:
     """The index of the completion that the address opens; people count from 1."""
-    written = st.query_params.get(OPENED, "")
-    return int(written) - 1 if written.isascii() and written.isdigit() and len(written) < 6 else None
+    number = number_in_address(OPENED)
+    return None if number is None else number - 1
 
 
 def open_completion(index: int | None) -> None:
     """Open the completion; None closes the one that is open."""
-    if index is None:
-        st.query_params.pop(OPENED, None)
-    else:
-        st.query_params[OPENED] = str(index + 1)
+    write(**{OPENED: None if index is None else index + 1})
 
 
 def _open_group(group_id: int) -> None:
-    st.query_params["id"] = str(group_id)
+    write(id=group_id)
 
 
 def _ask_for_step(step: int) -> None:

@@ -66,9 +66,8 @@ def draw_ways(run: Run, hint: Hint) -> None:
 def go_to(tab: str, **asked: str) -> None:
     """Open a tab with these filters and no others. To be called back: the page is drawn anew by `leave_if_asked`."""
     for name in (*FIELDS, *_FILTERS):
-        st.query_params.pop(name, None)
         st.session_state.pop(name, None)
-    write(**asked)
+    write(**dict.fromkeys((*FIELDS, *_FILTERS)) | asked)
     open_tab(tab)
     st.session_state[_LEAVE] = True
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import STOPS, TERMINAL, Run
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import show_text
 from dashboard.form.draft import Draft
 from dashboard.form.offers import fetch_workers
@@ -24,7 +24,7 @@ def follow_address(draft: Draft) -> None:
     if named is not None:
         draft.sample_id = named
     elif draft.sample_id is not None:
-        st.query_params[request.SAMPLE] = str(draft.sample_id)
+        write(**{request.SAMPLE: draft.sample_id})
 
 
 def draw_lab(draft: Draft) -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-import streamlit as st
-
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Run
 from backend.contract.sample import SampleConfig
 from backend.contract.training import Decoding
+from dashboard.components.address import write
 from dashboard.components.stored import number_at
 from dashboard.form.draft import Draft
 from dashboard.form.paths import get
@@ -79,7 +78,7 @@ def ask(draft: Draft) -> None:
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
     draft.sample_id = sample.id
-    st.query_params[SAMPLE] = str(sample.id)
+    write(**{SAMPLE: sample.id})
 
 
 def cancel(sample_id: int) -> None:

@@ -8,7 +8,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.groups import Group, GroupSummary
 from backend.contract.records import Run
 from dashboard.charts.dead_forecast import dead_forecast_figure
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import highest_reward
@@ -145,7 +145,7 @@ def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequenc
     """The groups as rows; the one that is opened, as on its own page."""
     picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"lab-groups-{sample.id}")
     if picked is not None:
-        st.query_params[OPENED] = str(picked.index + 1)
+        write(**{OPENED: picked.index + 1})
     number = number_in_address(OPENED) or 1
     group = next((one for one in groups if one.index + 1 == number), groups[0])
     st.html(STYLE)

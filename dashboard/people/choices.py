@@ -5,6 +5,7 @@ import streamlit as st
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Choice
 from backend.contract.records import Run
+from dashboard.components.address import write
 from dashboard.components.model_text import show_text
 from dashboard.format import counted
 from dashboard.people.proposal import Places, next_to_judge, propose
@@ -110,7 +111,7 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
             if following in (None, group.id):
                 st.toast("Nothing is left to ask in any other group\\.", icon=":material/check:")
             else:
-                st.query_params["id"] = str(following)
+                write(id=following)
                 st.rerun()
         if run.kind == "grpo":  # a sample has no such tab
             link("run", "Back to the judgement", icon=":material/balance:", id=run.id, tab="judgement")

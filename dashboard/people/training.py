@@ -5,6 +5,7 @@ from typing import NamedTuple
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.records import Run, UploadPreview
+from dashboard.components.address import whole
 from dashboard.form.paths import get, put
 
 
@@ -17,11 +18,12 @@ class Origin(NamedTuple):
 
 
 def origin_of(query: str) -> Origin | None:
-    """The three; None where the address is not of that form."""
+    """The three; None if the address does not have that form."""
     recipe, *numbers = query.split("@")
-    if len(numbers) != 2 or not all(each.isascii() and each.isdigit() and len(each) < 19 for each in numbers):
-        return None
-    return Origin(recipe, int(numbers[0]), int(numbers[1]))
+    match [whole(each) for each in numbers]:
+        case [int(upload), int(run)]:
+            return Origin(recipe, upload, run)
+    return None
 
 
 def trained_on(judged: Run, pairs: UploadPreview, recipe: RecipeCard) -> dict[str, Json]:

@@ -13,9 +13,9 @@ from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, st
 from dashboard.algorithm.rewards import exact, extremes
 from dashboard.charts.playground import bars_figure
 from dashboard.components.address import write
-from dashboard.components.address_controls import last_good, typed
 from dashboard.components.chart import show
 from dashboard.components.style import FIGURES
+from dashboard.components.synced import last_good, typed
 from dashboard.format import MISSING, counted, number, plain, signed
 from dashboard.playground.opening import Opening
 from dashboard.playground.rewards import Typed, fitting, played, read_rewards, read_rows

@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
-from dashboard.components.address import write
+from dashboard.components.address import write_only
 from dashboard.components.model_text import one_line
 from dashboard.format import number
 from dashboard.session import client, guard
@@ -38,7 +38,7 @@ def choose_group() -> None:
         key=f"load-group-{run_id}-{step}",
     )
     if st.button("Open", type="primary", icon=":material/science:", disabled=group_id is None):
-        write(**dict.fromkeys(st.query_params) | {"group": str(group_id)})
+        write_only(group=group_id)
         st.rerun()
 
 

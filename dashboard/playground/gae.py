@@ -8,8 +8,8 @@ import streamlit as st
 
 from dashboard.algorithm.rewards import exact
 from dashboard.charts.playground import bars_figure
-from dashboard.components.address_controls import last_good, stepped, typed
 from dashboard.components.chart import show
+from dashboard.components.synced import last_good, stepped, typed
 from dashboard.format import plain
 from dashboard.playground.rewards import read_rewards
 from dashboard.playground.style import draw_title

@@ -12,8 +12,8 @@ from dashboard.algorithm.rewards import exact
 from dashboard.algorithm.surrogates import algorithm_of, token_losses
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
-from dashboard.components.address_controls import chosen, last_good, typed
 from dashboard.components.chart import show
+from dashboard.components.synced import chosen, last_good, typed
 from dashboard.form.written import show_number
 from dashboard.format import plain, signed
 from dashboard.playground.opening import Opening

@@ -15,8 +15,8 @@ from dashboard.algorithm.surrogates import SURROGATE, WORDS, Values, algorithm_o
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address import write
-from dashboard.components.address_controls import chosen, stepped
 from dashboard.components.chart import show
+from dashboard.components.synced import chosen, stepped
 from dashboard.form.widgets import in_words
 from dashboard.format import plain, signed
 from dashboard.playground.opening import Opening

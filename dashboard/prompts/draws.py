@@ -16,7 +16,7 @@ from dashboard.charts.palette import run_colours
 from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.stored import highest_reward
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.format import count, counted, number
 from dashboard.group.rows import WORDS
 from dashboard.session import client, guard, link
@@ -123,12 +123,12 @@ def draw_across(draws: Draws, runs: Sequence[Run]) -> None:
     chosen = number_in_address("at")
     until = max((step for step in steps if chosen is None or step <= chosen), default=steps[0])
     if len(steps) > 1:
-        tell("at", until)
+        sync("at", until)
         st.select_slider(
             "Each run's last draw up to step",
             steps,
             key="at",
-            on_change=heard("at", lambda step: write(at=str(step))),
+            on_change=on_choice("at", lambda step: write(at=str(step))),
         )
     groups = by_run(draws.items)
     for start in range(0, len(runs), _BESIDE):

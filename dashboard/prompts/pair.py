@@ -10,7 +10,7 @@ from backend.contract.groups import CompletionRecord, Group, GroupSummary
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
 from dashboard.components.address import number_in_address, write
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.difference.drawing import in_words, side_html
 from dashboard.difference.words import difference, words
 from dashboard.format import count, number, signed
@@ -58,14 +58,14 @@ def _draw_side(side: Side, draws: Sequence[GroupSummary], default: GroupSummary,
     """The choosers and the numbers of one side; its completion."""
     known = {draw.id: draw for draw in draws}
     chosen = number_in_address(side.draw)
-    tell(side.draw, chosen if chosen in known else default.id)
+    sync(side.draw, chosen if chosen in known else default.id)
     pick_draw, pick_completion = st.columns([3, 2], vertical_alignment="bottom")
     group_id = pick_draw.selectbox(
         side.label,
         list(known),
         key=side.draw,
         format_func=lambda id_: describe(known[id_], several),
-        on_change=heard(side.draw, partial(choose_draw, side)),
+        on_change=on_choice(side.draw, partial(choose_draw, side)),
     )
     with guard():
         group = client().group(group_id)
@@ -87,7 +87,7 @@ def _pick_completion(side: Side, group: Group) -> CompletionRecord:
     scored = [completion for completion in group.completions if completion.reward is not None]
     best = max(scored, key=lambda one: one.reward or 0.0, default=group.completions[0])
     chosen = number_in_address(side.completion)
-    tell(side.completion, chosen if chosen in members else best.index)
+    sync(side.completion, chosen if chosen in members else best.index)
     index = st.selectbox(
         "Completion",
         list(members),
@@ -95,6 +95,6 @@ def _pick_completion(side: Side, group: Group) -> CompletionRecord:
         format_func=lambda place: (
             f"{place + 1} · {number(members[place].reward)}{' · best' if place == best.index else ''}"
         ),
-        on_change=heard(side.completion, lambda index: write(**{side.completion: str(index)})),
+        on_change=on_choice(side.completion, lambda index: write(**{side.completion: str(index)})),
     )
     return members[index]

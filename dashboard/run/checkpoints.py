@@ -8,6 +8,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.sample import SampleConfig
+from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import show_text
 from dashboard.components.stored import as_policy_run, number_at, text_at
 from dashboard.downloads.routes import model_address
@@ -158,9 +159,9 @@ def draw_try(run: Run, checkpoint: Checkpoint) -> None:
         if st.form_submit_button("Sample", icon=":material/casino:", type="primary"):
             decoding = {**_decoding(run), "temperature": float(temperature), "max_new_tokens": int(tokens)}
             _ask(_sample_config(run, checkpoint, prompt, answer, int(size), decoding))
-    sample_id = st.query_params.get(SAMPLE, "")
-    if sample_id.isdecimal():
-        _follow(int(sample_id))
+    sample_id = number_in_address(SAMPLE)
+    if sample_id is not None:
+        _follow(sample_id)
 
 
 def _sample_config(
@@ -200,7 +201,7 @@ def _ask(config: dict[str, Json]) -> None:
             "The backend does not answer; nothing was asked. Try again when it is back.", icon=":material/cloud_off:"
         )
         return
-    st.query_params[SAMPLE] = str(sample.id)
+    write(**{SAMPLE: sample.id})
 
 
 def _follow(sample_id: int) -> None:

@@ -8,7 +8,7 @@ from dashboard.components.address import choose, chosen
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.stored import highest_reward
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.group.dead import describe_states, why_dead
 from dashboard.group.rows import WORDS, pick_group
 from dashboard.leaving import go
@@ -81,7 +81,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
     step = known[-1] if wanted is None else min(known, key=lambda each: abs(each - wanted))
     place = known.index(step)
     key = f"step-{run.id}"
-    tell(key, step)
+    sync(key, step)
     back, slide, forth, follow = st.columns([1, 12, 1, 3], vertical_alignment="bottom")
     back.button(
         "",
@@ -94,7 +94,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
         width="stretch",
     )
     if len(known) > 1:
-        slide.select_slider("Step", known, key=key, on_change=heard(key, choose))
+        slide.select_slider("Step", known, key=key, on_change=on_choice(key, choose))
     else:
         slide.text(f"Step {step}")
     forth.button(
@@ -107,12 +107,12 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
         args=(known[min(place + 1, len(known) - 1)],),
         width="stretch",
     )
-    tell("follow", wanted is None)
+    sync("follow", wanted is None)
     follow.toggle(
         "Follow the newest",
         key="follow",
         help="Shows each new step as it comes. Choosing a step switches this off.",
-        on_change=heard("follow", lambda newest: choose(None if newest else step)),
+        on_change=on_choice("follow", lambda newest: choose(None if newest else step)),
     )
     return steps[place]
 

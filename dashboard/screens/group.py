@@ -6,7 +6,7 @@ import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, read
 from dashboard.components.model_text import show_text
 from dashboard.difference.panel import PARAMETER, draw_difference
 from dashboard.format import MISSING
@@ -41,13 +41,13 @@ def main() -> None:
         if (other := follow_to_step(run, group)) != group.id:
             group = client().group(other)
     st.html(STYLE)
-    by_advantage = st.session_state.get("order", st.query_params.get("order")) == BY_ADVANTAGE
+    by_advantage = st.session_state.get("order", read("order")) == BY_ADVANTAGE
     draw_path(run, group, [one.index for one in order_of(group.completions, by_advantage=by_advantage)])
     asked, compared = st.columns([6, 5], gap="medium", vertical_alignment="center")
     with asked:
         _draw_prompt(group)
         draw_numbers(run, group)
-    judging = st.session_state.get(PANEL, st.query_params.get(PANEL)) == WHICH
+    judging = st.session_state.get(PANEL, read(PANEL)) == WHICH
     if not judging:  # who is asked which is better is not told what the reward says
         with compared:
             draw_strip(group)
@@ -125,7 +125,7 @@ def _draw_completions(run: Run, group: Group) -> None:
 
 def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
     """View, order, signs, full texts and the open panel; all of it is in the address."""
-    if PARAMETER in st.query_params and PANEL not in st.session_state and PANEL not in st.query_params:
+    if read(PARAMETER) and PANEL not in st.session_state and not read(PANEL):
         st.session_state[PANEL] = DIFFERENCE
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
         view = _choice("View", (CARDS, STACKED, TABLE), "layout")

@@ -7,7 +7,7 @@ import streamlit as st
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
-from dashboard.components.address import number_in_address
+from dashboard.components.address import number_in_address, read, whole, write_only
 from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft
@@ -48,9 +48,8 @@ def load_catalog() -> Catalog:
 
 def fill_from_address(draft: Draft, catalog: Catalog) -> None:
     """Take the start that the address names, once: a clone, a checkpoint, a reward model, judged pairs, or a recipe."""
-    query = st.query_params
     names = ("clone", "from", "reward", "pairs", "recipe")
-    origin = next((f"{name}={query[name]}" for name in names if name in query), None)
+    origin = next((f"{name}={value}" for name in names if (value := read(name))), None)
     if draft.config and origin in (None, draft.origin):
         return
     unwritten, draft.origin = not draft.config, origin
@@ -68,8 +67,8 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
         draft.parent_id = start[0]
     elif start is not None:
         draft.fill_from_run(client().run(start[0]), checkpoint=start[1])
-    elif kind == "clone" and value.isdecimal():
-        draft.fill_from_run(client().run(int(value)))
+    elif kind == "clone" and (cloned := whole(value)) is not None:
+        draft.fill_from_run(client().run(cloned))
     else:
         choose_recipe(draft, catalog, value if kind == "recipe" else None)
 
@@ -107,7 +106,7 @@ def show_page() -> None:
     def pick(recipe_id: str) -> None:
         choose_recipe(draft, catalog, recipe_id)
         draft.origin = f"recipe={recipe_id}"
-        st.query_params.from_dict({"recipe": recipe_id})
+        write_only(recipe=recipe_id)
 
     written, beside = st.columns([2.5, 1], gap="medium")
     with beside, st.container(key="preflight", border=True):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from dashboard.components.address import write
+from dashboard.components.address import names, number_in_address, write_only
 from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.playground.advantages import draw_advantages
@@ -31,11 +31,11 @@ def main() -> None:
 
 def _open() -> Opening:
     """The group that the address names, or the textbook example."""
-    asked = st.query_params.get("group", "")
-    if not (asked.isascii() and asked.isdigit() and len(asked) < 19):
+    group_id = number_in_address("group")
+    if group_id is None:
         return Opening()
     with guard():
-        return load(int(asked))
+        return load(group_id)
 
 
 def _draw_head(opening: Opening) -> None:
@@ -45,12 +45,8 @@ def _draw_head(opening: Opening) -> None:
         st.text(_short(one_line(opening.prompt)), width="stretch")
         if opening.group is not None and opening.run is not None:
             link("group", "The group", icon=":material/open_in_new:", id=opening.group.id)
-        if st.query_params:
-            st.button(
-                "Textbook example",
-                icon=":material/restart_alt:",
-                on_click=lambda: write(**dict.fromkeys(st.query_params)),
-            )
+        if names():
+            st.button("Textbook example", icon=":material/restart_alt:", on_click=write_only)
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
 

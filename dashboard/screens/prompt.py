@@ -6,11 +6,11 @@ import streamlit as st
 
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
-from dashboard.components.address import PROMPTS, numbers, write
+from dashboard.components.address import PROMPTS, numbers, read, write
 from dashboard.components.chart import heading, show
 from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.format import MISSING, count, counted
 from dashboard.group.completion_card import STYLE
 from dashboard.group.rows import pick_group
@@ -25,7 +25,7 @@ COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")
 
 def main() -> None:
     """The prompt, its course, its draws, two of them compared, and the runs beside each other."""
-    prompt_id, run_ids = st.query_params.get("prompt", ""), numbers("runs", MOST_RUNS)
+    prompt_id, run_ids = read("prompt"), numbers("runs", MOST_RUNS)
     if not prompt_id or not run_ids:
         st.info("This address names no prompt. Open one from a run's prompts.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
@@ -70,7 +70,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         newest = client().runs(kind="grpo", limit=MOST_RUNS).items
     shown = {run.id: run for run in runs}
     offered = shown | {run.id: run for run in newest if run.id not in shown and has_drawn(run.id, prompt_id)}
-    tell("of-runs", list(shown))
+    sync("of-runs", list(shown))
     st.multiselect(
         "Runs",
         list(offered),
@@ -78,7 +78,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         format_func=lambda run_id: f"#{run_id} {one_line(offered[run_id].name)}",
         max_selections=MOST_RUNS,
         help="Of the newest runs, those that have drawn this prompt.",
-        on_change=heard("of-runs", _keep_runs),
+        on_change=on_choice("of-runs", _keep_runs),
     )
 
 

@@ -17,7 +17,7 @@ from dashboard.components.address import (
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
 from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style
-from dashboard.components.told import heard, tell
+from dashboard.components.synced import on_choice, sync
 from dashboard.health.tab import HEALTH, draw_health, health_label
 from dashboard.people.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
@@ -70,8 +70,8 @@ def _draw_page(run_id: int) -> None:
     tick = tick_of_whole_page() if live and run.status not in TERMINAL else None
     st.fragment(draw_header, run_every=tick)(run.id, moment(run), live, follows=name in MOVING)
     labels = [health_label(run) if each == HEALTH else each for each in names]
-    tell("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
-    tabs = st.tabs(labels, key="tab", on_change=heard("tab", lambda label: open_tab(names[labels.index(label)])))
+    sync("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
+    tabs = st.tabs(labels, key="tab", on_change=on_choice("tab", lambda label: open_tab(names[labels.index(label)])))
     with tabs[names.index(name)]:
         _draw_tab(name, names, run, tick)
 

@@ -1,11 +1,14 @@
 """Algorithms as what varies: recipes to tick, all put on the same ground."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 import streamlit as st
 
 from backend.contract.catalog import RecipeCard
 from backend.contract.common_ground import comparable, distinct, on_common_ground
+from dashboard.components.address import read, write
+from dashboard.components.synced import on_choice, sync
 from dashboard.format import plain
 from dashboard.sweep.base import Base, about, choose_base, grounds_of
 from dashboard.sweep.variant import Plan, Variant
@@ -13,7 +16,7 @@ from dashboard.sweep.variant import Plan, Variant
 ACROSS = 3
 SUGGESTED = {"grpo", "dapo", "rloo"}
 _RECIPES = "recipes"  # in the address
-_WRITTEN = "sweep-recipes-written"
+NOTHING = "none"  # there, for no recipe at all
 
 
 def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Plan:
@@ -33,34 +36,37 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
 
 
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
-    """Cards to tick; the ticks stand in the address, which leads where somebody else wrote it.
-
-    What this page wrote itself may come back late: a browser's address lags behind quick clicks, and would undo them.
-    """
-    keys = {card.id: f"sweep-recipe-{card.id}" for card in recipes}
-    asked = st.query_params.get(_RECIPES, "")
-    fresh = not any(key in st.session_state for key in keys.values())  # the page was left, and its ticks with it
-    if fresh:
-        st.session_state[_WRITTEN] = set()
-    if fresh or asked not in st.session_state[_WRITTEN]:
-        named = keys.keys() & set(asked.split(",")) or keys.keys() & SUGGESTED
-        st.session_state.update({key: recipe in named for recipe, key in keys.items()})
-
-    def tick(every: bool) -> None:
-        for key in keys.values():
-            st.session_state[key] = every
-
+    """Cards to tick; the ticks stand in the address."""
+    known = [card.id for card in recipes]
+    ticked = _ticked(known)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Recipes**", width="content")
-        st.button("All", type="tertiary", on_click=tick, args=(True,))
-        st.button("None", type="tertiary", on_click=tick, args=(False,))
-    ticked = []
+        st.button("All", type="tertiary", on_click=_tick, args=(known, known))
+        st.button("None", type="tertiary", on_click=_tick, args=(known, ()))
     for start in range(0, len(recipes), ACROSS):
         for column, card in zip(st.columns(ACROSS), recipes[start : start + ACROSS], strict=False):
+            key = f"sweep-recipe-{card.id}"
+            sync(key, card.id in ticked)
+            switch = on_choice(key, partial(_switch, known, card.id))
             with column.container(border=True, height="stretch"):
-                if st.checkbox(f"**{plain(card.title)}**", key=keys[card.id], help=plain(card.source)):
-                    ticked.append(card)
+                st.checkbox(f"**{plain(card.title)}**", key=key, help=plain(card.source), on_change=switch)
                 st.caption(plain(card.sentence))
-    st.query_params[_RECIPES] = ",".join(card.id for card in ticked)
-    st.session_state[_WRITTEN].add(st.query_params[_RECIPES])
-    return ticked
+    return [card for card in recipes if card.id in ticked]
+
+
+def _ticked(known: Sequence[str]) -> list[str]:
+    """The recipes in the address; the suggested ones if it names none of them."""
+    asked = read(_RECIPES).split(",")
+    return (
+        []
+        if asked == [NOTHING]
+        else [one for one in known if one in asked] or [one for one in known if one in SUGGESTED]
+    )
+
+
+def _tick(known: Sequence[str], ticked: Collection[str]) -> None:
+    write(**{_RECIPES: ",".join(one for one in known if one in ticked) or NOTHING})
+
+
+def _switch(known: Sequence[str], recipe: str, on: bool) -> None:
+    _tick(known, {*_ticked(known), recipe} if on else {*_ticked(known)} - {recipe})

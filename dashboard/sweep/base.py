@@ -10,8 +10,9 @@ from backend.contract.base import Json
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.common_ground import warmed_up
 from backend.contract.records import Run
+from dashboard.components.address import read, whole
 from dashboard.components.model_text import one_line
-from dashboard.components.whole_number import whole_number
+from dashboard.components.synced import whole_number
 from dashboard.form import draft as drafts
 from dashboard.form.paths import get, put
 from dashboard.form.schema import FIELDS, complete
@@ -34,7 +35,7 @@ class Base:
 
 def choose_base(label: str, bases: Sequence[Base], help: str) -> Base:
     """One of them, and the number of its steps. `?base=` says which is chosen at first, `?from=` what was chosen since."""
-    asked, known = st.query_params.get("base", ""), {one.key: one for one in bases}
+    asked, known = read("base"), {one.key: one for one in bases}
     place, length = st.columns([3, 1])
     key = place.selectbox(
         label,
@@ -94,9 +95,9 @@ def _of_run(run: Run) -> Base:
 
 
 def _runs() -> list[Run]:
-    asked = st.query_params.get("base", "").removeprefix(RUN)
+    asked = whole(read("base").removeprefix(RUN))
     with guard():
         latest = client().runs(limit=LATEST).items
-        if asked.isascii() and asked.isdigit() and len(asked) < 19 and int(asked) not in {run.id for run in latest}:
-            latest = [client().run(int(asked)), *latest]
+        if asked is not None and asked not in {run.id for run in latest}:
+            latest = [client().run(asked), *latest]
     return latest

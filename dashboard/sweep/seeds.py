@@ -4,7 +4,7 @@ import re
 
 import streamlit as st
 
-from dashboard.components.whole_number import whole_number
+from dashboard.components.synced import whole_number
 
 MOST_SEEDS = 10
 

@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from dashboard.comparison.settings import cell, short_names
-from dashboard.components.whole_number import whole_number
+from dashboard.components.synced import whole_number
 from dashboard.form.schema import Whole
 from dashboard.form.widgets import in_words
 from dashboard.format import count, plain

@@ -14,6 +14,7 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, SIZE
+from dashboard.components.address import write
 from dashboard.session import client, guard, link
 from dashboard.token_view.absent import why_absent
 from dashboard.token_view.data import View, view_of
@@ -61,8 +62,4 @@ def _view(completion_id: int, _completion: CompletionRecord, _config: Mapping[st
 
 def _into_address() -> None:
     """What the script has already written there: {colour, token}, either of them None."""
-    chosen = st.session_state[KEY].chosen
-    for name in (name for name, value in chosen.items() if value is None):
-        st.query_params.pop(name, None)
-    # Tells the browser also where nothing is left to set: an answer to an earlier choice may be on its way there.
-    st.query_params.update({name: str(value) for name, value in chosen.items() if value is not None})
+    write(**st.session_state[KEY].chosen)

@@ -18,8 +18,8 @@ from dashboard.algorithm.controls import (
 )
 from dashboard.algorithm.recomputation import Own, Settings
 from dashboard.algorithm.surrogates import WORDS
-from dashboard.components.address import write
-from dashboard.components.address_controls import chosen, last_good, stepped, typed
+from dashboard.components.address import names, read, write
+from dashboard.components.synced import chosen, last_good, stepped, typed
 from dashboard.form.written import show_number
 from dashboard.format import plain
 
@@ -55,9 +55,7 @@ def draw_controls(own: Own) -> Settings:
 
 def changes_in_address() -> Mapping[str, str]:
     """The values that stand in the address because they are not the run's own."""
-    return {
-        name: value for name, value in st.query_params.items() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)
-    }
+    return {name: read(name) for name in names() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)}
 
 
 def _reset() -> None:

@@ -8,8 +8,8 @@ import streamlit as st
 from backend.contract.inspection import CompletionScores
 from dashboard.algorithm.recomputation import Own, Recomputed, Settings, StepArrays
 from dashboard.algorithm.surrogates import free_range
-from dashboard.components.address_controls import chosen as choose
 from dashboard.components.chart import heading, show
+from dashboard.components.synced import chosen as choose
 from dashboard.form.widgets import in_words
 from dashboard.format import MISSING, counted, number, percent, signed
 from dashboard.session import guard

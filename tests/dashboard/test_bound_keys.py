@@ -1,11 +1,13 @@
 """Widgets that keep what they hold in the address."""
 
 import ast
+import re
 from pathlib import Path
 
 import dashboard
 
-SOURCES = Path(dashboard.__file__).parent.rglob("*.py")
+ROOT = Path(dashboard.__file__).parent
+SOURCES = list(ROOT.rglob("*.py"))
 
 
 def bound(source: Path) -> list[str]:
@@ -22,3 +24,9 @@ def test_no_two_widgets_have_one_name_in_the_address() -> None:
     keys = [key for source in SOURCES for key in bound(source)]
     assert len(keys) > 20
     assert sorted(keys) == sorted(set(keys))
+
+
+def test_one_module_alone_reads_and_writes_the_address() -> None:
+    """The others ask it: what it wrote holds against a request that the browser sent before it saw the new address."""
+    users = {source for source in SOURCES if re.search(r"\bst\.query_params", source.read_text())}
+    assert users == {ROOT / "components/address.py"}

@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from dashboard.components import told
 from dashboard.downloads.report import gather
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -32,7 +31,7 @@ def test_groups_show_their_rewards_and_advantages(open_page: Open, backend: Back
 def test_the_newest_step_is_followed_until_a_person_chooses_one(
     open_page: Open, backend: Backend, trained: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told, "_HEARD", 0.0)  # a person takes longer from the slider to the toggle than this test
+    monkeypatch.setattr(synced, "_HEARD", 0.0)  # a person takes longer from the slider to the toggle than this test
     at = open_page("run", id=trained, tab="groups")
     assert at.select_slider[0].value == 2
     recorded.report(backend.client, trained, 1, 3, [recorded.group_of(0, [1.0, 0.1])])

@@ -1,19 +1,53 @@
-"""Controls whose values stand in the address under their names, unless they are what the page opens with.
+"""Widgets in step with the address: what it says is put into the widget, and what a person chooses is put into the address.
 
-The address leads. What it says is put into the widget before the widget is drawn, and what a person types is put into the
-address, so that a state can be sent to somebody, and the browser's way back finds the state before.
+The address leads, so that a state can be sent to somebody, and the browser's way back finds the state before. A value that the
+page opens with does not stand in it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from time import monotonic
+from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.components.address import read, write
-from dashboard.components.told import heard, tell
+from dashboard.components.address import browser_knows, just_written, read, write
 
+_REPLACED = "synced-before"  # key -> the value that the browser showed before, and when the page put another there
+_HEARD = 0.5  # seconds after which a browser that knows the new address has the new values too; no person is as quick
 _GOOD = "last-good"
 T = TypeVar("T")
+
+
+def sync(key: str, value: object) -> None:
+    """Put the value, which follows from the address, into the widget, before it is drawn."""
+    replaced = st.session_state.setdefault(_REPLACED, {})
+    if not just_written():
+        replaced.pop(key, None)  # a page that opens: nothing was clicked before
+    elif key in st.session_state and st.session_state[key] != value and not _is_echo(key):
+        replaced[key] = st.session_state[key], monotonic()
+    st.session_state[key] = value
+
+
+def on_choice(key: str, act: Callable[[Any], None]) -> Callable[[], None]:
+    """The widget's callback, which acts on the value that a person chose.
+
+    The browser sends the values of all its widgets with every request. If a second click comes before the answer to the first, it
+    sends values that the page has replaced meanwhile, and Streamlit takes them for changes: they would undo the first click.
+    """
+
+    def callback() -> None:
+        if not _is_echo(key):
+            act(st.session_state[key])
+
+    return callback
+
+
+def _is_echo(key: str) -> bool:
+    if key not in (replaced := st.session_state.get(_REPLACED, {})):
+        return False
+    before, when = replaced[key]
+    return before == st.session_state[key] and (monotonic() - when < _HEARD or not browser_knows())
 
 
 def typed(label: str, name: str, default: str, *, help: str | None = None, placeholder: str | None = None) -> str:
@@ -55,7 +89,7 @@ def stepped(label: str, name: str, default: float, *, low: float, high: float, s
 def chosen(
     label: str, name: str, default: str, options: Sequence[str], *, words: Callable[[str], str], help: str | None = None
 ) -> str:
-    """One of a few: side by side where three or fewer, else in a list."""
+    """One of a few: up to three side by side, more in a list."""
     asked = read(name, default)
     value = asked if asked in options else default
     followed = _follow(name, value)
@@ -83,8 +117,22 @@ def chosen(
     return str(st.session_state[_key(name)])
 
 
+def whole_number(
+    label: str, low: int, high: int, value: int, *, place: DeltaGenerator, key: str, help: str | None = None
+) -> int:
+    """A whole number, which also stands in the address. If it is out of range, the page says so and ends there.
+
+    With bounds of its own, Streamlit would keep the last good number, and the page would use another than the field shows.
+    """
+    typed = place.number_input(label, value=value, step=1, key=key, bind="query-params", help=help)
+    if not low <= typed <= high:
+        place.error(f"{low:,} to {high:,}, not {typed:,}")
+        st.stop()
+    return typed
+
+
 def last_good(name: str, read: Callable[[], T], opening: Callable[[], T]) -> tuple[T, str | None]:
-    """What was read, and None; or what could be read last, and the message of what could not be read."""
+    """What was read, and None; or the last that could be read, and why this could not."""
     good: dict[str, T] = st.session_state.setdefault(_GOOD, {})
     try:
         good[name] = read()
@@ -105,9 +153,9 @@ def _follow(name: str, value: str | float) -> bool:
     key = _key(name)
     if key not in st.session_state or st.session_state[key] == value:
         return False
-    tell(key, value)
+    sync(key, value)
     return True
 
 
 def _kept(name: str, default: str | float) -> Callable[[], None]:
-    return heard(_key(name), lambda value: write(**{name: None if value == default else str(value)}))
+    return on_choice(_key(name), lambda value: write(**{name: None if value == default else str(value)}))

@@ -3,18 +3,20 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.components import told
+from dashboard.components import synced
 
 
 def page() -> None:
     import streamlit as st
 
     from dashboard.components.address import read, write
-    from dashboard.components.told import heard, tell
+    from dashboard.components.synced import on_choice, sync
 
     st.button("Step 3", on_click=write, kwargs={"step": "3"})
-    tell("newest", read("step") == "")
-    st.toggle("Follow the newest", key="newest", on_change=heard("newest", lambda on: write(step=None if on else "5")))
+    sync("newest", read("step") == "")
+    st.toggle(
+        "Follow the newest", key="newest", on_change=on_choice("newest", lambda on: write(step=None if on else "5"))
+    )
     st.text(f"step {read('step', 'newest')}")
 
 
@@ -36,8 +38,8 @@ def at() -> AppTest:
 @pytest.fixture
 def later(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     """A little later than a browser needs."""
-    now = told.monotonic() + 0.6
-    monkeypatch.setattr(told, "monotonic", lambda: now)
+    now = synced.monotonic() + 0.6
+    monkeypatch.setattr(synced, "monotonic", lambda: now)
     return at
 
 
