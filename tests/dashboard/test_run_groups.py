@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
+from dashboard.components import synced
 from dashboard.downloads.report import gather
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
