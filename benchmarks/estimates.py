@@ -5,14 +5,13 @@
 What a process holds before it loads a model (Python, PyTorch) is no part of an estimate, and is shown beside it.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from sides.process import environment
-from sides.turns import ours
+from results.page import command_line
+from sides.process import environment, ours
 from sides.workloads import LONG, QUICKSTART_WORK, REFERENCE, Workload
 
 from backend.preflight.facts import Facts, WorkerFacts
@@ -21,7 +20,7 @@ from backend.preflight.preflight import preflight
 WORKS = {"quickstart": QUICKSTART_WORK, "reference": REFERENCE, "long": LONG}
 STEPS = 3
 MIB = 2**20
-IMPORTED = "import sides.groupscope_side, sides.pipe; print(sides.pipe.peak_memory())"
+IMPORTED = "import sides.groupscope_side, sides.messages; print(sides.messages.peak_memory())"
 
 
 def row(work: Workload, models: Path, log: Path) -> str:
@@ -38,7 +37,7 @@ def row(work: Workload, models: Path, log: Path) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("works", nargs="*", metavar="WORK", help=", ".join(WORKS))
     parser.add_argument("--models", type=Path, required=True, help="where models that were converted are kept")
     asked = parser.parse_args()

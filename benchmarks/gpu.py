@@ -7,7 +7,6 @@
 16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
 """
 
-import argparse
 import json
 import random
 import subprocess
@@ -20,21 +19,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from results.machine import gpu, where
-from results.markdown import table
-from results.page import replace_tables
+from results.page import MEASURED, PAGE, command_line, gpu, replace_tables, table, where
 from results.records import Agreement, Comparison, Measured, OnGpu, Pair
 from results.tables import side_by_side, where_the_time_goes
 from sides.messages import Lengths, Trace
-from sides.process import Side, environment
-from sides.turns import floor_inputs, ours, show, take_turns, theirs
+from sides.process import Side, environment, floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import LEARNING, Workload
 
 from backend.contract.grpo import GrpoConfig
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
-KEPT = ROOT / "docs" / "measured" / "speed-gpu.json"
+KEPT = MEASURED / "speed-gpu.json"
 MARKS = "<!-- measured on a GPU: begin -->", "<!-- measured on a GPU: end -->"
 MODEL = "random-qwen2"
 STEPS = 2
@@ -188,9 +182,7 @@ def random_model(toy: bool) -> Iterator[Path]:
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
     arguments = parser.parse_args()
     if not arguments.toy and gpu() is None:

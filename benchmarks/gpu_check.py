@@ -5,7 +5,6 @@ python benchmarks/gpu_check.py --write    and put the lines into docs/gpu.md
 python benchmarks/gpu_check.py --toy      every branch on a CPU, in less than 3 minutes: a trial of the check itself
 """
 
-import argparse
 import gc
 import subprocess
 import sys
@@ -25,42 +24,39 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 from transformers import AutoConfig, AutoModelForCausalLM
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from results.machine import gpu  # noqa: E402  # found beside this file
-from results.page import replace_tables  # noqa: E402
-from sides.process import environment  # noqa: E402
-from sides.random_model import SIZES, TOY_SIZES  # noqa: E402
-from sides.turns import ours  # noqa: E402
-from sides.workloads import LEARNING  # noqa: E402
+from results.page import ROOT, command_line, gpu, replace_tables, table  # found beside this file
+from sides.process import environment, ours
+from sides.random_model import SIZES, TOY_SIZES
+from sides.workloads import LEARNING
 
-from backend.contract.grpo import GrpoConfig  # noqa: E402  # found by the line above
-from backend.contract.model import Model  # noqa: E402
-from backend.contract.training import Decoding, Sampling  # noqa: E402
-from worker.algorithms.advantages import group_statistics  # noqa: E402
-from worker.credit import Credit  # noqa: E402
-from worker.learner import Learner, Update, _Pass  # noqa: E402
-from worker.policy import device as devices  # noqa: E402
-from worker.policy.attention import Padded, backend_for  # noqa: E402
-from worker.policy.cards import take_device  # noqa: E402
-from worker.policy.kernels import Plain, States  # noqa: E402
-from worker.policy.loading import load_policy  # noqa: E402
-from worker.policy.logprobs import TokenBatch  # noqa: E402
-from worker.policy.packing import Packing  # noqa: E402
-from worker.policy.policy import Policy  # noqa: E402
-from worker.policy.recording import Recomputation  # noqa: E402
-from worker.policy.sources import TINY_ARITHMETIC, resolve  # noqa: E402
-from worker.policy.transfers import Transfers  # noqa: E402
-from worker.rollout import choice  # noqa: E402
-from worker.rollout.draws import Draws  # noqa: E402
-from worker.rollout.engine import (  # noqa: E402
+from backend.contract.grpo import GrpoConfig  # found by the line above
+from backend.contract.model import Model
+from backend.contract.training import Decoding, Sampling
+from worker.algorithms.advantages import group_statistics
+from worker.credit import Credit
+from worker.learner import Learner, Update, _Pass
+from worker.policy import device as devices
+from worker.policy.attention import Padded, backend_for
+from worker.policy.cards import take_device
+from worker.policy.kernels import Plain, States
+from worker.policy.loading import load_policy
+from worker.policy.logprobs import TokenBatch
+from worker.policy.packing import Packing
+from worker.policy.policy import Policy
+from worker.policy.recording import Recomputation
+from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.policy.transfers import Transfers
+from worker.rollout import choice
+from worker.rollout.draws import Draws
+from worker.rollout.engine import (
     Completion,
     Request,
     Rollout,
 )
-from worker.rollout.sampler import NativeEngine  # noqa: E402
-from worker.rollout.slots import Drawing  # noqa: E402
+from worker.rollout.sampler import NativeEngine
+from worker.rollout.slots import Drawing
 
 PAGE = ROOT / "docs" / "gpu.md"
 MARKS = "<!-- checked on a GPU: begin -->", "<!-- checked on a GPU: end -->"
@@ -438,9 +434,8 @@ def _no_waiting(device: torch.device) -> Iterator[None]:
 
 def main() -> int:
     """Check, print, and end with 1 if a line does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="every branch on the CPU")
-    parser.add_argument("--write", action="store_true", help=f"put the lines into {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     if not arguments.toy and not torch.cuda.is_available():
         parser.error("torch finds no NVIDIA GPU here; --toy tries the check itself on the CPU")
@@ -459,9 +454,8 @@ def main() -> int:
             print(f"{'holds ' if lines[-1].holds else 'BROKEN'}  {lines[-1].promise}: {lines[-1].seen}", flush=True)
     print(f"{sum(line.holds for line in lines)} of {len(lines)} lines hold, in {time.monotonic() - began:.0f} s")
     if arguments.write:
-        rows = [f"| {line.promise} | {'holds' if line.holds else '**broken**'} | {line.seen} |" for line in lines]
-        table = "\n".join(["| promise | | seen |", "| --- | --- | --- |", *rows])
-        replace_tables(PAGE, table, begin=MARKS[0], end=MARKS[1])
+        rows = [(line.promise, "holds" if line.holds else "**broken**", line.seen) for line in lines]
+        replace_tables(PAGE, table(("promise", "", "seen"), rows), begin=MARKS[0], end=MARKS[1])
     return 0 if all(line.holds for line in lines) else 1
 
 

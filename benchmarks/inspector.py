@@ -14,25 +14,18 @@ import argparse
 import sqlite3
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 
-from results.machine import where
-from results.page import replace_tables
-from scale.contents import contents
-from scale.live import measure_live
+from results.page import MEASURED, PAGE, command_line, replace_tables, stack, where
+from scale.live import measure_live, measure_memory
 from scale.making import make
-from scale.memory import measure_memory
 from scale.plan import FULL, TRIAL, Plan
-from scale.records import AtScale, Made
+from scale.records import AtScale, Made, tables
 from scale.requests import measure_api
-from scale.site import Site, site
-from scale.tables import tables
+from scale.site import Site, contents, site
 from scale.views import measure_views
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
-KEPT = ROOT / "docs" / "measured" / "inspector.json"
+KEPT = MEASURED / "inspector.json"
 MARKS = {"begin": "<!-- measured at scale: begin -->", "end": "<!-- measured at scale: end -->"}
 STACK = ("groupscope", "fastapi", "sqlalchemy", "streamlit", "altair")
 PARTS = ("api", "views", "live", "memory")
@@ -71,12 +64,10 @@ def _read_once(file: Path) -> None:
 
 def main() -> None:
     """Parse, make, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:3], metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--home", type=Path, help="where the database is made and kept; else a temporary one")
     parser.add_argument("--minutes", type=float, default=30.0, help="of watching, for the part memory")
-    parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--trial", action="store_true", help="a small database, few requests; its figures mean nothing")
     arguments = parser.parse_args()
     plan, began = TRIAL if arguments.trial else FULL, time.monotonic()
@@ -85,7 +76,7 @@ def main() -> None:
         home.mkdir(parents=True, exist_ok=True)
         print(f"the database, in {home}", flush=True)
         seconds = make(home, plan)
-        versions = {name: f"{name} {version(name)}" for name in STACK}
+        versions = {name: f"{name} {number}" for name, number in stack(*STACK).items()}
         now = {"where": where() | versions, "made": made(home, seconds)}
         results = AtScale.read(arguments.out).model_copy(update=now)
         with site(home) as running:

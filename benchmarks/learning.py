@@ -6,24 +6,25 @@
 Everything happens in a home directory of its own (--home keeps it), on ports that are free.
 """
 
-import argparse
 import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from results.page import command_line, home_in, keep, stack, where
+
+from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.recipes import RECIPES
 from backend.contract.records import TERMINAL, Run
+from dashboard.form.paths import put
 
 SERIES = ("reward", "eval/pass@1", "eval/greedy_pass@1", "kl", "step_time")
 
@@ -64,11 +65,10 @@ def _wait_for(url: str, home: Path) -> Client:
     raise TimeoutError(f"the backend did not come up; see {home / 'backend.log'}")
 
 
-def train(client: Client, recipe: str, seed: int) -> Run:
+def train(client: Client, config: Json, name: str) -> Run:
     """One run, to its end, with a line of progress."""
-    config = next(json.loads(json.dumps(card.config)) for card in RECIPES if card.id == recipe)
-    config["budget"]["seed"] = seed
-    run = client.create_run(config, name=f"{recipe}, seed {seed}")
+    assert isinstance(config, dict)
+    run = client.create_run(config, name=name)
     while run.status not in TERMINAL:
         time.sleep(1)
         run = client.run(run.id)
@@ -81,13 +81,12 @@ def train(client: Client, recipe: str, seed: int) -> Run:
     return run
 
 
-def measure(client: Client, run: Run, seed: int) -> dict[str, object]:
-    """The series of a finished run, and its wall time."""
-    series = client.metrics(run.id, names=SERIES).series
+def measure(client: Client, run: Run, names: Sequence[str]) -> dict[str, Any]:
+    """Series of a finished run, and its wall time."""
+    series = client.metrics(run.id, names=names).series
     assert run.started_at is not None
     assert run.finished_at is not None
     return {
-        "seed": seed,
         "seconds": round((run.finished_at - run.started_at).total_seconds(), 1),
         "series": {name: dict(zip(points.step, points.value, strict=True)) for name, points in series.items()},
     }
@@ -95,32 +94,29 @@ def measure(client: Client, run: Run, seed: int) -> dict[str, object]:
 
 def main() -> None:
     """Parse, train, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("recipe", choices=[card.id for card in RECIPES if card.config["kind"] == "grpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     arguments = parser.parse_args()
-    home = arguments.home or Path(tempfile.mkdtemp(prefix="groupscope-learning-"))
-    home.mkdir(parents=True, exist_ok=True)
-    with processes(home) as client:
-        results = [measure(client, train(client, arguments.recipe, seed), seed) for seed in arguments.seeds]
-    stack = {name: version(name) for name in ("groupscope", "torch", "transformers")}
-    where = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d"), **stack}
-    print(json.dumps(where))
+    recipe, results = next(card for card in RECIPES if card.id == arguments.recipe), []
+    with processes(home_in(arguments.home, "learning")) as client:
+        for seed in arguments.seeds:
+            run = train(client, put(recipe.config, "budget.seed", seed), f"{recipe.id}, seed {seed}")
+            results.append({"seed": seed, **measure(client, run, SERIES)})
+    measured = where() | stack("groupscope", "torch", "transformers")
+    print(json.dumps(measured))
     print("seed  seconds  step_time  reward first 5  reward last 10  pass@1 first  pass@1 last")
     for result in results:
         series = result["series"]
-        assert isinstance(series, dict)
         rewards, right = list(series["reward"].values()), list(series.get("eval/pass@1", {0: float("nan")}).values())
         print(
             f"{result['seed']!s:>4}  {result['seconds']!s:>7}  {statistics.median(series['step_time'].values()):>9.2f}"
             f"  {statistics.fmean(rewards[:5]):>14.3f}  {statistics.fmean(rewards[-10:]):>14.3f}"
             f"  {right[0]:>12.3f}  {right[-1]:>11.3f}"
         )
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps({**where, "recipe": arguments.recipe, "runs": results}, indent=1))
+    keep(arguments.out, **measured, recipe=recipe.id, runs=results)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,14 @@ call with the same one adds only what is missing or failed. --out gets recipes.m
 import argparse
 import csv
 import json
-import os
-import platform
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from learning import processes
+from results.page import command_line, home_in, stack, where
+from results.page import table as markdown
 
 from backend.contract.base import Json
 from backend.contract.client import Client
@@ -125,27 +123,32 @@ def _known(series: Series | None) -> dict[int, float]:
 
 def table(recipes: list[str], measured: list[Measured], steps: int, where: str, command: str) -> str:
     """The page: one row for each recipe."""
-    rows = [
+    head = [
         "# The recipes side by side",
         "",
         f"Made by `{command}`. {where}",
         "",
         "Held-out sampled pass@1 before the first step and after the last, and the mean of the paired gains with its 95 % t interval.",
         "",
-        "| recipe | seeds | pass@1 before → after, by seed | gain | 95 % | steps | seconds per step |",
-        "|---|---|---|---|---|---|---|",
     ]
+    header = ("recipe", "seeds", "pass@1 before → after, by seed", "gain", "95 %", "steps", "seconds per step")
+    rows = []
     for recipe in recipes:
         own = [one for one in measured if one.recipe == recipe]
         ends = [(one.success[min(one.success)], one.success[max(one.success)]) for one in own if len(one.success) > 1]
         found = estimate([last - first for first, last in ends])
         rows.append(
-            f"| `{recipe}` | {', '.join(str(one.seed) for one in own) or '–'} "
-            f"| {', '.join(f'{first:.3f} → {last:.3f}' for first, last in ends) or '–'} "
-            f"| {'–' if found is None else f'{found.mean:+.3f}'} | {_interval(found)} | {steps} "
-            f"| {f'{statistics.median(one.seconds for one in own):.2f}' if own else '–'} |"
+            (
+                f"`{recipe}`",
+                ", ".join(str(one.seed) for one in own) or "–",
+                ", ".join(f"{first:.3f} → {last:.3f}" for first, last in ends) or "–",
+                "–" if found is None else f"{found.mean:+.3f}",
+                _interval(found),
+                str(steps),
+                f"{statistics.median(one.seconds for one in own):.2f}" if own else "–",
+            )
         )
-    return "\n".join(rows) + "\n"
+    return "\n".join([*head, markdown(header, rows)]) + "\n"
 
 
 def _interval(found: Estimate | None) -> str:
@@ -218,7 +221,7 @@ def mean_curve(runs: list[Measured]) -> dict[int, Estimate]:
 
 def _arguments() -> argparse.Namespace:
     ids = [card.id for card in distinct(comparable(RECIPES), next(c.config for c in RECIPES if c.id == QUICKSTART))]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--recipes", nargs="+", choices=ids, default=ids, metavar="RECIPE", help=", ".join(ids))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=100)
@@ -231,8 +234,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Train, measure, write."""
     arguments = _arguments()
-    home = arguments.home or Path(tempfile.mkdtemp(prefix="groupscope-recipes-"))
-    home.mkdir(parents=True, exist_ok=True)
+    home = home_in(arguments.home, "recipes")
     print(f"home: {home}")
     with processes(home, arguments.workers) as client:
         runs = train(client, wanted(arguments.recipes, arguments.seeds, arguments.steps))
@@ -240,12 +242,13 @@ def main() -> None:
     for run in runs:
         if run.status != "finished":
             print(f"{run.name} {run.status}: {run.error.message if run.error else 'stopped by somebody'}")
-    stack = ", ".join(f"{name} {version(name)}" for name in ("groupscope", "torch", "transformers"))
+    versions = ", ".join(" ".join(one) for one in stack("groupscope", "torch", "transformers").items())
     workers = f"{arguments.workers} worker{'s' if arguments.workers > 1 else ''}"
-    where = f"{platform.machine()}, {os.cpu_count()} cores, {workers}, {time.strftime('%Y-%m-%d')}; {stack}."
+    here = where()
+    conditions = f"{here['machine']}, {workers}, {here['date']}; {versions}."
     seeds = " ".join(map(str, arguments.seeds))
     command = f"python benchmarks/recipes.py --seeds {seeds} --steps {arguments.steps} --workers {arguments.workers}"
-    page = table(arguments.recipes, measured, arguments.steps, where, command)
+    page = table(arguments.recipes, measured, arguments.steps, conditions, command)
     print(page)
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)

@@ -8,19 +8,17 @@
 Each side is a process of its own that stays alive and trains one step when it is told to. docs/benchmarks.md explains it all.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from results.machine import where
-from results.page import replace_tables
+from results.page import MEASURED, PAGE, command_line, replace_tables, where
 from results.records import Agreement, Alone, Comparison, Learning, Measured, Pair, Results
 from results.tables import tables
 from sides.messages import Trace
-from sides.turns import floor_inputs, ours, show, take_turns, theirs
+from sides.process import floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import (
     LEARNING,
     LONG,
@@ -33,9 +31,7 @@ from sides.workloads import (
     with_seed,
 )
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
-KEPT = ROOT / "docs" / "measured" / "speed.json"
+KEPT = MEASURED / "speed.json"
 SEEDS = (0, 1, 2)
 
 
@@ -122,13 +118,11 @@ SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
     parser.add_argument(
         "--models", type=Path, default=Path(".groupscope") / "models", help="converted models are kept here"
     )
-    parser.add_argument("--out", type=Path, default=KEPT, help=f"the measurements, {KEPT.relative_to(ROOT)} by default")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
     parser.add_argument("--steps", type=int, help="steps that count, in place of each section's own number")
     arguments = parser.parse_args()

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from floor.rates import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds
-from floor.shape import Shape
+from floor.operations import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds, Shape
 
 _SECONDS, _TIMES = 0.1, 5  # a point of the table is measured for so long and so often, at least
 _MOST = 1000  # times; a small product's median is settled long before its time is up

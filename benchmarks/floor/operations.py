@@ -7,13 +7,95 @@ its group, rows that ended left out, nothing padded and nothing computed twice (
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from floor.rates import Rates
-from floor.shape import Shape
+from pydantic import BaseModel
 
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ACCELERATOR_ROWS = (*ROWS, 2048, 4096, 8192)
+PYTORCH, FASTEST = "F.linear", "fastest"
 FORWARD_AND_BACKWARD = 3  # the gradients of a product's two factors cost one product each
 # Numbers moved for each parameter in an update: the weight in both passes, its gradient written; then AdamW with a clipped
 # norm reads the gradient twice, reads the weight and two moments, and writes those three.
 UPDATE_NUMBERS = 3 + 2 + 3 + 3
+
+Seconds = dict[str, dict[int, float]]  # matrix name → rows → seconds of one product
+
+
+class Matrix(BaseModel):
+    """One weight matrix of each layer, and how often a layer has it."""
+
+    outputs: int
+    inputs: int
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """What its measured rates are kept under."""
+        return f"{self.outputs}x{self.inputs}"
+
+
+class Shape(BaseModel):
+    """A Llama-like model: attention with grouped keys and values, a gated feed-forward part, an output layer."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    parameters: int  # trained ones: all of them, where no adapters are
+
+    @property
+    def layer_matrices(self) -> list[Matrix]:
+        """Those that every token passes through: queries and output, keys and values, gate and up, down."""
+        wide = self.heads * self.head_dim
+        return [
+            Matrix(outputs=wide, inputs=self.hidden),
+            Matrix(outputs=self.hidden, inputs=wide),
+            Matrix(outputs=self.kv_heads * self.head_dim, inputs=self.hidden, count=2),
+            Matrix(outputs=self.intermediate, inputs=self.hidden, count=2),
+            Matrix(outputs=self.hidden, inputs=self.intermediate),
+        ]
+
+    @property
+    def head_matrix(self) -> Matrix:
+        """The one that gives logits: only tokens whose successor is drawn or scored pass through it."""
+        return Matrix(outputs=self.vocabulary, inputs=self.hidden)
+
+    def attention_operations(self, contexts: int) -> int:
+        """Of all layers, for queries that look at so many keys in sum: two products, a multiplication and an addition each."""
+        return 4 * self.layers * self.heads * self.head_dim * contexts
+
+    def cache_values(self, tokens: int) -> int:
+        """Numbers in the keys and values of so many tokens."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens
+
+
+class Rates(BaseModel):
+    """What was measured in one process. `seconds` has a table for each way to multiply that torch offers here."""
+
+    seconds: dict[str, Seconds]
+    bandwidth: float  # bytes a second, the faster of reading and copying
+
+    def of(self, way: str, matrix: Matrix, rows: float) -> float:
+        """Seconds of one product at any number of rows: on the straight line between two measured points.
+
+        Above the largest point the rate is that point's.
+        """
+        table = self.seconds[way][matrix.name]
+        most = max(table)
+        if rows >= most:
+            return table[most] * rows / most
+        above = min(point for point in table if point >= rows)
+        below = max((point for point in table if point < rows), default=above)
+        share = 0.0 if above == below else (rows - below) / (above - below)
+        return table[below] + share * (table[above] - table[below])
+
+    def fastest(self) -> "Rates":
+        """For each matrix and row count the fastest way: a table of one way, named FASTEST."""
+        ways = list(self.seconds.values())
+        best = {name: {rows: min(way[name][rows] for way in ways) for rows in ways[0][name]} for name in ways[0]}
+        return Rates(seconds={FASTEST: best}, bandwidth=self.bandwidth)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from statistics import fmean, median
 
-from floor.rates import Rates
-from floor.shape import Shape
+from floor.operations import Rates, Shape
 from pydantic import BaseModel
-from sides.messages import Ready, Trace
-from sides.process import Step
+from sides.messages import Ready, Step, Trace
 
 
 def _is_kept(metric: str) -> bool:

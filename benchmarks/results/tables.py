@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from operator import truediv
 from statistics import fmean, median
 
-from floor.operations import Phase, Tokens, floor_of
-from floor.rates import PYTORCH, Rates
+from floor.operations import PYTORCH, Phase, Rates, Tokens, floor_of
 
 from dashboard.charts.interval import estimate
-from results.markdown import table
+from results.page import table
 from results.records import Alone, Comparison, FloorInputs, Learning, Measured, Results
 
 _LAST = 10  # steps whose mean reward is a run's final reward

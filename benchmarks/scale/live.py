@@ -1,19 +1,23 @@
-"""The live part: steps of a run under way, and when a page that is open shows each."""
+"""The live and memory parts: a page watches a run under way; when it shows each step, and what the processes hold meanwhile."""
 
 import random
 import time
 
+import psutil
+
 from backend.contract.protocol import Claim
-from scale.chromium import Content, chromium, open_view, settled, wait_for_step
-from scale.contents import Contents
 from scale.making import LIVE
 from scale.plan import Plan
-from scale.records import Live
+from scale.records import Live, Memory, Sample
 from scale.reported import Reporter
-from scale.site import Site
-from scale.views import CHART
+from scale.site import Contents, Site
+from scale.views import CHART, Content, chromium, open_view, settled, wait_for_step
 
 CHARTS = Content(CHART, 6)
+STEP = 1.5  # seconds
+SAMPLED_EVERY = 10.0
+FEWEST = 4  # samples; without two that count there is no rise
+WARM_UP = 1 / 6  # of the time: minutes 0 to 5 of 30
 
 
 class UnderWay:
@@ -53,3 +57,38 @@ def measure_live(site: Site, known: Contents, plan: Plan, steps: int) -> Live:
                 live.shown.append(shown)
                 live.drawn.append(time.perf_counter() - began)
     return live
+
+
+def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> Memory:
+    """Watch for so many minutes; the first sixth does not count."""
+    under_way = UnderWay(site, plan)
+    first = under_way.step
+    memory = Memory(since=60 * minutes * WARM_UP, samples=[])
+    with chromium(site.dashboard_url) as page:
+        open_view(page, f"/run?id={known.live}", CHARTS)
+        began = time.monotonic()
+        while (seconds := time.monotonic() - began) < 60 * minutes or len(memory.samples) < FEWEST:
+            if seconds >= len(memory.samples) * min(SAMPLED_EVERY, memory.since):
+                sample = Sample(
+                    seconds=seconds,
+                    dashboard=_held(site.dashboard.pid),
+                    backend=_held(site.backend.pid),
+                    steps=under_way.step - first,
+                )
+                memory.samples.append(sample)
+                _show(sample)
+            under_way.take_step()
+            page.wait_for_timeout(STEP * 1000)  # the browser's own events go on
+    print()
+    return memory
+
+
+def _held(pid: int) -> int:
+    """Bytes that the process and those that it started hold for themselves: pages shared with others come and go with those."""
+    process = psutil.Process(pid)
+    return sum(int(one.memory_full_info().uss) for one in (process, *process.children(recursive=True)))
+
+
+def _show(sample: Sample) -> None:
+    held = f"dashboard {sample.dashboard / 1e6:.1f} MB, backend {sample.backend / 1e6:.1f} MB"
+    print(f"\r  {sample.seconds / 60:5.1f} minutes, {sample.steps} steps: {held}  ", end="", flush=True)

@@ -1,10 +1,11 @@
-"""What was measured at scale, as it is kept in JSON: raw, so that every table can be made again from it."""
+"""What was measured at scale, kept raw in JSON, and its tables in Markdown."""
 
 from pathlib import Path
 from statistics import linear_regression, median, quantiles
 from typing import Annotated
 
 from pydantic import BaseModel, PlainSerializer
+from results.page import table
 
 Seconds = Annotated[float, PlainSerializer(lambda value: round(value, 5))]
 
@@ -98,3 +99,69 @@ class AtScale(BaseModel):
         """Keep it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json() + "\n")
+
+
+def tables(measured: AtScale) -> str:
+    """What was measured, in the order of the page."""
+    parts = [
+        _made(measured.made) if measured.made else None,
+        _views(measured.views) if measured.views else None,
+        _live(measured.live) if measured.live else None,
+        _memory(measured.memory) if measured.memory else None,
+        _api(measured.api) if measured.api else None,
+    ]
+    conditions = ", ".join(measured.where.values())
+    return "\n\n".join([part for part in parts if part is not None] + [f"Measured {conditions}."])
+
+
+def _made(made: Made) -> str:
+    return (
+        f"The database: {made.runs} runs, {made.completions:,} completions, {made.metrics:,} values of metrics; "
+        f"{made.database / 1e9:.2f} GB, and {made.traces / 1e9:.2f} GB of token traces beside it. Making it took "
+        f"{made.seconds / 60:.1f} minutes."
+    )
+
+
+def _views(views: list[View]) -> str:
+    rows = [(view.name, f"{view.median:.2f} s", f"{max(view.seconds):.2f} s") for view in views]
+    return f"### Opening a view\n\n{table(('view', 'median', 'slowest'), rows)}"
+
+
+def _live(live: Live) -> str:
+    rows = [
+        (name, f"{median(seconds):.2f} s", f"{max(seconds):.2f} s")
+        for name, seconds in (
+            ("its number in the head of the page", live.shown),
+            ("every chart drawn anew", live.drawn),
+        )
+    ]
+    header = (f"after the end of a step ({len(live.shown)} steps)", "median", "slowest")
+    return f"### A run under way\n\n{table(header, rows)}"
+
+
+def _memory(memory: Memory) -> str:
+    last = memory.samples[-1]
+    rows = [
+        (whose, f"{getattr(memory.samples[0], whose) / 1e6:.0f} MB", f"{getattr(last, whose) / 1e6:.0f} MB",
+         f"{memory.slope(whose):+.3f} MB")
+        for whose in ("dashboard", "backend")
+    ]  # fmt: skip
+    since, until = memory.since / 60, last.seconds / 60
+    header = ("process", "at first", "at last", f"a minute, between minutes {since:.0f} and {until:.0f}")
+    return f"### Memory while somebody watches\n\n{table(header, rows)}\n\n{last.steps} steps came in that time."
+
+
+def _api(routes: list[Route]) -> str:
+    rows = [
+        (
+            route.name,
+            f"{1000 * route.median:.1f} ms",
+            f"{1000 * route.p95:.1f} ms",
+            f"{1000 * max(route.seconds):.1f} ms",
+            f"{route.largest / 1000:,.1f} kB",
+        )
+        for route in routes
+    ]
+    count = min(len(route.seconds) for route in routes)
+    header = ("request", "median", "p95", "slowest", "largest answer")
+    return f"### Requests\n\nEach {count} times, the slowest first.\n\n{table(header, rows)}"

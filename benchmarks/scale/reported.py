@@ -1,10 +1,14 @@
-"""A run as its worker would report it: metrics that settle, groups that are learned, token traces of the extremes."""
+"""A run as its worker would report it: metrics that settle, groups that are learned, texts and token traces of the extremes.
+
+The texts are sentences of a reasoning about numbers, made of common words and of rare ones, token by token.
+"""
 
 import base64
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from itertools import accumulate
 from math import exp
@@ -19,7 +23,47 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionData, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
 from scale.plan import METRICS, RunPlan
-from scale.words import Tokens, Writer, prompt
+
+COMMON = "because"  # in about every second completion
+RARE = "perihelion"  # in one of very many
+SENTENCES = 20_000
+MOST_TOKENS, FEWEST_TOKENS = 200, 20
+
+_TEMPLATES = (
+    "First , we add # and # , which gives # .",
+    "The @ of the @ is # , so # remain .",
+    "Then multiply # by # : the product is # .",
+    "Since every @ holds # of them , there are # in all .",
+    "That is right because # x # = # .",
+    "Wait , the @ says # and not # ; let me check this again .",
+    "Subtracting # from # leaves # .",
+    "We know that the @ costs # , and two of them # .",
+    "Half of # is # , which is what the @ asks for .",
+    "So the @ has # , because # were taken away .",
+)
+_SYLLABLES = [
+    "ba",
+    "ce",
+    "di",
+    "fo",
+    "gu",
+    "ha",
+    "ki",
+    "lo",
+    "mer",
+    "nas",
+    "or",
+    "pel",
+    "qui",
+    "ros",
+    "tan",
+    "ver",
+    "win",
+]
+
+_END = ("</think>", "\n", "<answer>", "#", "</answer>")
+
+Tokens = tuple[str, ...]
 
 EPS = 1e-8
 EVALUATED_EVERY = 100
@@ -40,6 +84,53 @@ _COURSES = {
     "time/reference": (3, 3, 0.05), "time/update": (8, 9, 0.1), "time/report": (0.02, 0.02, 0.002),
     "tokens_per_second": (2800, 2900, 60),
 }  # fmt: skip
+
+
+class Writer:
+    """Writes completions; the same seed writes the same."""
+
+    def __init__(self, seed: int, rare_every: int) -> None:
+        self._sentences = _sentences()
+        self._draw, self._rare_every = random.Random(seed), rare_every
+
+    def completion(self, answer: int, *, closed: bool) -> Tokens:
+        """A reasoning and its answer, of 20 to 200 tokens; one that was cut at its limit is not `closed` and lacks the last 5."""
+        length = self._draw.randint(FEWEST_TOKENS, MOST_TOKENS) - len(_END)
+        tokens: list[str] = ["<think>"]
+        if self._draw.randrange(self._rare_every) == 0:
+            tokens += [" At", " the", " per", "ihelion", ","]
+        while len(tokens) < length:
+            tokens += self._draw.choice(self._sentences)
+        tokens = tokens[:length]
+        return (*tokens, *(part.replace("#", str(answer)) for part in _END)) if closed else tuple(tokens)
+
+
+def prompt(number: int) -> str:
+    """The question of an item."""
+    draw = random.Random(number)
+    a, b, c = (draw.randint(2, 90) for _ in range(3))
+    return (
+        f"A shop sells {a} boxes with {b} pencils each. On Monday {c} pencils are taken out of every tenth box, and what is left "
+        f"is shared among {draw.randint(2, 9)} schools. How many pencils does each school get? (item {number})"
+    )
+
+
+@cache
+def _sentences() -> list[Tokens]:
+    draw = random.Random(0)
+    nouns = ["".join(draw.choices(_SYLLABLES, k=draw.randint(2, 4))) for _ in range(4000)]
+    often = list(accumulate(1 / rank for rank in range(1, len(nouns) + 1)))  # Zipf's law
+    chosen = iter(draw.choices(nouns, cum_weights=often, k=4 * SENTENCES))
+    return [_sentence(draw.choice(_TEMPLATES), draw, chosen) for _ in range(SENTENCES)]
+
+
+def _sentence(template: str, draw: random.Random, nouns: Iterator[str]) -> Tokens:
+    tokens: list[str] = []
+    for part in template.split():
+        word = str(draw.randint(2, 999)) if part == "#" else next(nouns) if part == "@" else part
+        joined = word if part in ",.;:" else f" {word}"
+        tokens += [joined[:6], joined[6:]] if len(joined) > 8 else [joined]
+    return tuple(tokens)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import httpx
 
 from dashboard.comparison.metrics import points_of, width_of
 from dashboard.run.overview import POINTS
-from scale.contents import Contents
 from scale.records import Route
-from scale.site import TOKEN, Site
-from scale.words import COMMON, RARE
+from scale.reported import COMMON, RARE
+from scale.site import TOKEN, Contents, Site
 
 Values = Mapping[str, object]
 Draw = Callable[[random.Random], tuple[str, Values]]

@@ -1,6 +1,7 @@
-"""A real backend and a real dashboard on the home with the database, in processes of their own."""
+"""A real backend and a real dashboard on the home with the database, in processes of their own; and what lies in it."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from backend.dashboard_command import dashboard_command
 
 TOKEN = "a-token-of-the-benchmark"  # noqa: S105  (for a backend on loopback that lives for minutes)
 PATIENCE = 60.0  # seconds for a process to come up
+_LOOKED_AT = 40  # steps of the large run, and of each a few groups
 LEASE = 3600.0  # seconds: between two parts nobody speaks for the run under way
 
 
@@ -76,3 +78,34 @@ def _wait_until(answers: Callable[[], bool], what: str) -> None:
             pass  # not yet
         time.sleep(0.1)
     raise TimeoutError(f"not up within {PATIENCE:.0f} s: {what}")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Numbers of what the parts open, drawn once with a seed."""
+
+    large: int
+    live: int
+    compared: list[int]  # the large run and the long ones
+    steps: list[int]  # of the large run, those with groups
+    groups: list[int]
+    completions: list[int]  # with tokens
+    prompt_ids: list[str]
+
+
+def contents(client: Client) -> Contents:
+    """Look around."""
+    runs = [*client.runs(limit=200).items]
+    by_role: dict[str, list[int]] = {}
+    for run in runs:
+        by_role.setdefault(run.name.split()[0], []).append(run.id)
+    large, live = by_role["large"][0], by_role["live"][0]
+    draw = random.Random(0)
+    steps = [one.step for one in client.steps(large)]
+    groups, completions, prompts = [], [], []
+    for step in draw.sample(steps, min(_LOOKED_AT, len(steps))):
+        for row in draw.sample(client.groups(large, step=step, limit=100).items, 4):
+            groups.append(row.id)
+            prompts.append(row.prompt_id)
+            completions += [one.id for one in client.group(row.id).completions if one.has_trace]
+    return Contents(large, live, [*by_role["long"], large], steps, groups, completions, prompts)

@@ -20,8 +20,7 @@ from pydantic import BaseModel
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
-from sides.messages import Command, Job, Prompt, Ready, Trace, Trained
-from sides.pipe import Pipe, peak_memory
+from sides.messages import Command, Job, Pipe, Prompt, Ready, Trace, Trained, peak_memory
 from worker.policy.cards import take_device
 from worker.policy.device import fastest_kind, keep_freed_memory, versions
 from worker.policy.loading import load_policy

@@ -22,8 +22,7 @@ from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Rewards
-from sides.messages import Command, Job, Prompt, Ready, Trained
-from sides.pipe import Pipe, peak_memory
+from sides.messages import Command, Job, Pipe, Prompt, Ready, Trained, peak_memory
 
 Reward = Callable[..., list[float]]
 

@@ -7,9 +7,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from floor.operations import Tokens, floor_of
-from floor.rates import PYTORCH, ROWS, Rates
-from floor.shape import Shape
+from floor.operations import PYTORCH, ROWS, Rates, Shape, Tokens, floor_of
 from results.page import BEGIN, END, replace_tables
 
 # 2 layers of 4 × (8 × 8) + 3 × (16 × 8) weights, an output layer of 32 × 8.
