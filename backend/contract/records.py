@@ -22,8 +22,21 @@ class Page(Record, Generic[T]):
     next_cursor: str | None = None
 
 
-PHASES = ("rollout", "reward", "reference", "update", "report")
-"""The phases of a step, in their order; the metric time/<phase> is the seconds of each."""
+PHASES = {
+    "rollout": "sampling",
+    "reward": "scoring",
+    "reference": "computing the reference",
+    "update": "updating the weights",
+    "report": "reporting",
+}
+"""The phases of a step in their order, each with its word for people; the metric time/<phase> is the seconds of each."""
+BETWEEN_STEPS = {
+    "evaluation": "evaluating",
+    "probes": "sampling the probes",
+    "pairs": "sampling the pairs",
+    "checkpoint": "saving",
+}
+"""The other phases that a worker reports, each with its word."""
 
 
 class Progress(Record):

@@ -13,19 +13,13 @@ from backend.contract.advantage import Gae
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import TimeEstimate
+from backend.contract.records import PHASES
 from backend.preflight.facts import Facts, StepTimes
 from backend.preflight.memory import largest, largest_share, prompt_tokens
 
 MULTIPLY_AND_ADD = 2  # operations for each weight and token
 BACKWARD = 2  # a backward pass, in forward passes
-NAMES = {
-    "rollout": "sampling",
-    "reward": "scoring",
-    "reference": "the reference pass",
-    "update": "the update",
-    "report": "reporting",
-    "rest": "the rest",
-}
+NAMES = PHASES | {"rest": "the rest"}
 
 
 class Speed(NamedTuple):

@@ -237,7 +237,9 @@ def meaning(name: str) -> Meaning:
             _SHARE,
         )
     if first == "time":
-        return Meaning(f"Time for {rest}", "Seconds of this phase in each step.", "lower", unit="seconds")
+        return Meaning(
+            f"Time for {PHASES.get(rest, rest)}", "Seconds of this phase in each step.", "lower", unit="seconds"
+        )
     return Meaning(name, "A metric of the trainer.")
 
 
@@ -251,6 +253,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
-def phases(names: Iterable[str]) -> list[str]:
-    """The `time/…` metrics, in the order in which a step goes through its phases."""
-    return [f"time/{phase}" for phase in PHASES if f"time/{phase}" in set(names)]
+def phases(names: Iterable[str]) -> dict[str, str]:
+    """The `time/…` metrics in the order of a step's phases, each with the word for its phase."""
+    logged = set(names)
+    return {name: word for phase, word in PHASES.items() if (name := f"time/{phase}") in logged}

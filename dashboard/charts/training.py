@@ -150,11 +150,11 @@ def held_out_success(names: Sequence[str]) -> Panel:
 
 
 def _phases(names: Sequence[str]) -> Panel:
-    labels = {name: name.removeprefix("time/") for name in phases(names)}
+    labels = phases(names)
     return Panel(
         "phases",
         "Time per phase",
-        "Each step's time, phase upon phase. Sampling (rollout) usually takes the most.",
+        "The time of each step, divided into its phases. Sampling usually takes the most.",
         labels,
         dict(zip(labels.values(), CATEGORICAL, strict=False)),
         stacked=True,

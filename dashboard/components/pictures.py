@@ -133,7 +133,7 @@ def offer(key: str, chart: Offered) -> dict[str, str]:
         _charts.move_to_end(name)
         while len(_charts) > MOST:
             _charts.popitem(last=False)
-    return {kind: f"/take-away/{TICKET}/chart/{name}.{kind}" for kind in KINDS}
+    return {kind: f"/downloads/{TICKET}/chart/{name}.{kind}" for kind in KINDS}
 
 
 def find(name: str) -> Offered | None:

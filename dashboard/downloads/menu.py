@@ -15,7 +15,7 @@ _KINDS_WITH_GROUPS = ("grpo", "sample")
 
 def draw_downloads(run: Run) -> None:
     """Links to files that are made when they are asked for, and that no page holds."""
-    with st.popover("Take away", icon=":material/download:"):
+    with st.popover("Downloads", icon=":material/download:"):
         groups = _choose_groups() if run.kind in _KINDS_WITH_GROUPS else ""
         rows = [
             _row(
@@ -36,7 +36,7 @@ def draw_downloads(run: Run) -> None:
                 run, "configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."
             ),
         ]
-        st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="take-away">{"".join(rows)}</div>')
+        st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="downloads">{"".join(rows)}</div>')
         st.caption(f"From a shell: `groupscope export {run.id}`")
 
 

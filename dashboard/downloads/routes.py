@@ -59,13 +59,13 @@ _PICTURES = {"png": _Picture("image/png", png), "svg": _Picture("image/svg+xml",
 
 def address(run_id: int, what: What, **query: str) -> str:
     """Where this dashboard serves the file."""
-    path = f"/take-away/{TICKET}/{run_id}/{what}"
+    path = f"/downloads/{TICKET}/{run_id}/{what}"
     return f"{path}?{urlencode(query)}" if query else path
 
 
 def model_address(run_id: int, step: int) -> str:
     """Where this dashboard serves the model of a checkpoint."""
-    return f"/take-away/{TICKET}/{run_id}/checkpoint/{step}"
+    return f"/downloads/{TICKET}/{run_id}/checkpoint/{step}"
 
 
 def _serve(request: Request) -> Response:
@@ -129,7 +129,7 @@ def _ours(request: Request) -> bool:
 
 
 ROUTES = [
-    Route("/take-away/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"]),
-    Route("/take-away/{ticket}/{run_id:int}/checkpoint/{step:int}", _serve_model, methods=["GET"]),
-    Route("/take-away/{ticket}/chart/{name}.{kind}", _serve_picture, methods=["GET"]),
+    Route("/downloads/{ticket}/{run_id:int}/{what}", _serve, methods=["GET"]),
+    Route("/downloads/{ticket}/{run_id:int}/checkpoint/{step:int}", _serve_model, methods=["GET"]),
+    Route("/downloads/{ticket}/chart/{name}.{kind}", _serve_picture, methods=["GET"]),
 ]

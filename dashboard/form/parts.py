@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from backend.contract.records import PHASES
 from dashboard.charts.palette import CATEGORICAL
 from dashboard.format import percent
 
@@ -20,10 +21,7 @@ NAMES = {
     "logits": "logits, in chunks",
     "cache": "keys and values (KV cache)",
     "copies": "copies of the weights",
-    "rollout": "sampling",
-    "update": "update",
-    "reward": "scoring",
-    "report": "reporting",
+    **{phase: word for phase, word in PHASES.items() if phase != "reference"},
     "rest": "rest",
 }
 

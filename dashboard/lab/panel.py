@@ -3,7 +3,7 @@
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import STOPS, TERMINAL, Run
+from backend.contract.records import PHASES, STOPS, TERMINAL, Run
 from dashboard.components.address import number_in_address, write
 from dashboard.components.model_text import show_text
 from dashboard.form.draft import Draft
@@ -15,7 +15,6 @@ from dashboard.session import client, guard
 from dashboard.status import look
 
 TICK = 1.0  # seconds between two looks at a sample under way
-PHASES = {"rollout": "sampling", "reward": "scoring"}
 
 
 def follow_address(draft: Draft) -> None:

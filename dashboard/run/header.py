@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.commands import possible
-from backend.contract.records import TERMINAL, Run
+from backend.contract.records import BETWEEN_STEPS, PHASES, TERMINAL, Run
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.model_text import one_line, show_text
@@ -17,17 +17,6 @@ from dashboard.run.checkpoints import link_as_reward
 from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look
 
-_PHASES = {
-    "rollout": "sampling",
-    "reward": "scoring",
-    "reference": "reference log-probs",
-    "update": "updating the weights",
-    "report": "reporting",
-    "evaluation": "evaluating",
-    "probes": "sampling the probes",
-    "pairs": "sampling the pairs",
-    "checkpoint": "saving",
-}
 _ADVICE = {
     "process_ended": "What came before is kept. Retry goes on from the last checkpoint.",
     "phase_deadline": "If it would only have needed longer, raise the setting that the message names, then press Retry.",
@@ -149,7 +138,7 @@ def _activity(run: Run) -> str:
         return look(run).word
     if progress.phase is None:
         return "training" if progress.step else "starting"  # a short step goes by between two heartbeats
-    phase = _PHASES.get(progress.phase, plain(progress.phase))
+    phase = (PHASES | BETWEEN_STEPS).get(progress.phase, plain(progress.phase))
     if progress.done is None or not progress.total:
         return phase
     return f"{phase} {count(progress.done)} / {count(progress.total)}"

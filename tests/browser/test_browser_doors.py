@@ -80,7 +80,7 @@ def paths_of_the_dashboard(stack: Stack) -> list[str]:
         f"/{font}",
         "/media/0.png",
         "/component/x/y.js",
-        "/take-away/x/1/report",
+        "/downloads/x/1/report",
     ]
 
 

@@ -301,7 +301,7 @@ def test_a_legend_of_long_names_stands_in_two_columns(labels: list[str], columns
 def test_every_metric_has_words_even_one_that_nobody_foresaw() -> None:
     assert meaning("eval/pass@8").axis == "~%"
     assert meaning("rewards/correctness/mean").better == "higher"
-    assert meaning("time/rollout").title == "Time for rollout"
+    assert meaning("time/rollout").title == "Time for sampling"
     assert meaning("something/new").title == "something/new"
 
 

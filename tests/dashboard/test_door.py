@@ -125,7 +125,7 @@ def test_every_route_of_the_dashboard_is_behind_the_door(tmp_path: Path) -> None
         "/_stcore/stream",
         "/_stcore/metrics",
         "/_stcore/host-config",
-        "/take-away/{ticket}/{run_id:int}/{what}",
+        "/downloads/{ticket}/{run_id:int}/{what}",
     } <= routes
     paths = [*sorted(routes), "/", "/run", "//", "/%2e%2e/", "/_STCORE/health", "/_stcore/health/"]
     site = Site(tmp_path / "home")

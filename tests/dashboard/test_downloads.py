@@ -80,7 +80,7 @@ def test_a_link_of_another_dashboard_gives_nothing(served: TestClient, run_id: i
     for link in (
         model_address(run_id, 2).replace(pictures.TICKET, "x" * 22),
         address(run_id, "lines").replace(pictures.TICKET, "x" * 22),
-        f"/take-away/{pictures.TICKET}/{run_id}/token",
+        f"/downloads/{pictures.TICKET}/{run_id}/token",
     ):
         assert served.get(link).status_code == 404
 

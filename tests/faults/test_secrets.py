@@ -136,7 +136,7 @@ def strangers(one: Installation, run_id: int) -> list[bytes]:
                 answers.append(ask(one.url, "POST", path, **sent))
             except httpx.RemoteProtocolError:
                 answers.append(b"closed")
-    for path in ("/", "/run?id=1", "/take-away/x/1/report", "/_stcore/host-config", "/_stcore/metrics", "/nothing"):
+    for path in ("/", "/run?id=1", "/downloads/x/1/report", "/_stcore/host-config", "/_stcore/metrics", "/nothing"):
         answers += [ask(one.dashboard, "GET", path), ask(one.dashboard, "GET", path, headers={"Host": "evil.example"})]
     return answers
 

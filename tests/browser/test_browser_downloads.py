@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow
 
 def take(page: Page, link: str) -> Download:
     with page.expect_download() as download:
-        page.locator(".take-away").get_by_role("link", name=re.compile(f"^{link}")).click()
+        page.locator(".downloads").get_by_role("link", name=re.compile(f"^{link}")).click()
     return download.value
 
 
 def open_menu(page: Page) -> None:
-    page.get_by_role("button", name="Take away").click()
-    expect(page.locator(".take-away a")).to_have_count(5)
+    page.get_by_role("button", name="Downloads").click()
+    expect(page.locator(".downloads a")).to_have_count(5)
 
 
 def test_a_report_opens_from_a_file_and_asks_for_nothing(
@@ -34,7 +34,7 @@ def test_a_report_opens_from_a_file_and_asks_for_nothing(
     page = open_page(f"/run?id={run_id}&tab=configuration")
     open_menu(page)
     page.get_by_role("button", name="examples", exact=True).click()  # off: the bookmarked alone
-    expect(page.locator(".take-away a").first).to_have_attribute("href", re.compile("groups=bookmarked$"))
+    expect(page.locator(".downloads a").first).to_have_attribute("href", re.compile("groups=bookmarked$"))
     download = take(page, "Report")
     assert download.suggested_filename == f"run-{run_id}.html"
     file = tmp_path / download.suggested_filename
