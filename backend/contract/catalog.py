@@ -4,7 +4,7 @@ from backend.contract.base import Json, Record
 
 
 class RecipeCard(Record):
-    """A named starting point: nothing but choices along the axes, with their source."""
+    """A named starting point: choices along the axes of an algorithm, with their source."""
 
     id: str
     title: str

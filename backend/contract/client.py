@@ -62,7 +62,9 @@ class Client:
     def __init__(self, base_url: str, token: str, *, timeout: float = 30.0) -> None:
         self._to = Transport(base_url, token, timeout=timeout)
         self.people = PeopleClient(self._to)
-        self.secrets: dict[tuple[int, int], str] = {}  # of the claims that it made, by run and attempt: it shows them
+        self.secrets: dict[
+            tuple[int, int], str
+        ] = {}  # of the claims that it made, by run and attempt; each request about a run carries its own
         self._unanswered: dict[str, str] = {}  # keys of claims, by worker, until an answer comes
 
     def __enter__(self) -> "Client":
@@ -89,7 +91,7 @@ class Client:
         return self._to.get(Catalog, "/api/v1/catalog")
 
     def preflight(self, config: Mapping[str, Json]) -> Preflight:
-        """What a configuration would do; also for one that is wrong: the messages say what to mend."""
+        """What a configuration would do; also for a wrong one: the messages say what to correct."""
         return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
 
     def create_run(
@@ -136,7 +138,7 @@ class Client:
         return r.Run.model_validate_json(response.content)
 
     def delete_run(self, run_id: int) -> None:
-        """Delete a run that is not running: it is gone at once, and its records and files in a while."""
+        """Delete a run that is not running: it is gone at once, its records and files a little later."""
         self._to.send("DELETE", f"/api/v1/runs/{run_id}")
 
     def deletions(self) -> list[r.Deletion]:
@@ -183,7 +185,7 @@ class Client:
         return scores
 
     def health(self, run_id: int) -> Health:
-        """What looks unusual in a run (`items`, empty where nothing does), and every rule that was looked at."""
+        """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
         return self._to.get(Health, f"/api/v1/runs/{run_id}/health")
 
     def group(self, group_id: int) -> Group:
@@ -191,7 +193,7 @@ class Client:
         return self._to.get(Group, f"/api/v1/groups/{group_id}")
 
     def tokens(self, completion_id: int) -> TokenTrace:
-        """The token trace of a completion; ApiError `not_found` where none was kept."""
+        """The token trace of a completion; ApiError `not_found` if none was kept."""
         return self._to.get(TokenTrace, f"/api/v1/completions/{completion_id}/tokens")
 
     def checkpoints(self, run_id: int) -> list[r.Checkpoint]:
@@ -199,7 +201,7 @@ class Client:
         return self._to.get(r.Page[r.Checkpoint], f"/api/v1/runs/{run_id}/checkpoints").items
 
     def download_checkpoint(self, run_id: int, step: int) -> Iterator[bytes]:
-        """A zip of the model directory that `from_pretrained` opens, in chunks, where the backend reaches the store."""
+        """A zip of the model directory that `from_pretrained` opens, in chunks, if the backend can reach the store."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/checkpoints/{step}/model.zip")
 
     def export(self, run_id: int) -> Iterator[bytes]:
@@ -263,11 +265,11 @@ class Client:
         return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
 
     def start(self, run_id: int, start: p.Start) -> p.Accepted:
-        """Say where the attempt begins."""
+        """Report the step from which the attempt begins."""
         return self._send("start", run_id, start, p.Accepted)
 
     def heartbeat(self, run_id: int, beat: p.Heartbeat) -> p.HeartbeatReply:
-        """Renew the lease; learn what was asked for."""
+        """Renew the lease; the reply says what a person asked of the run."""
         return self._send("heartbeat", run_id, beat, p.HeartbeatReply)
 
     def report(self, run_id: int, report: p.Report) -> p.Accepted:

@@ -13,7 +13,7 @@ FinishReason = Literal["stop", "length"]
 
 
 class RewardScore(Record):
-    """One reward component of one completion. `raw` is None where the function could not score it: see `error`."""
+    """One reward component of one completion. `raw` is None if the function could not score it: see `error`."""
 
     name: ShortText
     raw: float | None
@@ -22,7 +22,7 @@ class RewardScore(Record):
 
 
 class CompletionData(Record):
-    """One sampled completion. Sums and means run over its tokens, in nats; None where they were not computed."""
+    """One sampled completion. Sums and means run over its tokens, in nats; None if they were not computed."""
 
     index: Count
     text: LongText
@@ -32,7 +32,7 @@ class CompletionData(Record):
     reward: float | None = None
     advantage: float | None = None
     logprob_sum: float | None = None
-    logprob_sum_after: float | None = None  # after the update, where telemetry asked for it
+    logprob_sum_after: float | None = None  # after the update, if telemetry asked for it
     kl_mean: float | None = None
     entropy_mean: float | None = None
     ratio_mean: float | None = None
@@ -95,7 +95,7 @@ class Group(GroupData):
 
 
 class TokenTrace(Record):
-    """The tokens of one completion; every list is as long as `token_ids`, or None where it was not computed."""
+    """The tokens of one completion; every list is as long as `token_ids`, or None if it was not computed."""
 
     completion_id: int
     token_ids: list[int]

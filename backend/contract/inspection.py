@@ -1,11 +1,11 @@
-"""What the inspector asks of a run's records: completions that fit, prompts through time, a step in numbers, distributions."""
+"""A run's records as the inspector reads them: completions in a list, prompts through time, a step in numbers, distributions."""
 
 from backend.contract.base import CleanText, Count, Record, ShortText
 from backend.contract.groups import FinishReason, GroupState, RewardScore
 
 
 class CompletionHit(Record):
-    """A completion in a list: where it stands, its numbers, and the part of its text around what was searched."""
+    """A completion in a list: its place, its numbers, and the part of its text around the words that were searched."""
 
     id: int
     group_id: int
@@ -67,7 +67,7 @@ class GroupScores(Record):
 
 
 class StepScores(Record):
-    """Live groups of a step, in order; `next_cursor` is None where no more follow."""
+    """Live groups of a step, in order; `next_cursor` is None on the last page."""
 
     run_id: int
     step: Count

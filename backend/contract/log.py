@@ -8,7 +8,7 @@ _TRACEBACK = 64_000
 
 
 class LineFormatter(logging.Formatter):
-    """Time, level, logger, run and attempt, message; what follows of a traceback is indented and has run and attempt, too."""
+    """Time, level, logger, run and attempt, message; the lines of a traceback follow, indented, with run and attempt, too."""
 
     def __init__(self, subject: Callable[[], str]) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class LineFormatter(logging.Formatter):
 
 
 def subject(run_id: int | str, attempt: int | None = None) -> str:
-    """How a line begins that belongs to a run, and to an attempt where one is known."""
+    """The beginning of a line that belongs to a run, and to an attempt if one is known."""
     return f"[run {run_id}] " if attempt is None else f"[run {run_id} attempt {attempt}] "
 
 

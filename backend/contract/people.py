@@ -1,4 +1,4 @@
-"""What people say about groups and completions: bookmarks with notes, thumbs, and which of two completions is better."""
+"""People's judgements of groups and completions: bookmarks with notes, thumbs, and which of two completions is better."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -52,7 +52,7 @@ class Choice(Record):
 
 
 class Disagreement(Record):
-    """A pair of which people and the reward say opposite things. Indices are those within the group."""
+    """A pair that people and the reward order in opposite ways. Indices are those within the group."""
 
     group_id: int
     step: Count
@@ -65,9 +65,9 @@ class Disagreement(Record):
 
 
 class Agreement(Record):
-    """How often the reward says what people say.
+    """How often the reward agrees with people.
 
-    A pair is a choice, or a thumb up and a thumb down in one group that no choice speaks of. The reward agrees where it is
+    A pair is a choice, or a thumb up and a thumb down in one group that no choice speaks of. The reward agrees if it is
     higher for the better one; equal rewards are `undecided` and count for neither, as does a pair with an unscored completion.
     """
 
@@ -117,7 +117,7 @@ class PeopleClient:
         return self._to.get(Agreement, f"/api/v1/runs/{run_id}/agreement")
 
     def preferences(self, run_id: int) -> Iterator[bytes]:
-        """The pairs as JSON lines {prompt, chosen, rejected, …}, the columns that a preference data set has; none of no pairs."""
+        """The pairs as JSON lines {prompt, chosen, rejected, …}, the columns that a preference data set has; empty without pairs."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/preferences")
 
     def keep_preferences(self, run_id: int) -> Upload:

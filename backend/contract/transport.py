@@ -24,7 +24,7 @@ class Unreachable(Exception):
 
 
 class Transport:
-    """A connection. Thread-safe. Raises ApiError where the backend refuses and Unreachable where it does not answer, or its address is none."""
+    """A connection. Thread-safe. Raises ApiError if the backend refuses and Unreachable if it does not answer or its address cannot be read."""
 
     def __init__(self, base_url: str, token: str, *, timeout: float) -> None:
         try:

@@ -148,7 +148,7 @@ def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
 
 
 def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
-    """A row for each value of the live history; null where it was not finite. Raises NotFound at once."""
+    """A row for each value of the live history; null if it was not finite. Raises NotFound at once."""
     return _parquet(METRICS, live_metrics(Reading(database, run_id)))
 
 

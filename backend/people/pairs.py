@@ -71,7 +71,7 @@ class Thumbed:
 @dataclass(frozen=True)
 class Said:
     """All that people said of a run's completions, also of steps that a resume took back: which of two texts is better does not
-    depend on that. Where a choice speaks of two completions, their thumbs do not count. Two equal texts are no pair.
+    depend on that. If there is a choice between two completions, their thumbs do not count. Two equal texts are not a pair.
     """
 
     chosen: Sequence[Pair]
@@ -176,7 +176,7 @@ def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]
 
 
 def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
-    """Without pairs of probes, whose prompts are held out from training, and, where prompts are texts, without those with an
+    """Without pairs of probes, whose prompts are held out from training, and, if prompts are texts, without those with an
     empty side: no reader takes an empty text for an answer.
     """
     trained_on = [pair for pair in pairs if not of_probe(pair)]

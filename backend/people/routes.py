@@ -84,7 +84,7 @@ def run_preferences(services: ServicesDep, run_id: RowId) -> Lines:
 
 @router.post("/runs/{run_id}/preferences", status_code=201)
 def keep_preferences(services: ServicesDep, run_id: RowId) -> r.Upload:
-    """The same as an upload; where one holds just these pairs already, it is that one."""
+    """The same as an upload; an upload that already holds just these pairs is answered again."""
     lines = _lines(services, run_id)
     if not lines:
         raise Conflict(_why_none(services, run_id))

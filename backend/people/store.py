@@ -24,7 +24,7 @@ def set_bookmark(tx: Connection, group_id: int, note: str, at: datetime) -> Book
 
 
 def remove_bookmark(tx: Connection, group_id: int) -> None:
-    """Forget a bookmark, if there is one. Raises NotFound where there is no such group."""
+    """Forget a bookmark, if there is one. Raises NotFound if the group does not exist."""
     require_group(tx, group_id)
     tx.execute(delete(bookmark).where(bookmark.c.group_id == group_id))
 

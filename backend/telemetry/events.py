@@ -38,7 +38,7 @@ def after(tx: Connection, run_id: int, event_id: int, limit: int = 500) -> Seque
 
 
 def newest(tx: Connection, run_id: int) -> int:
-    """The number of a run's newest event; 0 where there is none."""
+    """The number of a run's newest event; 0 if it has none."""
     return tx.execute(select(func.max(run_event.c.id)).where(run_event.c.run_id == run_id)).scalar_one() or 0
 
 
@@ -62,7 +62,7 @@ def log_page(tx: Connection, run_id: int, query: LogQuery) -> r.Page[r.LogRecord
 
 
 class TooManyStreams(Refusal):
-    """As many event streams are open as may be, so that connections are left for everything else."""
+    """The largest number of event streams is open already; the other connections are kept for everything else."""
 
     status, code = 503, "busy"
 

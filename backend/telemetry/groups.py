@@ -66,7 +66,7 @@ def store(
 
 
 def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
-    """What lists show of the completions."""
+    """The columns of the group that lists show of its completions."""
     scored = [one for one in completions if one.reward is not None]
     best = max(scored, key=lambda one: one.reward or 0.0, default=None)
     worst = min(scored, key=lambda one: one.reward or 0.0, default=None)
@@ -79,7 +79,7 @@ def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
 
 
 def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]:
-    """Live groups of a run, of the bookmarked ones also those that a resume took back: a note stays where it can be found.
+    """Live groups of a run. Bookmarked ones are listed also if a resume took them back: a note can still be found.
 
     Those without the number that sorts come last.
     """
@@ -234,7 +234,7 @@ def _hit(row: RowMapping, term: str | None) -> CompletionHit:
 
 
 def excerpt(text: str, term: str | None) -> str:
-    """About 200 characters around the first place of the term; without one the end, where the answer is."""
+    """About 200 characters around the first place of the term; without a term its end, which has the answer."""
     place = re.search(re.escape(term), text, re.IGNORECASE) if term else None
     start = max(0, min(place.start() - BEFORE, len(text) - EXCERPT)) if place else max(0, len(text) - EXCERPT)
     end = max(start + EXCERPT, place.end()) if place else len(text)

@@ -101,7 +101,7 @@ def spread(values: Sequence[Any], most: int) -> list[Any]:
 
 
 def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) -> StepScores:
-    """Live groups of a step, in order, without texts; none where the step is not there."""
+    """Live groups of a step, in order, without texts; no groups if the run does not have the step."""
     found = (
         select(prompt_group.c.id)
         .where(prompt_group.c.run_id == run_id, prompt_group.c.step == step)
@@ -159,7 +159,7 @@ def _steps(tx: Connection, run_id: int, query: DistributionQuery) -> list[int]:
 
 
 def _edges(numbers: Sequence[float], bins: int) -> list[float]:
-    """Equal bins from the lowest to the highest number; where those are one, from half below it to half above."""
+    """Equal bins from the lowest to the highest number; if they are one number, from half below it to half above."""
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     size = max(1.0, abs(low), abs(high))
     if high / size - low / size < CLOSE:

@@ -108,7 +108,7 @@ def _source(width: int) -> int:
 
 
 def _gathered(points: Sequence[Point], width: int, low: int, most: int) -> r.Series:
-    """The values themselves, or stretches of them. Evaluations have no roll-ups; where they are too many, their width is found here."""
+    """The values themselves, or stretches of them. Evaluations have no roll-ups; if there are too many, their width is found here."""
     if width == 1 and len(points) > most:
         width = fitting_width(points[0][0], points[-1][0], most)
     return plain(points) if width == 1 else in_stretches((stretch_of(*point) for point in points), width, low)
@@ -122,7 +122,7 @@ def _end(step: int, width: int) -> int:
 def _stretches(
     tx: Connection, run_id: int, names: Collection[str], width: int, low: int, high: int
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """What covers a window: whole stretches, and where it begins or ends within one, each value there by itself."""
+    """The parts that cover a window: whole stretches, and at an end that lies within one, each value by itself."""
     start, stop = -(-low // width) * width, (high + 1) // width * width
     inner = stretches.read(tx, run_id, names, width, start, stop)
     head = _raw(tx, run_id, names, low, min(start - 1, high)) if low < start else {}

@@ -38,9 +38,9 @@ def parse(body: bytes) -> p.Report:
 
 
 def require_sound(sent: p.Report) -> None:
-    """Raises Invalid for metrics or groups that belong to no step, and for two groups, or completions, in one place."""
+    """Raises Invalid for metrics or groups without a step, and for two groups, or completions, in one place."""
     if sent.step is None and (sent.metrics or sent.groups or sent.trace):
-        raise Invalid(FieldError("step", "is required where there are metrics, groups or a trace"))
+        raise Invalid(FieldError("step", "is required with metrics, groups or a trace"))
     _require_places("groups", [group.index for group in sent.groups])
     for place, group in enumerate(sent.groups):
         _require_places(f"groups.{place}.completions", [one.index for one in group.completions])
@@ -63,7 +63,7 @@ def store(
     terms: lease.Terms,
     at: datetime,
 ) -> bool:
-    """Add a report; whether it had been stored before. Raises LeaseLost, ReportConflict, and Conflict before the start."""
+    """Add a report; True if it had been stored before. Raises LeaseLost, ReportConflict, and Conflict before the start."""
     try:
         row = lease.hold(tx, run_id, sent.attempt, terms)
     except LeaseLost:
@@ -116,7 +116,7 @@ def _store_step(
 
 
 def _require_names(row: RowMapping, sent: p.Report) -> None:
-    """A run has some hundred metrics; each more is a series that pages look through."""
+    """A run has some hundred metrics; each further one is a series that pages read."""
     names = row["summary"].keys() | sent.metrics.keys()
     if len(names) > MOST_NAMES:
         message = (
@@ -133,7 +133,7 @@ def _has_step(tx: Connection, run_id: int, number: int, step: int) -> bool:
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:
     """Seconds to go at the pace of the last steps, evaluations included; after the first step, at that step's time.
 
-    None where nothing was measured, or what was is too large for a number.
+    None if nothing was measured, or the time is too large for a number.
     """
     query = (
         select(report.c.step, report.c.seconds)

@@ -3,13 +3,14 @@
 The stream is server-sent events with numbers, so that a reader who was cut off goes on from there.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from sqlalchemy import RowMapping
+from sqlalchemy import Connection, RowMapping
 
 from backend.contract import queries as q
 from backend.contract import records as r
@@ -25,20 +26,26 @@ LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
 
+@contextmanager
+def _reading(services: Services, *run_ids: int) -> Iterator[Connection]:
+    """A transaction that reads these runs. Raises NotFound."""
+    with services.database.read() as tx:
+        for run_id in run_ids:
+            runs.require(tx, run_id)
+        yield tx
+
+
 @router.get("/runs/{run_id}/metrics")
 def run_metrics(services: ServicesDep, run_id: RowId, query: Annotated[q.MetricQuery, Query()]) -> r.Metrics:
     """Live series of a run."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return metrics.read(tx, run_id, query)
 
 
 @router.get("/metrics")
 def compare_metrics(services: ServicesDep, query: Annotated[q.ComparedMetricQuery, Query()]) -> r.Page[r.Metrics]:
     """The same series of several runs."""
-    with services.database.read() as tx:
-        for run_id in query.runs:
-            runs.require(tx, run_id)
+    with _reading(services, *query.runs) as tx:
         found = [metrics.read(tx, run_id, query, runs=len(query.runs)) for run_id in query.runs]
         return r.Page[r.Metrics](items=found)
 
@@ -46,16 +53,14 @@ def compare_metrics(services: ServicesDep, query: Annotated[q.ComparedMetricQuer
 @router.get("/runs/{run_id}/logs")
 def run_logs(services: ServicesDep, run_id: RowId, query: Annotated[q.LogQuery, Query()]) -> r.Page[r.LogRecord]:
     """Log lines, oldest first."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return events.log_page(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/steps")
 def steps(services: ServicesDep, run_id: RowId, query: Annotated[q.StepQuery, Query()]) -> r.Page[StepSummary]:
     """The steps that have groups, and the states of those."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return groups.steps(tx, run_id, query)
 
 
@@ -64,33 +69,28 @@ def step_scores(
     services: ServicesDep, run_id: RowId, step: StepNumber, query: Annotated[q.StepScoresQuery, Query()]
 ) -> StepScores:
     """Every number of a step's groups."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return inspection.step_scores(tx, run_id, step, query)
 
 
 @router.get("/runs/{run_id}/distribution")
 def distribution(services: ServicesDep, run_id: RowId, query: Annotated[q.DistributionQuery, Query()]) -> Distribution:
     """How rewards or advantages were distributed over steps."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return inspection.distribution(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/groups")
 def list_groups(services: ServicesDep, run_id: RowId, query: Annotated[q.GroupQuery, Query()]) -> r.Page[GroupSummary]:
     """Groups of a run."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return groups.page(tx, run_id, query)
 
 
 @router.get("/groups")
 def groups_of_prompt(services: ServicesDep, query: Annotated[q.PromptGroupQuery, Query()]) -> r.Page[GroupSummary]:
     """Groups of one prompt in several runs."""
-    with services.database.read() as tx:
-        for run_id in query.runs:
-            runs.require(tx, run_id)
+    with _reading(services, *query.runs) as tx:
         return groups.of_prompt(tx, query)
 
 
@@ -106,8 +106,7 @@ def list_prompts(
     services: ServicesDep, run_id: RowId, query: Annotated[q.PromptQuery, Query()]
 ) -> r.Page[PromptSummary]:
     """Prompts of a run."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return inspection.prompts(tx, run_id, query)
 
 
@@ -116,8 +115,7 @@ def list_completions(
     services: ServicesDep, run_id: RowId, query: Annotated[q.CompletionQuery, Query()]
 ) -> r.Page[CompletionHit]:
     """Completions of a run."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return groups.completions(tx, run_id, query)
 
 
@@ -137,8 +135,7 @@ async def _place(services: ServicesDep) -> AsyncIterator[None]:
 
 def _newest(services: ServicesDep, run_id: RowId) -> int:
     """The number of the run's newest event. Raises NotFound before the stream begins."""
-    with services.database.read() as tx:
-        runs.require(tx, run_id)
+    with _reading(services, run_id) as tx:
         return events.newest(tx, run_id)
 
 
@@ -149,7 +146,7 @@ async def run_events(
     newest: Annotated[int, Depends(_newest)],
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, or what happened after Last-Event-ID (0: everything), then what happens."""
+    """Events from now on; with Last-Event-ID also those after it (0: all of them)."""
     last = newest if last_event_id is None else last_event_id
     with services.broadcast.listen(run_id) as bell:
         yield ServerSentEvent(comment="listening", retry=2000)
@@ -166,6 +163,6 @@ async def run_events(
 
 
 def _after(services: Services, run_id: int, last: int) -> Sequence[RowMapping] | None:
-    """The next events; None where the run was deleted."""
+    """The next events; None if the run was deleted."""
     with services.database.read() as tx:
         return events.after(tx, run_id, last) or (None if not runs.is_present(tx, run_id) else [])

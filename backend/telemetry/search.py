@@ -13,7 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, f
 from backend.storage.tables import completion, prompt_group
 
 MOST = 20_000  # rows that are looked at one by one; a term that more rows have is soon met in any order
-FEW = 5_000  # the same where only some of the run's rows are looked at anyway
+FEW = 5_000  # the same if only some of the run's rows are read anyway
 ENOUGH = 32  # trigrams of a long term; the rest is seen in the row
 BEGINNINGS = 200  # trigrams that begin with a short term; what more do is in very many rows
 LAST = "\U0010ffff"  # the character behind all others
@@ -34,7 +34,7 @@ def narrow(
 def narrow_few(
     tx: Connection, query: Select[Any], table: Table, run_id: int, searched: Column[Any], term: str
 ) -> Select[Any]:
-    """The same for a query that already names rows of the run, one by one: where the index does not help, only they are looked at."""
+    """The same for a query that already names rows of the run, one by one: if the index does not help, only they are read."""
     query = query.where(contains(tx, searched, term))
     ids = candidates(tx, table, run_id, term, FEW)
     return query if ids is None else query.where(among(table, run_id, ids))
@@ -54,7 +54,7 @@ def among(table: Table, run_id: int, ids: list[int]) -> ColumnElement[bool]:
 
 
 def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) -> list[int] | None:
-    """The only rows, of this run and of its time, that may have the term; None where the index does not help, or names more than `most`."""
+    """The only rows, of this run and of its time, that may have the term; None if the index does not help, or names more than `most`."""
     if tx.dialect.name != "sqlite":
         return None
     index = INDEXES[table.name]
@@ -71,12 +71,12 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
 
 
 def _trigrams(term: str) -> list[str]:
-    """As few as hold every letter of the term: reading where a trigram stands is what a search costs, and the row is seen anyway."""
+    """The fewest that hold every letter of the term: a search costs what reading their places costs, and each row is checked anyway."""
     return list(dict.fromkeys(term[start : start + 3] for start in (*range(0, len(term) - 3, 3), len(term) - 3)))
 
 
 def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:
-    """The trigrams of the index that begin with the term, the smallest first; None where they are too many.
+    """The trigrams of the index that begin with the term, the smallest first; None if there are too many.
 
     Each is found behind the one before, past all rows that have that one.
     """

@@ -70,7 +70,7 @@ def in_stretches(parts: Iterable[tuple[Any, ...]], width: int, low: int = 0) -> 
         high_step=high_step,
         high=highs,
     )
-    # the mean of equal values is that value, also where rounding put it beyond them
+    # the mean of equal values is that value, even if rounding put it beyond them
     value = [
         None if one is None else min(max(one, least), most) for one, least, most in zip(mean, lows, highs, strict=True)
     ]
@@ -158,7 +158,7 @@ def add(tx: Connection, run_id: int, step: int, values: Mapping[str, float | Non
 
 
 def cut(tx: Connection, run_id: int, from_step: int) -> None:
-    """Forget what begins or ends beyond `from_step`, where a new attempt goes on, and count what lies across it anew."""
+    """Forget stretches that reach beyond `from_step`, from which a new attempt goes on, and count those across it anew."""
     tx.execute(delete(metric_stretch).where(kept.run_id == run_id, kept.start + kept.width > from_step))
     for width in METRIC_WIDTHS:
         start = from_step - from_step % width
@@ -204,7 +204,7 @@ def _merged(dialect: str, rows: Any = None) -> Any:
         "last_step": case((new.last_step > kept.last_step, new.last_step), else_=kept.last_step),
         "finite": finite,
         "missing": kept.missing + new.missing,
-        # not by way of the sum, which may be infinite where the mean is not
+        # not by way of the sum, which may be infinite though the mean is not
         "mean": case(
             (new.finite == 0, kept.mean),
             (kept.finite == 0, new.mean),

@@ -30,7 +30,7 @@ def extended(tx: Connection, row: RowMapping, step: int, values: Mapping[str, fl
 
 
 def _before(tx: Connection, row: RowMapping, step: int, values: Mapping[str, float | None]) -> Summary:
-    """Without evaluations that a resumed run makes again where it began: the later one takes the place of the earlier."""
+    """The summary without evaluations that a resumed run makes again at its first step: the later one replaces the earlier."""
     summary: Summary = row["summary"]
     once = [name for name in _evaluated(values) if name in summary and f"{name}:first" not in summary]
     if not once:
@@ -85,7 +85,7 @@ def no_curve() -> Curve:
 
 
 def with_value(state: Curve, step: int, value: float | None) -> Curve:
-    """The state with one more value; None (not finite) leaves a gap where nothing else falls into its stretch."""
+    """The state with one more value; None (not finite) leaves a gap if nothing else falls into its stretch."""
     stride, means = state["stride"], list(_means(state))
     while step // stride >= POINTS:
         stride *= 2
@@ -100,17 +100,17 @@ def with_value(state: Curve, step: int, value: float | None) -> Curve:
 
 
 def curve_points(state: Curve) -> list[float | None]:
-    """The means, None where a stretch has no finite value."""
+    """The means; None for a stretch without a finite value."""
     return [mean if count else None for mean, count in _means(state)]
 
 
 def _means(state: Curve) -> list[Mean]:
-    old: list[Mean] = state.get("buckets", [])  # type: ignore[assignment]  # a key that is written no more
+    old: list[Mean] = state.get("buckets", [])  # type: ignore[assignment]  # a key that is no longer written
     return state.get("means") or [[total / count if count else 0.0, count] for total, count in old]
 
 
 def _joined(left: Mean, right: Mean) -> Mean:
-    """Both stretches as one; not by way of their sum, which may be infinite where the mean is not."""
+    """Both stretches as one; not by way of their sum, which may be infinite though the mean is not."""
     if not left[1] or not right[1]:
         return left if left[1] else right
     count = left[1] + right[1]

@@ -44,7 +44,7 @@ class StoredTrace:
 
 
 def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
-    """Put a report's trace file, if it has one, in its place: whole, before any row speaks of it. Raises Invalid."""
+    """Put a report's trace file, if it has one, in its place, whole, before a row names it. Raises Invalid."""
     if sent.trace is None:
         return None
     if not sent.groups:
@@ -139,7 +139,7 @@ def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:
 
 
 def locate(tx: Connection, completion_id: int) -> RowMapping:
-    """The trace file of a completion, with its indices there. Raises NotFound where no tokens were kept."""
+    """The trace file of a completion, with its indices there. Raises NotFound if no tokens were kept."""
     of_step = (
         (trace_file.c.run_id == prompt_group.c.run_id)
         & (trace_file.c.attempt == prompt_group.c.attempt)
@@ -164,7 +164,7 @@ def locate(tx: Connection, completion_id: int) -> RowMapping:
 
 
 def clear(home: Path) -> None:
-    """Delete what a backend that was killed had begun to write."""
+    """Delete files that a backend was writing when it was killed."""
     for partial in (home / FOLDER).glob("*/tmp*.partial"):
         partial.unlink(missing_ok=True)
 
@@ -175,7 +175,7 @@ def remove(home: Path, run_id: int) -> None:
 
 
 def read(home: Path, completion_id: int, place: RowMapping) -> TokenTrace:
-    """The trace. Raises NotFound where the file is gone and Conflict where it is not the one that was stored."""
+    """The trace. Raises NotFound if the file is gone and Conflict if it is not the one that was stored."""
     path = home / FOLDER / place["path"]
     try:
         data = path.read_bytes()

@@ -32,21 +32,21 @@ DISAGREEMENT = {
 
 
 def draw_agreement(run: Run) -> None:
-    """The agreement in words, the groups where the reward says the opposite, and the pairs to take away."""
+    """Draw the agreement in words, the groups in which the reward says the opposite, and the pairs to download."""
     with guard():
         found = client().people.agreement(run.id)
     if not found.pairs:
         st.info(
             f"{said(found)} Open a group and choose the better of two completions, or give one a thumb up and another a "
-            "thumb down: here will stand how often the reward says the same, and the pairs to train on.",
+            "thumb down: this page will then show how often the reward agrees, and the pairs to train on.",
             icon=":material/balance:",
         )
         _draw_way_to_judge(run)
         return
     st.markdown(
         in_words(found),
-        help="The interval is Wilson's. It takes the pairs for independent; several of one group are less than that, so that "
-        "what is not known is rather more.",
+        help="The interval is Wilson's. It treats the pairs as independent; several of one group are less than that, so the "
+        "true uncertainty is larger.",
     )
     with st.container(horizontal=True, vertical_alignment="center", key="said"):
         st.caption(said(found), width="content")
@@ -62,7 +62,7 @@ def _draw_way_to_judge(run: Run) -> None:
         found = next_to_judge(run)
         if found is not None:
             go("group", id=found, panel=WHICH)
-        st.toast("Nothing is left to ask: no live group, or all of them are judged\\.", icon=":material/check:")
+        st.toast("There is nothing to judge: no live group, or all of them are judged\\.", icon=":material/check:")
 
 
 def in_words(found: Agreement) -> str:

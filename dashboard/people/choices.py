@@ -92,7 +92,7 @@ def _draw_ways(group: Group, choices: list[Choice], *, settled: bool) -> None:
             on_click=_take_back,
             args=(group, choices[-1] if choices else None),
         )
-        rest = "; nothing is left to ask, and any two can be chosen again" if settled else ""
+        rest = "; all pairs are judged, and any two can be chosen again" if settled else ""
         st.caption(f"{counted(len(choices), 'choice')} in this group{rest}")
 
 
@@ -109,7 +109,7 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
         ):
             following = next_to_judge(run, group) or next_to_judge(run)
             if following in (None, group.id):
-                st.toast("Nothing is left to ask in any other group\\.", icon=":material/check:")
+                st.toast("No other group has pairs left to judge\\.", icon=":material/check:")
             else:
                 write(id=following)
                 st.rerun()

@@ -36,7 +36,7 @@ class Draws(NamedTuple):
 
 
 def fetch_draws(prompt_id: str, runs: Sequence[int]) -> Draws:
-    """The newest draws of each run, each having the same share of `MOST`: none is left out for what another has drawn."""
+    """The newest draws of each run, each having the same share of `MOST`: a run that drew much takes no place from another."""
     share = MOST // max(1, len(runs))
     draws: list[GroupSummary] = []
     cut: list[int] = []
@@ -112,7 +112,7 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
 
 @st.cache_data(ttl=120, max_entries=512, show_spinner=False)
 def has_drawn(run_id: int, prompt_id: str) -> bool:
-    """Whether the run has drawn the prompt at all."""
+    """Whether the run has drawn the prompt."""
     with guard():
         return bool(client().groups(run_id, prompt_id=prompt_id, limit=1).items)
 

@@ -63,7 +63,7 @@ def _draw_nothing(run: Run) -> None:
             icon=":material/hourglass_empty:",
         )
     else:
-        st.info("This run kept no groups, so that nothing is known of its prompts.", icon=":material/hourglass_empty:")
+        st.info("This run kept no groups, so nothing is known of its prompts.", icon=":material/hourglass_empty:")
 
 
 def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary]]:

@@ -75,7 +75,7 @@ def _draw_filters() -> None:
 
 
 def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
-    """A chosen step stays whatever the run does; without one the newest is shown."""
+    """Draw the step's controls. A chosen step stays whatever the run does; otherwise the newest is shown."""
     known = [summary.step for summary in steps]
     wanted = chosen()
     step = known[-1] if wanted is None else min(known, key=lambda each: abs(each - wanted))
@@ -118,7 +118,7 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
 
 
 def _draw_table(run: Run, step: int | None) -> None:
-    """The groups of the step; where it is None, the bookmarked ones of all steps."""
+    """Draw the groups of the step; the bookmarked ones of all steps if it is None."""
     place = f"{run.id}-{'bookmarked' if step is None else step}"
     pages = st.session_state.get(f"pages-{place}", 1)
     groups, more = _fetch(run.id, step, pages)

@@ -17,7 +17,7 @@ _RANKED = "eval/accuracy"
 
 
 def show_run(run: Run) -> None:
-    """The row; an error takes the place of progress and result."""
+    """Draw the row; an error takes the place of progress and result."""
     failure = run.error if run.status == "failed" else None
     with st.container(key=f"row-{run.id}"):
         widths = _WIDTHS_FAILED if failure else WIDTHS
@@ -79,7 +79,7 @@ def _show_progress(run: Run) -> None:
 
 
 def _phase(run: Run) -> str:
-    """What happens inside the step, so that a long one is no still picture."""
+    """The phase inside the step: something moves on the page during a long step, too."""
     progress = run.progress
     if run.status != "running" or not progress.phase or progress.done is None or not progress.total:
         return ""

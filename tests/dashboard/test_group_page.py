@@ -95,7 +95,7 @@ def test_judging_leads_from_the_newest_group_that_is_not_settled_to_the_next_acr
         settle(group.id)
     at = at.button(key=f"next-from-{oldest}").click().run()
     assert at.query_params["id"] == str(oldest)
-    assert "Nothing is left to ask" in at.toast[0].value
+    assert "No other group has pairs left" in at.toast[0].value
 
 
 def link_labels(at: AppTest) -> str:
