@@ -20,8 +20,11 @@ from backend.catalog.routes import router as catalog
 from backend.checkpoints.routes import router as checkpoints
 from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
+from backend.events import Broadcast
 from backend.export.routes import router as export
 from backend.health.routes import router as health
+from backend.lifecycle.deletion import Remover
+from backend.lifecycle.routes import router as runs
 from backend.monitoring import exposition
 from backend.monitoring.requests import Requests
 from backend.people.routes import router as people
@@ -30,8 +33,6 @@ from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep
 from backend.reserve import LOOK_SECONDS, Reserve, is_disk_full, no_room
-from backend.runs.deletion import Remover
-from backend.runs.routes import router as runs
 from backend.server.connections import listen, places, raise_file_limit, serve
 from backend.server.log import set_up_log
 from backend.server.origin import LOOPBACK
@@ -40,7 +41,6 @@ from backend.settings import Settings
 from backend.storage.opening import open_database
 from backend.sweeps.routes import router as sweeps
 from backend.telemetry import traces
-from backend.telemetry.events import Broadcast
 from backend.telemetry.routes import router as telemetry
 from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads

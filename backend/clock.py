@@ -1,6 +1,7 @@
 """Two clocks: the wall's for stamps that people read, and one for leases, which nobody can set and which waits for the backend."""
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 
@@ -30,3 +31,17 @@ class Clock:
         at, shown = self._pulse
         now = time.monotonic()
         self._pulse = (now, shown + min(now - at, self.slack))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The clock and the length of a lease in one transaction, in seconds."""
+
+    now: float
+    ttl: float
+    max_failures: int
+
+    @property
+    def until(self) -> float:
+        """When a lease given now runs out."""
+        return self.now + self.ttl

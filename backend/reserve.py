@@ -9,17 +9,9 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-
-from sqlalchemy.exc import DatabaseError
 
 from backend.contract.home import CannotStart
-
-if TYPE_CHECKING:
-    from backend.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +23,6 @@ FULL = 2**20
 LOOK_SECONDS = 10.0  # between attempts to take it again
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _PROBE = 2**16  # bytes: some pages of the database
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Reserve:
@@ -110,19 +100,3 @@ def lacks_room(folder: Path) -> bool:
     except OSError as error:
         return error.errno in _NO_SPACE
     return False
-
-
-def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
-    """A route that is tried again with the reserve where the disk is full. What it had written is taken back before."""
-
-    @wraps(route)
-    def stored(*args: P.args, **kwargs: P.kwargs) -> T:
-        services: Services = kwargs["services"]  # type: ignore[assignment]  # every such route has them
-        try:
-            return route(*args, **kwargs)
-        except (DatabaseError, OSError) as error:
-            if not is_disk_full(error, services.settings.home) or not services.reserve.give_up():
-                raise
-            return route(*args, **kwargs)
-
-    return stored

@@ -1,19 +1,24 @@
-"""What every route needs, made once at start."""
+"""What every route needs: the services, made once at start, bounded parameters, and the reserve of the disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, ParamSpec, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Query, Request
 from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
 
-from backend.clock import Clock
-from backend.queue.lease import Terms
-from backend.reserve import Reserve
+from backend.clock import Clock, Terms
+from backend.contract.queries import LAST_STEP, PageQuery
+from backend.events import Broadcast
+from backend.reserve import Reserve, is_disk_full
 from backend.settings import Settings
 from backend.storage.database import Database
-from backend.telemetry.events import Broadcast
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,22 @@ async def services_of(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]
+RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
+StepNumber = Annotated[int, Path(ge=0, le=LAST_STEP)]
+PageAsked = Annotated[PageQuery, Query()]
+
+
+def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
+    """A route that is tried again with the reserve where the disk is full. What it had written is taken back before."""
+
+    @wraps(route)
+    def stored(*args: P.args, **kwargs: P.kwargs) -> T:
+        services: Services = kwargs["services"]  # type: ignore[assignment]  # every such route has them
+        try:
+            return route(*args, **kwargs)
+        except (DatabaseError, OSError) as error:
+            if not is_disk_full(error, services.settings.home) or not services.reserve.give_up():
+                raise
+            return route(*args, **kwargs)
+
+    return stored

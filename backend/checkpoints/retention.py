@@ -10,17 +10,17 @@ from typing import Literal, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, delete, select
 
+from backend import events
 from backend.checkpoints import store
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
 from backend.contract.training import GIB, Keep
-from backend.runs.needs import loads_from
-from backend.runs.rewards import reward_model_sources
+from backend.runs.needs import loads_from, reward_model_sources
 from backend.runs.store import PRESENT
+from backend.storage import history
 from backend.storage.tables import attempt, checkpoint, metric, run
-from backend.telemetry import events, history
 
 BEST_BY = ("eval/pass@1", "eval/reward", "eval/accuracy")
 """What the best one has most of: the first of these that was measured where a checkpoint was saved."""

@@ -6,9 +6,8 @@ from backend.answers import Zip, file
 from backend.checkpoints import files, store
 from backend.contract import records as r
 from backend.errors import NotFound
-from backend.parameters import RowId, StepNumber
 from backend.runs import store as runs
-from backend.services import ServicesDep
+from backend.services import RowId, ServicesDep, StepNumber
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}/checkpoints", tags=["checkpoints"])
 

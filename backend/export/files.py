@@ -19,9 +19,10 @@ from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.errors import Conflict
 from backend.runs import store as runs
+from backend.storage import history
 from backend.storage.database import Database, to_json
 from backend.storage.tables import attempt, metric, prompt_group
-from backend.telemetry import groups, history
+from backend.telemetry import groups
 from backend.telemetry.metrics import is_live
 
 PAGE = 50  # groups

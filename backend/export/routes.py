@@ -4,8 +4,7 @@ from fastapi import APIRouter
 
 from backend.answers import Lines, Parquet, file
 from backend.export import files
-from backend.parameters import RowId
-from backend.services import ServicesDep
+from backend.services import RowId, ServicesDep
 
 router = APIRouter(prefix="/api/v1", tags=["export"])
 

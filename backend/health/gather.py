@@ -2,13 +2,14 @@
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from backend.clock import Terms
 from backend.contract.queries import MetricQuery
 from backend.contract.records import PHASES
 from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, weights
-from backend.queue.lease import Terms
 from backend.runs import store as runs
+from backend.storage import history
 from backend.storage.tables import attempt, prompt_group
-from backend.telemetry import history, metrics
+from backend.telemetry import metrics
 
 COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
 WATCHED = (

@@ -5,8 +5,7 @@ from fastapi import APIRouter
 from backend.contract.health import Health
 from backend.health.check import check
 from backend.health.gather import facts_of
-from backend.parameters import RowId
-from backend.services import ServicesDep
+from backend.services import RowId, ServicesDep
 
 router = APIRouter(prefix="/api/v1", tags=["health"])
 

@@ -19,8 +19,7 @@ from sqlalchemy import Connection, FromClause, Label, RowMapping, Select, select
 from backend.contract.base import Json
 from backend.people.store import BETTER, WORSE
 from backend.storage.database import to_json
-from backend.storage.people_tables import choice, thumb
-from backend.storage.tables import completion, prompt_group
+from backend.storage.tables import choice, completion, prompt_group, thumb
 
 How = Literal["choice", "thumbs"]
 

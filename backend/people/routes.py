@@ -10,13 +10,12 @@ from backend.answers import Lines, file
 from backend.contract import records as r
 from backend.contract.people import Agreement, Bookmark, BookmarkWrite, Choice, ChoiceWrite, ThumbWrite
 from backend.errors import Conflict
-from backend.parameters import RowId
 from backend.people import pairs as judged
 from backend.people import store
 from backend.people.agreement import agreement
 from backend.people.pairs import said_of
 from backend.runs import store as runs
-from backend.services import Services, ServicesDep
+from backend.services import RowId, Services, ServicesDep
 from backend.uploads import jsonl
 from backend.uploads import store as uploads
 

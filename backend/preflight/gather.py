@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
-from backend.checkpoints import files, named
+from backend.checkpoints import files
+from backend.checkpoints import store as checkpoints
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
@@ -67,7 +68,7 @@ def _origin(tx: Connection, source: str) -> str:
 
 def _missing_checkpoints(tx: Connection, config: RunConfig) -> Iterator[Message]:
     try:
-        named.store_of(tx, config.model_dump(mode="json"))
+        checkpoints.store_of(tx, config.model_dump(mode="json"))
     except Invalid as invalid:
         yield from _messages(invalid)
 

@@ -5,14 +5,17 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, func, or_, select, update
 
+from backend import events
+from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.records import STOPS, Progress, RunError
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.runs import store
+from backend.storage import history
 from backend.storage.tables import attempt, run, worker
-from backend.telemetry import events, history, stretches, summary
+from backend.telemetry import stretches, summary
 
 IDLE: dict[str, Any] = {
     "lease_until": None,
@@ -26,7 +29,7 @@ IDLE: dict[str, Any] = {
 OUTCOMES = {"finished": "finished", "stopped": "stopped", "paused": "paused", "released": "queued"}
 
 
-def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> bool:
+def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
     """Say where the attempt begins; whether it had said so before. Raises LeaseLost, and Conflict for another place."""
     store.require_step(lease.hold(tx, run_id, sent.attempt, terms), sent.from_step, done=True)
     earlier = history.from_step(tx, run_id, sent.attempt)
@@ -44,7 +47,7 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: lease.Terms) -> boo
     return False
 
 
-def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: lease.Terms, at: datetime) -> p.HeartbeatReply:
+def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: Terms, at: datetime) -> p.HeartbeatReply:
     """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
     row = lease.hold(tx, run_id, beat.attempt, terms)
     if beat.progress is not None:
@@ -82,7 +85,7 @@ def _samples_wait(tx: Connection, name: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-def finish(tx: Connection, run_id: int, sent: p.Finish, terms: lease.Terms, at: datetime) -> bool:
+def finish(tx: Connection, run_id: int, sent: p.Finish, terms: Terms, at: datetime) -> bool:
     """End the attempt; whether it had been ended like that before. Raises LeaseLost."""
     try:
         row = lease.hold(tx, run_id, sent.attempt, terms)
@@ -108,7 +111,7 @@ def _settled(outcome: p.Outcome, requested: str) -> str:
     return OUTCOMES[outcome]
 
 
-def fail(tx: Connection, run_id: int, sent: p.Fail, terms: lease.Terms, at: datetime) -> bool:
+def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) -> bool:
     """End the attempt as failed, or queue the run again within its budget; whether it had failed like that before. Raises LeaseLost."""
     try:
         row = lease.hold(tx, run_id, sent.attempt, terms)

@@ -8,8 +8,10 @@ from itertools import islice
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, insert, or_, select, union_all, update
 
-from backend.checkpoints import named, retention
+from backend import events
+from backend.checkpoints import retention
 from backend.checkpoints import store as checkpoints
+from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.errors import Conflict
@@ -17,14 +19,13 @@ from backend.queue import lease
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
 from backend.storage.tables import attempt, run
-from backend.telemetry import events
 
 CONSIDERED = 20
 """Runs offered to one claim: more than workers that claim at the same moment."""
 QUEUED = run.c.status == "queued"
 
 
-def candidates(tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], terms: lease.Terms) -> list[int]:
+def candidates(tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], terms: Terms) -> list[int]:
     """The first waiting runs that this worker can go on with. For a snapshot: a long queue is read without the write lock."""
     suits = and_(run.c.kind.in_(kinds), or_(run.c.store.is_(None), run.c.store == worker.store))
     columns = (run.c.id, run.c.kind, run.c.priority, run.c.needs)
@@ -34,12 +35,12 @@ def candidates(tx: Connection, worker: p.WorkerInfo, kinds: Collection[str], ter
     return list(islice((row.id for row in rows if met(row.needs)), CONSIDERED))
 
 
-def _lost(terms: lease.Terms) -> ColumnElement[bool]:
+def _lost(terms: Terms) -> ColumnElement[bool]:
     """Lost by another worker, within the run's budget of failures."""
     return and_(lease.expired(terms.now), run.c.requested == "nothing", run.c.failures + 1 < terms.max_failures)
 
 
-def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: lease.Terms) -> p.Claim | None:
+def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: Terms) -> p.Claim | None:
     """What a claim with this key took before, if the worker still holds it: the answer got lost. It gets a new secret."""
     same = attempt.c.attempt == run.c.attempt
     query = select(run.c.id, run.c.attempt, attempt.c.worker).join(attempt, (attempt.c.run_id == run.c.id) & same)
@@ -57,7 +58,7 @@ def once_more(tx: Connection, worker: p.WorkerInfo, key: str, terms: lease.Terms
 
 
 def take(
-    tx: Connection, among: Collection[int], worker: p.WorkerInfo, key: str | None, terms: lease.Terms, at: datetime
+    tx: Connection, among: Collection[int], worker: p.WorkerInfo, key: str | None, terms: Terms, at: datetime
 ) -> p.Claim | None:
     """The first of the candidates that still waits; None if others took all of them."""
     taken = (
@@ -110,7 +111,7 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         resume=saved[0] if saved else None,
         earlier=saved[1:],
         source_checkpoint=checkpoints.reference(source) if source else None,
-        reward_checkpoints=named.reward_references(tx, row["config"]),
+        reward_checkpoints=checkpoints.reward_references(tx, row["config"]),
         model_commit=row["model_commit"],
         kept=retention.kept(tx, row["id"], row["config"], store),
     )

@@ -2,28 +2,14 @@
 
 import hashlib
 import hmac
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, case, select, update
 
+from backend.clock import Terms
 from backend.errors import LeaseLost
 from backend.runs.store import PRESENT
 from backend.server.log import about_attempt
 from backend.storage.tables import attempt, run
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The clock and the length of a lease in one transaction, in seconds."""
-
-    now: float
-    ttl: float
-    max_failures: int
-
-    @property
-    def until(self) -> float:
-        """When a lease given now runs out."""
-        return self.now + self.ttl
 
 
 def expired(now: float) -> ColumnElement[bool]:

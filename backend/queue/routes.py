@@ -14,13 +14,11 @@ from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
 from backend.document import raw_body
 from backend.errors import Conflict, Refusal
-from backend.parameters import RowId
-from backend.queue import attempts, lease
+from backend.queue import attempts, lease, reports
 from backend.queue import claim as claims
-from backend.reserve import with_reserve
 from backend.runs import store as runs
-from backend.services import Services, ServicesDep
-from backend.telemetry import reports, traces
+from backend.services import RowId, Services, ServicesDep, with_reserve
+from backend.telemetry import traces
 from backend.workers import store as workers
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"])

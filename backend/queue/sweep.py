@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
+from backend.clock import Terms
 from backend.contract.records import STOPS, RunError
 from backend.queue import lease
 from backend.queue.attempts import IDLE, tell
@@ -17,7 +18,7 @@ WORKER_LOST = RunError(
 )
 
 
-def sweep(tx: Connection, terms: lease.Terms, at: datetime) -> list[int]:
+def sweep(tx: Connection, terms: Terms, at: datetime) -> list[int]:
     """Settle lost runs: those asked to stop or pause do, those out of budget fail. Their numbers."""
     expired = lease.expired(terms.now)
     spent = run.c.failures + 1 >= terms.max_failures
@@ -40,6 +41,6 @@ def sweep(tx: Connection, terms: lease.Terms, at: datetime) -> list[int]:
     return settled
 
 
-def anything(tx: Connection, terms: lease.Terms) -> bool:
+def anything(tx: Connection, terms: Terms) -> bool:
     """Whether a lease has run out, so that an idle backend writes nothing."""
     return tx.execute(run.select().where(lease.expired(terms.now)).limit(1)).first() is not None

@@ -1,1 +1,1 @@
-"""Runs: what people create, list, change and command."""
+"""Runs: their rows, what they need of a worker, and the curve of their reward."""

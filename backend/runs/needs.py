@@ -1,7 +1,7 @@
 """What a configuration needs of the worker that takes it and of other runs, whatever its kind; kept beside the configuration."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, func, select
 
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
-from backend.runs.rewards import reward_model_sources, rewards_in
 from backend.storage.tables import run
 
 
@@ -74,3 +73,19 @@ def loads_from(run_id: int) -> ColumnElement[bool]:
     """Whether a row of `run` loads a checkpoint of this run; an index has all that this looks at."""
     named = func.json_each(run.c.needs, "$.runs").table_valued("value", name="named")
     return select(1).select_from(named).where(named.c.value == run_id).exists()
+
+
+def reward_model_sources(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """The field and the source of each reward model."""
+    for field, function in rewards_in(config):
+        if function["kind"] == "reward_model":
+            yield f"{field}.source", function["source"]
+
+
+def rewards_in(config: Mapping[str, Json]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The path and the fields of each reward: of the run itself, or of the pairs that it samples."""
+    pairs = config.get("pairs")
+    for path, parent in (("rewards", config), ("pairs.rewards", pairs if isinstance(pairs, dict) else {})):
+        rewards: Any = parent.get("rewards")
+        for index, function in enumerate(rewards["functions"] if rewards else ()):
+            yield f"{path}.functions.{index}", function

@@ -1,4 +1,4 @@
-"""The SQL of runs: insert, read, list, change, delete."""
+"""The SQL of runs: insert, read, list, change; and a row as the contract's Run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from sqlalchemy import (
     update,
 )
 
+from backend import events
 from backend.contract import records as r
 from backend.contract.queries import RunQuery
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
-from backend.runs.record import run_from_row
+from backend.runs import curve
 from backend.storage.paging import newest_first
 from backend.storage.tables import report, run
-from backend.telemetry import events, summary
 
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
@@ -80,7 +80,7 @@ def create(tx: Connection, new: NewRun, at: datetime) -> int:
         "failures": 0,
         "step": 0,
         "summary": {},
-        "sparkline": summary.no_curve(),
+        "sparkline": curve.empty(),
         "created_at": at,
     }
     run_id: int = tx.execute(insert(run).values(values).returning(run.c.id)).scalar_one()
@@ -170,3 +170,27 @@ def change(tx: Connection, run_id: int, update_: r.RunUpdate) -> None:
     values = {name: value for name, value in update_.model_dump(exclude_unset=True).items() if value is not None}
     if values:
         tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def run_from_row(row: RowMapping, queue_position: int | None) -> r.Run:
+    """The run as lists and pages show it; the stored configuration is passed on unread."""
+    values: dict[str, Any] = dict(row)
+    progress = progress_from_row(row)
+    points = curve.points(values.pop("sparkline"))
+    if row["started_at"] and row["finished_at"]:  # the wall clock may have been set back between the two
+        values["finished_at"] = max(row["started_at"], row["finished_at"])
+    return r.Run.model_validate(
+        values | {"progress": progress, "queue_position": queue_position, "reward_sparkline": points}
+    )
+
+
+def progress_from_row(row: RowMapping) -> r.Progress:
+    """How far the run of a row is."""
+    return r.Progress(
+        step=row["step"],
+        total_steps=row["total_steps"],
+        eta_seconds=row["eta_seconds"],
+        phase=row["phase"],
+        done=row["phase_done"],
+        total=row["phase_total"],
+    )

@@ -1,7 +1,7 @@
 """Bringing the database to the newest schema, at every start.
 
-`tables.py` and `people_tables.py` declare the schema. A new database is built from them; one of an earlier revision gets the
-tables, columns and indexes that it lacks, and then the data that a later revision derives from what was stored before.
+`tables.py` declares the schema. A new database is built from it; one of an earlier revision gets the tables, columns and
+indexes that it lacks, and then the data that a later revision derives from what was stored before.
 The revision stands in the table `alembic_version`, where the earliest versions of the program look for it, too.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
-from backend.storage import people_tables  # noqa: F401  (puts its tables into the metadata)
 from backend.storage.columns import metadata
 from backend.storage.database import Database
 from backend.storage.revision import REVISION, is_known

@@ -1,4 +1,4 @@
-"""The tables of runs, their records, workers and data sets."""
+"""The tables of runs, their records, workers and data sets, and of what people say."""
 
 from sqlalchemy import (
     JSON,
@@ -12,6 +12,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 from backend.storage.columns import Id, Utc, attempt_column, metadata, of_attempt, run_id_column
@@ -291,5 +292,36 @@ upload = Table(
     Column("size_bytes", Id, nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("created_at", Utc, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+
+bookmark = Table(
+    "bookmark",
+    metadata,
+    Column("group_id", Id, ForeignKey("prompt_group.id", ondelete="CASCADE"), primary_key=True),
+    Column("note", Text, nullable=False),
+    Column("updated_at", Utc, nullable=False),
+)
+
+thumb = Table(
+    "thumb",
+    metadata,
+    Column("completion_id", Id, ForeignKey("completion.id", ondelete="CASCADE"), primary_key=True),
+    Column("thumb", String(20), nullable=False),
+    Column("created_at", Utc, nullable=False),
+)
+
+choice = Table(
+    "choice",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("group_id", Id, ForeignKey("prompt_group.id", ondelete="CASCADE"), nullable=False),
+    Column("better_id", Id, ForeignKey("completion.id", ondelete="CASCADE"), nullable=False),
+    Column("worse_id", Id, ForeignKey("completion.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", Utc, nullable=False),
+    UniqueConstraint("better_id", "worse_id"),
+    Index(None, "group_id"),
+    Index(None, "worse_id"),
     sqlite_autoincrement=True,
 )

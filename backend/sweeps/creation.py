@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from backend.contract import records as r
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
-from backend.runs import creation
+from backend.lifecycle import creation
 from backend.storage.database import to_json
 from backend.sweeps import store
 

@@ -5,10 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 
 from backend.contract import records as r
-from backend.parameters import PageAsked, RowId
-from backend.reserve import with_reserve
-from backend.runs import commands
-from backend.services import ServicesDep
+from backend.lifecycle import commands
+from backend.services import PageAsked, RowId, ServicesDep, with_reserve
 from backend.sweeps import creation, store
 from backend.uploads import columns as uploads
 

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select
 from backend.contract import records as r
 from backend.contract.queries import PageQuery
 from backend.errors import NotFound
-from backend.runs.record import progress_from_row
-from backend.runs.store import PRESENT, WAITING
+from backend.runs.store import PRESENT, WAITING, progress_from_row
 from backend.storage.paging import newest_first
 from backend.storage.tables import run, sweep
 

@@ -12,10 +12,9 @@ from backend.contract.inspection import CompletionHit
 from backend.contract.queries import CompletionQuery, GroupQuery, PromptGroupQuery, StepQuery
 from backend.errors import NotFound
 from backend.runs import store as runs
-from backend.storage import paging
-from backend.storage.people_tables import bookmark, thumb
-from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history, search
+from backend.storage import history, paging
+from backend.storage.tables import bookmark, completion, prompt_group, thumb
+from backend.telemetry import search
 
 EXCERPT = 200  # characters
 BEFORE = 60  # of them, before what was searched

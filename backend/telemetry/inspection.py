@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Select, case, func, select
 from backend.contract import records as r
 from backend.contract.inspection import Distribution, GroupScores, PromptSummary, StepScores
 from backend.contract.queries import DistributionQuery, PromptQuery, StepScoresQuery
-from backend.storage import paging
+from backend.storage import history, paging
 from backend.storage.tables import completion, prompt_group
-from backend.telemetry import history, search
+from backend.telemetry import search
 
 BEGINNING = 200  # characters of a prompt
 TRAINED = (

@@ -10,9 +10,10 @@ from sqlalchemy import ColumnElement, Connection, case, select
 
 from backend.contract import records as r
 from backend.contract.queries import MetricQuery
+from backend.storage import history
 from backend.storage.tables import METRIC_WIDTHS, attempt, metric, run
 from backend.storage.upsert import upsert
-from backend.telemetry import history, stretches
+from backend.telemetry import stretches
 from backend.telemetry.stretches import Point, fitting_width, in_stretches, plain, stretch_of
 
 LAST = 2**63 - 1

@@ -12,14 +12,14 @@ from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy import Connection, RowMapping
 
+from backend import events
 from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
-from backend.parameters import RowId, StepNumber
 from backend.runs import store as runs
-from backend.services import Services, ServicesDep
-from backend.telemetry import events, groups, inspection, metrics, traces
+from backend.services import RowId, Services, ServicesDep, StepNumber
+from backend.telemetry import groups, inspection, metrics, traces
 
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 

@@ -15,9 +15,7 @@ from backend.contract import records as r
 from backend.contract.queries import UploadQuery
 from backend.document import raw_body
 from backend.errors import NotFound
-from backend.parameters import PageAsked, RowId
-from backend.reserve import with_reserve
-from backend.services import Services, ServicesDep
+from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
 
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])

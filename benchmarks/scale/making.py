@@ -10,12 +10,12 @@ from backend.app import open_services
 from backend.clock import Clock
 from backend.contract import protocol as p
 from backend.contract import records as r
-from backend.queue import attempts
+from backend.lifecycle import creation
+from backend.queue import attempts, reports
 from backend.queue import claim as claims
-from backend.runs import creation
 from backend.services import Services
 from backend.settings import Settings
-from backend.telemetry import reports, traces
+from backend.telemetry import traces
 from backend.workers import store as workers
 from scale.plan import Plan, RunPlan
 from scale.reported import Reporter, config

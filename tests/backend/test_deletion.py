@@ -15,8 +15,8 @@ from serving import Backend
 from backend.app import ROUTERS
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
-from backend.runs import deletion
-from backend.runs.deletion import Remover
+from backend.lifecycle import deletion
+from backend.lifecycle.deletion import Remover
 from backend.storage.columns import metadata
 
 TABLES = [table for table in metadata.sorted_tables if "run_id" in table.c]

@@ -9,7 +9,7 @@ from serving import Backend
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError
-from backend.telemetry import summary
+from backend.runs import curve
 from backend.telemetry.summary import recomputed
 
 
@@ -114,7 +114,7 @@ def test_what_lists_show_is_kept_as_it_would_be_counted_anew(backend: Backend) -
     with backend.services.database.read() as tx:
         anew = recomputed(tx, second.run_id)
     assert run.summary == anew["summary"]
-    assert run.reward_sparkline == pytest.approx(summary.curve_points(anew["sparkline"]))
+    assert run.reward_sparkline == pytest.approx(curve.points(anew["sparkline"]))
     assert len(run.reward_sparkline) <= 40
 
 
@@ -151,10 +151,10 @@ def test_an_attempt_that_never_said_where_it_begins_cuts_nothing(backend: Backen
 
 def curve_of(values: Iterable[tuple[int, float | None]]) -> list[float | None]:
     """The points of the curve after each (step, value) was added."""
-    state = summary.no_curve()
+    state = curve.empty()
     for step, value in values:
-        state = summary.with_value(state, step, value)
-    return summary.curve_points(state)
+        state = curve.with_value(state, step, value)
+    return curve.points(state)
 
 
 def test_the_curve_keeps_the_mean_of_each_stretch_at_any_length() -> None:
@@ -206,9 +206,9 @@ def test_the_largest_rewards_have_a_curve_and_their_reports_are_taken(backend: B
 
 def test_the_curve_of_an_earlier_version_goes_on() -> None:
     stored: Any = {"stride": 1, "buckets": [[3.0, 2], [0.0, 0]]}
-    assert summary.curve_points(stored) == [1.5, None]
-    assert summary.curve_points(summary.with_value(stored, 1, 4.0)) == [1.5, 4.0]
-    assert summary.curve_points(summary.with_value(stored, 40, 4.0))[0] == 1.5
+    assert curve.points(stored) == [1.5, None]
+    assert curve.points(curve.with_value(stored, 1, 4.0)) == [1.5, 4.0]
+    assert curve.points(curve.with_value(stored, 40, 4.0))[0] == 1.5
 
 
 def test_a_first_evaluation_is_told_apart_once_there_is_a_second(backend: Backend) -> None:

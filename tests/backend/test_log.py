@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from serving import TOKEN, Backend
 
 from backend.app import create_app
-from backend.runs.deletion import Remover
+from backend.lifecycle.deletion import Remover
 from backend.server.log import OfRequest, about_run, set_up_log
 from backend.settings import Settings
 

@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from backend.contract import records as r
 from backend.contract.config import RUN_CONFIG
-from backend.runs import creation
+from backend.lifecycle import creation
 
 LARGE: dict[str, Any] = {
     **SAMPLE,

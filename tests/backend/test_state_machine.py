@@ -15,15 +15,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serving import SteppedClock
 
 from backend.app import open_services, sweep_once
+from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.config import RUN_CONFIG
 from backend.contract.queries import MetricQuery, StepQuery
 from backend.errors import Conflict, LeaseLost
-from backend.queue import attempts, claim, lease
-from backend.runs import commands, creation, store
+from backend.lifecycle import commands, creation
+from backend.queue import attempts, claim, reports
+from backend.runs import store
 from backend.settings import Settings
-from backend.telemetry import groups, metrics, reports
+from backend.telemetry import groups, metrics
 from backend.telemetry.summary import recomputed
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -149,7 +151,7 @@ class Life(RuleBasedStateMachine):
     def lost(self, run: Expected) -> bool:
         return run.status == "running" and run.until < self.clock.now
 
-    def write(self, holder: Holder, act: Callable[[lease.Terms], object], *, again: str | None = None) -> bool:
+    def write(self, holder: Holder, act: Callable[[Terms], object], *, again: str | None = None) -> bool:
         """Do something as a holder: it must work exactly if the attempt is the current one of a running run."""
         run = self.runs[holder.run_id]
         holds = run.status == "running" and run.attempt == holder.attempt
@@ -170,7 +172,7 @@ class Life(RuleBasedStateMachine):
     def beat(self, data: st.DataObject) -> None:
         holder = data.draw(st.sampled_from(self.holders))
 
-        def act(terms: lease.Terms) -> None:
+        def act(terms: Terms) -> None:
             with self.services.database.write() as tx:
                 reply = attempts.heartbeat(
                     tx, holder.run_id, p.Heartbeat(attempt=holder.attempt, worker="w"), terms, self.clock.stamp()
@@ -189,7 +191,7 @@ class Life(RuleBasedStateMachine):
         )
         digest = hashlib.sha256(sent.model_dump_json().encode()).hexdigest()
 
-        def act(terms: lease.Terms) -> None:
+        def act(terms: Terms) -> None:
             with self.services.database.write() as tx:
                 reports.store(tx, holder.run_id, sent, digest, None, terms, self.clock.stamp())
 
@@ -206,7 +208,7 @@ class Life(RuleBasedStateMachine):
         holder = data.draw(st.sampled_from(self.holders))
         run = self.runs[holder.run_id]
 
-        def act(terms: lease.Terms) -> None:
+        def act(terms: Terms) -> None:
             with self.services.database.write() as tx:
                 sent = p.Finish(attempt=holder.attempt, outcome=outcome)
                 attempts.finish(tx, holder.run_id, sent, terms, self.clock.stamp())
@@ -225,7 +227,7 @@ class Life(RuleBasedStateMachine):
         holder = data.draw(st.sampled_from(self.holders))
         run = self.runs[holder.run_id]
 
-        def act(terms: lease.Terms) -> None:
+        def act(terms: Terms) -> None:
             with self.services.database.write() as tx:
                 error = r.RunError(code="crash", message="It crashed.")
                 sent = p.Fail(attempt=holder.attempt, error=error, retryable=retryable)

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,21 @@ def test_imports_follow_the_arrows(path: Path) -> None:
     home = max((package for package in ALLOWED if place.startswith(f"{package}/")), key=len)
     ours = {name for name in imported(path) if any(below(name, package) for package in OURS) and name not in OURS}
     assert {name for name in ours if not any(below(name, package) for package in ALLOWED[home])} == set()
+
+
+def room(name: str) -> str:
+    """The second level of a package: backend.queue, dashboard.format."""
+    return ".".join(name.split(".")[:2])
+
+
+@pytest.mark.parametrize("package", ["backend"])
+def test_rooms_import_each_other_in_one_direction(package: str) -> None:
+    graph: dict[str, set[str]] = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        here = room(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        others = {room(name) for name in imported(path) if name.startswith(f"{package}.")}
+        graph.setdefault(here, set()).update(others - {here})
+    assert list(TopologicalSorter(graph).static_order()), "raises CycleError, with the rooms of the circle"
 
 
 def test_the_contract_needs_the_base_install_only() -> None:

@@ -11,8 +11,9 @@ from serving import Backend
 from sqlalchemy import text
 
 from backend.contract import protocol as p
+from backend.queue import reports
 from backend.storage.tables import METRIC_WIDTHS
-from backend.telemetry import metrics, reports
+from backend.telemetry import metrics
 from backend.telemetry.groups import MAX_STEPS
 
 pytestmark = pytest.mark.slow

@@ -6,11 +6,10 @@ from fastapi import APIRouter, Header, Query, Response
 
 from backend.contract import records as r
 from backend.contract.queries import RunQuery
-from backend.parameters import RowId
-from backend.reserve import with_reserve
-from backend.runs import commands, creation, deletion, store
-from backend.runs.overrides import overridden
-from backend.services import Services, ServicesDep
+from backend.lifecycle import commands, creation, deletion
+from backend.lifecycle.creation import overridden
+from backend.runs import store
+from backend.services import RowId, Services, ServicesDep, with_reserve
 from backend.uploads import columns as uploads
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])

@@ -5,12 +5,12 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
-from backend.checkpoints import named
+from backend import events
+from backend.checkpoints import store as checkpoints
 from backend.contract.commands import COMMANDS
 from backend.errors import Conflict, Invalid, NotFound
 from backend.runs import store
 from backend.storage.tables import run
-from backend.telemetry import events
 from backend.uploads import store as uploads
 
 AFRESH = {"failures": 0, "error": None, "finished_at": None}
@@ -51,7 +51,7 @@ def _require_sources(tx: Connection, run_id: int) -> None:
     row = store.row_of(tx, run_id)
     missing: dict[str, str] = {}
     try:
-        named.store_of(tx, row["config"])
+        checkpoints.store_of(tx, row["config"])
     except Invalid as gone:
         missing = {error.field: error.message for error in gone.errors}
     try:

@@ -1,18 +1,23 @@
 """From a request to a queued run: the configuration's references are looked up, and the key is honoured."""
 
+import copy
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from backend.checkpoints import named
+from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
-from backend.contract.config import RunConfig
+from backend.contract.base import Json
+from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.sample import SampleConfig
 from backend.errors import Conflict, Invalid
-from backend.field_errors import FieldError
+from backend.field_errors import FieldError, field_errors
 from backend.runs import store
 from backend.runs.needs import needs_of
 from backend.storage.database import to_json
@@ -48,7 +53,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         source_run_id=source[0] if source else None,
         upload_id=upload_of(config),
         sweep_id=sweep_id,
-        store=named.store_of(tx, stored),
+        store=checkpoints.store_of(tx, stored),
         idempotency_key=key,
         idempotency_hash=digest if key is not None else None,
     )
@@ -71,3 +76,41 @@ def copy_name(name: str) -> str:
     """What a clone without a name is called."""
     suffix = " (copy)"
     return name if name.endswith(suffix) else name[: 200 - len(suffix)] + suffix
+
+
+def overridden(config: Mapping[str, Json], overrides: Mapping[str, Json]) -> RunConfig:
+    """The configuration with the overrides in place, validated anew. Raises Invalid."""
+    changed: Any = copy.deepcopy(dict(config))
+    for path, value in overrides.items():
+        _put(changed, path, value)
+    try:
+        return RUN_CONFIG.validate_python(changed)
+    except ValidationError as error:
+        raise Invalid(*field_errors(error.errors(include_url=False), changed)) from None
+
+
+def _put(config: Any, path: str, value: Json) -> None:
+    *parents, last = path.split(".")
+    place = config
+    for entry in parents:
+        place = _child(place, entry, path)
+    if isinstance(place, list):
+        place[_index(place, last, path)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise Invalid(FieldError(path, "is not a field of the configuration"))
+
+
+def _child(place: Any, entry: str, path: str) -> Any:
+    if isinstance(place, list):
+        return place[_index(place, entry, path)]
+    if isinstance(place, dict) and entry in place:
+        return place[entry]
+    raise Invalid(FieldError(path, "is not a field of the configuration"))
+
+
+def _index(place: list[Any], entry: str, path: str) -> int:
+    if entry.isascii() and entry.isdigit() and len(entry) < 6 and int(entry) < len(place):
+        return int(entry)
+    raise Invalid(FieldError(path, f"has no entry {entry!r}; the list has {len(place)} entries, counted from 0"))

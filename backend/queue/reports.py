@@ -9,13 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
+from backend import events
+from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.errors import BadRequest, Conflict, Invalid, LeaseLost, ReportConflict
 from backend.field_errors import FieldError, field_errors
 from backend.queue import lease
 from backend.runs import store as runs
+from backend.storage import history
 from backend.storage.tables import report, run
-from backend.telemetry import events, groups, history, metrics, summary, traces
+from backend.telemetry import groups, metrics, summary, traces
 
 RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
@@ -60,7 +63,7 @@ def store(
     sent: p.Report,
     body_sha256: str,
     trace: traces.StoredTrace | None,
-    terms: lease.Terms,
+    terms: Terms,
     at: datetime,
 ) -> bool:
     """Add a report; True if it had been stored before. Raises LeaseLost, ReportConflict, and Conflict before the start."""
