@@ -19,7 +19,7 @@ ALONE := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http check fmt bench gpu-check bench-gpu bench-inspector clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -59,10 +59,12 @@ test-vllm: $(VENV)/.test ## Runs on a real vLLM server on this CPU (under an hou
 test-containers: $(VENV)/.test browser engine ## Build the three images and train in them, by podman (root on Debian; under 25 minutes)
 	$(BIN)/python -m pytest tests/containers -m containers --exitfirst --durations 5
 
-check: $(VENV)/.test ## Formatting, lint, types and the fast tests (four minutes)
+lint: $(VENV)/.test ## Formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint ## The same and the fast tests, while working (four minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 fmt: $(VENV)/.test ## Format the code and mend what the linter can

@@ -2,9 +2,11 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import drawing  # noqa: F401  # the profiles of property tests
+import httpx
 import pytest
 from failed_list import pytest_addoption, pytest_unconfigure
 from serving import Backend, Backends
@@ -12,6 +14,9 @@ from skips import pytest_sessionfinish, pytest_terminal_summary
 
 # Hooks: a skip fails in CI, and `make test` says at its end what failed.
 __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary", "pytest_unconfigure"]
+
+# Each client reads all the authorities of TLS, which takes longer than most tests: here they share one reading.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 @pytest.hookimpl(tryfirst=True)

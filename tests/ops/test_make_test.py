@@ -55,6 +55,11 @@ def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def test_continuous_integration_runs_no_test_twice() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in lines if line.startswith("make ")] == ["make lint", "make test"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_the_list_names_failures_and_errors_once(tmp_path: Path, workers: str) -> None:
