@@ -8,7 +8,7 @@ from itertools import islice
 
 from backend.contract.base import Json
 from backend.contract.people import Agreement, Disagreement
-from backend.people.pairs import Pair, Said, Side, Thumbed, chat_of
+from backend.people.pairs import Judgements, Pair, Side, ThumbedGroup, chat_of
 
 SHOWN = 50
 
@@ -28,11 +28,11 @@ class Tally:
         return Tally(self.pairs - other.pairs, self.agreed - other.agreed, self.disagreed - other.disagreed)
 
 
-def agreement(said: Said, config: Mapping[str, Json]) -> Agreement:
+def agreement(said: Judgements, config: Mapping[str, Json]) -> Agreement:
     """How often the reward is higher for what people find better; `config` is the run's stored one."""
     chosen = [pair for pair in said.chosen if pair.better.text != pair.worse.text]
-    spoken_of = said.spoken_of()
-    tallies = {of.group.id: _between(of.up, of.down, spoken_of[of.group.id]) for of in said.thumbed}
+    chosen_between = said.chosen_between()
+    tallies = {of.group.id: _between(of.up, of.down, chosen_between[of.group.id]) for of in said.thumbed}
     whole = sum(tallies.values(), _of_pairs(chosen))
     trained = [pair for pair in chosen if pair.group.state != "probe"]
     groups = [of for of in said.thumbed if of.group.state != "probe" and tallies[of.group.id].pairs]
@@ -41,7 +41,9 @@ def agreement(said: Said, config: Mapping[str, Json]) -> Agreement:
         trainable = len(trained) + sum(tallies[of.group.id].pairs for of in groups)
     else:
         trainable = sum(bool(pair.better.text and pair.worse.text) for pair in trained)
-        trainable += sum(_between(_written(of.up), _written(of.down), spoken_of[of.group.id]).pairs for of in groups)
+        trainable += sum(
+            _between(_written(of.up), _written(of.down), chosen_between[of.group.id]).pairs for of in groups
+        )
     return Agreement(
         thumbs_up=sum(len(of.up) for of in said.thumbed),
         thumbs_down=sum(len(of.down) for of in said.thumbed),
@@ -55,14 +57,14 @@ def agreement(said: Said, config: Mapping[str, Json]) -> Agreement:
     )
 
 
-def _between(up: Sequence[Side], down: Sequence[Side], spoken_of: set[frozenset[int]]) -> Tally:
+def _between(up: Sequence[Side], down: Sequence[Side], chosen_between: set[frozenset[int]]) -> Tally:
     """Every thumb up with every thumb down, less those of equal texts and those of which a choice speaks."""
     tally, ups, downs = _tally(up, down), _by_text(up), _by_text(down)
     for text in ups.keys() & downs.keys():
         tally -= _tally(ups[text], downs[text])
     lower = {one.id: one for one in down}
     higher = {one.id: one for one in up}
-    for pair in spoken_of:
+    for pair in chosen_between:
         for better in pair & higher.keys():
             for worse in pair & lower.keys():
                 if higher[better].text != lower[worse].text:
@@ -93,21 +95,21 @@ def _written(sides: Sequence[Side]) -> list[Side]:
     return [side for side in sides if side.text]
 
 
-def _disagreements(chosen: Sequence[Pair], said: Said) -> Iterator[Disagreement]:
+def _disagreements(chosen: Sequence[Pair], said: Judgements) -> Iterator[Disagreement]:
     """In order: the newest group first, then by the indices of the better and the worse one."""
     by_group: dict[int, list[Pair]] = defaultdict(list)
     for pair in chosen:
         by_group[pair.group.id].append(pair)
-    thumbed, spoken_of = {of.group.id: of for of in said.thumbed}, said.spoken_of()
+    thumbed, chosen_between = {of.group.id: of for of in said.thumbed}, said.chosen_between()
     for group_id in sorted(by_group.keys() | thumbed.keys(), reverse=True):
         own = [found for pair in by_group[group_id] if (found := _disagreement(pair)) is not None]
         of = thumbed.get(group_id)
         if of is not None:
-            own += islice(_against(of, spoken_of[group_id]), SHOWN)
+            own += islice(_against(of, chosen_between[group_id]), SHOWN)
         yield from sorted(own, key=lambda one: (one.better_index, one.worse_index))
 
 
-def _against(of: Thumbed, spoken_of: set[frozenset[int]]) -> Iterator[Disagreement]:
+def _against(of: ThumbedGroup, chosen_between: set[frozenset[int]]) -> Iterator[Disagreement]:
     """Those of one group's thumbs, in order; what has a higher reward than every thumb down is passed over at once."""
     highest = max((one.reward for one in of.down if one.reward is not None), default=None)
     down = sorted(of.down, key=lambda one: one.index)
@@ -117,7 +119,7 @@ def _against(of: Thumbed, spoken_of: set[frozenset[int]]) -> Iterator[Disagreeme
         for worse in down:
             if worse.reward is None or worse.reward <= better.reward or worse.text == better.text:
                 continue
-            if frozenset((better.id, worse.id)) not in spoken_of:
+            if frozenset((better.id, worse.id)) not in chosen_between:
                 found = _disagreement(Pair(of.group, better, worse, "thumbs"))
                 if found is not None:
                     yield found

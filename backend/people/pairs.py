@@ -59,7 +59,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Thumbed:
+class ThumbedGroup:
     """A group's completions with a thumb up, and those with a thumb down."""
 
     group: Place
@@ -68,15 +68,15 @@ class Thumbed:
 
 
 @dataclass(frozen=True)
-class Said:
+class Judgements:
     """All that people said of a run's completions, also of steps that a resume took back: which of two texts is better does not
     depend on that. If there is a choice between two completions, their thumbs do not count. Two equal texts are not a pair.
     """
 
     chosen: Sequence[Pair]
-    thumbed: Sequence[Thumbed]
+    thumbed: Sequence[ThumbedGroup]
 
-    def spoken_of(self) -> Mapping[int, set[frozenset[int]]]:
+    def chosen_between(self) -> Mapping[int, set[frozenset[int]]]:
         """By group, the ids of the completions that each choice is between."""
         found: dict[int, set[frozenset[int]]] = defaultdict(set)
         for pair in self.chosen:
@@ -85,19 +85,19 @@ class Said:
 
     def pairs(self) -> list[Pair]:
         """Each pair, the newest group first."""
-        spoken_of = self.spoken_of()
+        chosen_between = self.chosen_between()
         by_thumbs = (
             Pair(of.group, better, worse, "thumbs")
             for of in self.thumbed
             for better, worse in product(of.up, of.down)
-            if frozenset((better.id, worse.id)) not in spoken_of[of.group.id]
+            if frozenset((better.id, worse.id)) not in chosen_between[of.group.id]
         )
         pairs = [pair for pair in (*self.chosen, *by_thumbs) if pair.better.text != pair.worse.text]
         pairs.sort(key=lambda pair: (-pair.group.id, pair.better.index, pair.worse.index))
         return pairs
 
 
-def said_of(tx: Connection, run_id: int) -> Said:
+def judgements_of(tx: Connection, run_id: int) -> Judgements:
     """What people said of a run's completions."""
     chosen = [
         Pair(_place(row), _side(row, "better"), _side(row, "worse"), "choice")
@@ -109,8 +109,8 @@ def said_of(tx: Connection, run_id: int) -> Said:
     thumbed = []
     for rows in by_group.values():
         up, down = ([_side(row, "own") for row in rows if row["thumb"] == what] for what in ("up", "down"))
-        thumbed.append(Thumbed(_place(rows[0]), up, down))
-    return Said(chosen, thumbed)
+        thumbed.append(ThumbedGroup(_place(rows[0]), up, down))
+    return Judgements(chosen, thumbed)
 
 
 def _thumbed(run_id: int) -> Select[Any]:
@@ -168,9 +168,9 @@ class Trainable:
 
 def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]:
     """One JSON object a line: prompt, chosen, rejected, and where they come from; of the pairs that can be trained on."""
-    asked, taught = _asked(config), trainable(config, pairs)
-    for pair in taught.pairs:
-        texts = _as_chat(asked, pair) if taught.chat else _as_text(pair)
+    settings, data_set = _prompt_settings(config), trainable(config, pairs)
+    for pair in data_set.pairs:
+        texts = _as_chat(settings, pair) if data_set.chat else _as_text(pair)
         yield to_json({**texts, **_origin(run_id, pair)}).encode() + b"\n"
 
 
@@ -185,8 +185,10 @@ def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
 
 def chat_of(config: Config, groups: Sequence[Place]) -> bool:
     """Whether the prompts of these groups, which are trained on, are written as chats."""
-    asked = _asked(config)
-    return asked.get("prompt_format", "chat") == "chat" and all(_asks_one_question(asked, group) for group in groups)
+    settings = _prompt_settings(config)
+    return settings.get("prompt_format", "chat") == "chat" and all(
+        _asks_one_question(settings, group) for group in groups
+    )
 
 
 def of_probe(pair: Pair) -> bool:
@@ -194,14 +196,14 @@ def of_probe(pair: Pair) -> bool:
     return pair.group.state == "probe"
 
 
-def _asked(config: Config) -> Config:
+def _prompt_settings(config: Config) -> Config:
     """Where the stored configuration says how a question becomes a prompt: in its task, or in a sample's own fields."""
     task = config.get("task")
     return task if isinstance(task, dict) else config
 
 
-def _as_chat(asked: Config, pair: Pair) -> dict[str, Json]:
-    system = asked.get("system_prompt")
+def _as_chat(settings: Config, pair: Pair) -> dict[str, Json]:
+    system = settings.get("system_prompt")
     before = [_message("system", system)] if isinstance(system, str) and system else []
     return {
         "prompt": [*before, _message("user", pair.group.prompt)],
@@ -231,16 +233,16 @@ def _origin(run_id: int, pair: Pair) -> dict[str, Json]:
     }
 
 
-def _asks_one_question(asked: Config, group: Place) -> bool:
+def _asks_one_question(settings: Config, group: Place) -> bool:
     """Whether the prompt was the system prompt and the question, and nothing else.
 
     Only a data set's row may be a conversation instead. A row that is a text is known by its id, a hash of the text.
     """
     if not group.prompt:
         return False
-    if asked.get("kind") != "dataset":
+    if settings.get("kind") != "dataset":
         return True
-    before, _, after = str(asked.get("template", "{prompt}")).partition("{prompt}")
+    before, _, after = str(settings.get("template", "{prompt}")).partition("{prompt}")
     if not (group.prompt.startswith(before) and group.prompt.endswith(after)):
         return False
     text = group.prompt[len(before) : len(group.prompt) - len(after)]

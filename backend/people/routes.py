@@ -13,7 +13,7 @@ from backend.errors import Conflict
 from backend.people import pairs as judged
 from backend.people import store
 from backend.people.agreement import agreement
-from backend.people.pairs import said_of
+from backend.people.pairs import judgements_of
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep
 from backend.uploads import jsonl
@@ -72,7 +72,7 @@ def run_agreement(services: ServicesDep, run_id: RowId) -> Agreement:
     """People against the reward."""
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
-        return agreement(said_of(tx, run_id), run.config)
+        return agreement(judgements_of(tx, run_id), run.config)
 
 
 @router.get("/runs/{run_id}/preferences", response_class=Lines)
@@ -113,12 +113,12 @@ def _keep(services: Services, name: str, partial: Path) -> r.Upload:
 def _lines(services: Services, run_id: int) -> list[bytes]:
     with services.database.read() as tx:
         run = runs.get(tx, run_id)
-        return list(judged.lines(run_id, run.config, said_of(tx, run_id).pairs()))
+        return list(judged.lines(run_id, run.config, judgements_of(tx, run_id).pairs()))
 
 
 def _why_none(services: Services, run_id: int) -> str:
     with services.database.read() as tx:
-        pairs = said_of(tx, run_id).pairs()
+        pairs = judgements_of(tx, run_id).pairs()
     if not pairs:
         return f"There are no judged pairs in run {run_id} yet; say of two completions which is better."
     if all(map(judged.of_probe, pairs)):

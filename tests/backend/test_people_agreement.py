@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.people.agreement import SHOWN, agreement
-from backend.people.pairs import Pair, Place, Said, Side, Thumbed, trainable
+from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, trainable
 
 CONFIGS: list[dict[str, Any]] = [{}, {"prompt_format": "raw"}]
 REWARDS = st.sampled_from([None, 0.0, 0.5, 1.0])
@@ -15,7 +15,7 @@ THUMBS = st.sampled_from(["up", "down", None])
 
 
 @st.composite
-def whatever_people_say(draw: st.DrawFn) -> Said:
+def whatever_people_say(draw: st.DrawFn) -> Judgements:
     chosen, thumbed = [], []
     for number in range(draw(st.integers(0, 3))):
         state, prompt = draw(st.sampled_from(["live", "probe"])), draw(st.sampled_from(["", "q"]))
@@ -25,16 +25,16 @@ def whatever_people_say(draw: st.DrawFn) -> Said:
             sides.append(Side(100 * number + index, index, draw(TEXTS), draw(REWARDS)))
             thumbs.append(draw(THUMBS))
         up, down = ([side for side, one in zip(sides, thumbs, strict=True) if one == what] for what in ("up", "down"))
-        thumbed.append(Thumbed(place, up, down))
+        thumbed.append(ThumbedGroup(place, up, down))
         ends = st.lists(st.sampled_from(sides), min_size=2, max_size=2, unique=True)
         between = st.lists(ends, max_size=4, unique_by=lambda pair: frozenset(side.id for side in pair))
         chosen += [Pair(place, *pair, "choice") for pair in draw(between)]
-    return Said(chosen, thumbed)
+    return Judgements(chosen, thumbed)
 
 
 @settings(max_examples=150, deadline=None)
 @given(whatever_people_say(), st.sampled_from(CONFIGS))
-def test_what_is_counted_is_what_each_pair_comes_to(said: Said, config: dict[str, Any]) -> None:
+def test_what_is_counted_is_what_each_pair_comes_to(said: Judgements, config: dict[str, Any]) -> None:
     pairs = said.pairs()
     scored = [
         (pair, pair.better.reward, pair.worse.reward)
@@ -55,5 +55,5 @@ def test_what_is_counted_is_what_each_pair_comes_to(said: Said, config: dict[str
 def test_thousands_of_thumbs_of_one_group_build_no_pairs() -> None:
     place = Place(1, 0, 0, "live", "id", "q", "q", None)
     up, down = ([Side(2 * n + odd, 2 * n + odd, f"{n} {odd}", float(odd)) for n in range(20_000)] for odd in (1, 0))
-    found = agreement(Said([], [Thumbed(place, up, down)]), {})  # 400 million pairs
+    found = agreement(Judgements([], [ThumbedGroup(place, up, down)]), {})  # 400 million pairs
     assert (found.pairs, found.agreed, found.trainable) == (400_000_000, 400_000_000, 400_000_000)
