@@ -178,7 +178,7 @@ def waits(check: Check) -> Line:
     learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check, engine)
     _train(learner, rollout)  # the check of the first pass compares numbers
     batch, fetch = learner.split(rollout), Transfers.fetch
-    learner.look(batch)
+    learner.measure_before(batch)
     weights = torch.full(batch.tokens.mask.shape, 1e-3)
     Transfers.fetch = lambda self: None  # type: ignore[method-assign]  # that is once, behind the last gradient
     try:
@@ -277,7 +277,7 @@ def room(check: Check) -> Line:
     learner = Learner(policy, GrpoConfig(), make_room)
     rollout = _rollout(policy, check, engine)
     batch = learner.split(rollout)
-    learner.look(batch)
+    learner.measure_before(batch)
     if check.device.type == "cuda":  # the weights' gradients do not fit
         torch.cuda.empty_cache()
         filler.append(torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device=check.device))
@@ -362,7 +362,7 @@ def _rollout(policy: Policy, check: Check, engine: NativeEngine | None = None, s
 
 def _train(learner: Learner, rollout: Rollout, rewards_R: Tensor | None = None, step: int = 0) -> Update:
     batch = learner.split(rollout)
-    learner.look(batch)
+    learner.measure_before(batch)
     return learner.update(step, batch, _credit(rollout, rewards_R), torch.ones(rollout.rows, dtype=torch.bool))
 
 

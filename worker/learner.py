@@ -15,14 +15,12 @@ from worker.algorithms.objective import TokenTerms, kl_per_token, token_terms, t
 from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
-from worker.policy.device import abilities, send
+from worker.optimization import Optimization
+from worker.policy.device import send
 from worker.policy.logprobs import TokenValues
-from worker.policy.policy import Policy, bytes_to_come, recomputing
+from worker.policy.policy import Policy, recomputing
 from worker.policy.transfers import Transfers
 from worker.rollout.engine import Rollout
-from worker.schedule import learning_rate
-from worker.skipped_updates import SkippedUpdates, clipped
-from worker.spare_memory import SpareMemory
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
@@ -70,7 +68,7 @@ class _Pass:
 
 
 class Learner:
-    """Holds the optimizer. For each step of a run: `split`, `look`, then `update`."""
+    """Holds the optimizer. For each step of a run: `split`, `measure_before`, then `update`."""
 
     def __init__(self, policy: Policy, config: GrpoConfig, make_room: Callable[[], bool] = lambda: False) -> None:
         """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
@@ -82,23 +80,25 @@ class Learner:
             policy.add_value_head()
             head = [parameter for name, parameter in policy.named_parameters() if name.startswith("value_head.")]
             groups.append({"params": head, "lr": config.algorithm.advantage.value_learning_rate})
-        self.optimizer = torch.optim.AdamW(
-            groups, weight_decay=config.optimizer.weight_decay, fused=abilities(policy.device).fused_optimizer
+        self._optimization = Optimization(
+            policy,
+            config.optimizer,
+            steps=config.budget.steps,
+            remarks=policy.remarks,
+            make_room=make_room,
+            groups=groups,
         )
-        policy.bytes_to_come = partial(bytes_to_come, self.optimizer)
-        self._spare = SpareMemory(policy.device, self.optimizer, policy.remarks, make_room)
-        self._full_rates = [group["lr"] for group in self.optimizer.param_groups]
-        self._skipped = SkippedUpdates()
+        self.optimizer = self._optimization.adamw
 
     @property
-    def _looks_back(self) -> bool:
-        """Whether rewards or advantages need what the policy says of its own tokens before the update."""
+    def _measures_policy(self) -> bool:
+        """Whether rewards or advantages need the policy's values or its KL before the update."""
         algorithm = self._algorithm
         return algorithm.advantage.kind == "gae" or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
 
     def split(self, rollout: Rollout, left_out: Collection[int] = ()) -> Batch:
         """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
-        return self._spare.once_more(
+        return self._optimization.once_more(
             lambda: split(
                 rollout,
                 self._policy,
@@ -122,15 +122,15 @@ class Learner:
         dead_P = (credit.advantages_R_T == 0).view(len(credit.rewards_P_G), -1).all(-1)
         return set(dead_P.repeat_interleave(group_size).nonzero()[:, 0].tolist())
 
-    def look(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
+    def measure_before(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
         """Measure what does not change while the batch is trained on: the reference, and where needed values and KL.
 
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
         """
-        self._spare.once_more(lambda: self._look(batch, on_progress))
+        self._optimization.once_more(lambda: self._measure_before(batch, on_progress))
 
     @torch.no_grad()
-    def _look(self, batch: Batch, on_progress: OnProgress) -> None:
+    def _measure_before(self, batch: Batch, on_progress: OnProgress) -> None:
         transfers = Transfers()
         for micro, done in with_progress(batch.micro_batches):
             if self._algorithm.needs_reference:
@@ -138,12 +138,12 @@ class Learner:
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
                 transfers.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
-            if self._looks_back:
-                self._look_back(batch.tokens, micro, transfers)
+            if self._measures_policy:
+                self._measure_policy(batch.tokens, micro, transfers)
             on_progress("reference", done, batch.rollout.rows)
         transfers.fetch()
 
-    def _look_back(self, tokens: TokenRecord, micro: MicroBatch, transfers: Transfers) -> None:
+    def _measure_policy(self, tokens: TokenRecord, micro: MicroBatch, transfers: Transfers) -> None:
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if values.value_R_T is not None:
             transfers.when_known(values.value_R_T, partial(tokens.put, "value", micro.rows))
@@ -179,15 +179,15 @@ class Learner:
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
             begin = partial(_Pass, batch, credit, weights_R_T, tokens)
-            one = self._spare.once_more(partial(self._pass_through, begin, on_progress))
-            measured, fault = self._apply(step, one)
-            passes.append(measured)
+            one = self._optimization.once_more(partial(self._pass_through, begin, on_progress))
+            measured, fault = self._optimization.step(step, one.loss)
+            passes.append(measured | one.metrics())
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
-            self._spare.once_more(lambda: self._measure_after(batch))
+            self._optimization.once_more(lambda: self._measure_after(batch))
         metrics = {name: sum(one[name] for one in passes) / len(passes) for name in passes[0]}
-        fault, rate = next(filter(None, faults), ""), self._config.optimizer.learning_rate
-        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=rate)
+        fault = next(filter(None, faults), "")
+        self._optimization.count(step, fault=fault, loss=metrics["loss"])
         return Update(metrics, fault, any(one["grad_norm"] != 0 for one in passes))
 
     def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
@@ -203,18 +203,6 @@ class Learner:
                 on_progress("update", done, rows)
         one.transfers.fetch()
         return one
-
-    def _apply(self, step: int, one: _Pass) -> tuple[dict[str, float], str]:
-        """One optimizer step; the metrics of this pass, and what was not finite."""
-        grad_norm, fault = clipped(self._policy.named_parameters(), self._config.optimizer.max_grad_norm, one.loss)
-        rate = learning_rate(self._config.optimizer, step, steps=self._config.budget.steps)
-        if grad_norm > 0:  # else nothing was learned, and momentum and decay do not act alone (decision 0027)
-            for group, full_rate in zip(self.optimizer.param_groups, self._full_rates, strict=True):
-                group["lr"] = full_rate * rate / self._config.optimizer.learning_rate
-            self._spare.take_for_moments()
-            self.optimizer.step()
-            self._policy.updates += 1
-        return {"loss": one.loss, "grad_norm": grad_norm, "learning_rate": rate, **one.metrics()}, fault
 
     def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
@@ -252,16 +240,18 @@ class Learner:
         weight_R = micro.on_host(one.weights_R_T)[:, 0]
         logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
         reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
-        best_N, worst_N = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
-        paired_P = best_N.view(-1, group_size).any(-1) & worst_N.view(-1, group_size).any(-1)
+        best_R, worst_R = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
+        paired_P = best_R.view(-1, group_size).any(-1) & worst_R.view(-1, group_size).any(-1)
         paired_R = paired_P.repeat_interleave(group_size)
         device = logprob_R.device
-        weight_N = send(weight_R[best_N & paired_R], device)
-        best_N, worst_N = (send((one_R & paired_R).nonzero()[:, 0], device) for one_R in (best_N, worst_N))
+        weight_N = send(weight_R[best_R & paired_R], device)
+        best_N, worst_N = (
+            send((one_R & paired_R).nonzero()[:, 0], device) for one_R in (best_R, worst_R)
+        )  # row numbers
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
-        right_N = (margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
+        right_N = (margin_N.sign() + 1) / 2  # a tie counts as half right
         for name, values_N in {"rewards/margins": margin_N, "rewards/accuracies": right_N}.items():
             one.transfers.when_known(values_N, partial(one.add, name))
         loss: Tensor = (weight_N * dpo_loss(margin_N)).sum()

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import torch
 
-from worker import learner
+from worker import optimization
 from worker.main import main
 
 POISONED = {5, 9, 10, 11}
 """Updates, counted from 1."""
 
-_clipped, _counted = learner.clipped, []
+_clipped, _counted = optimization.clipped, []
 
 
 def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float) -> tuple[float, str]:
@@ -23,5 +23,5 @@ def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, l
 
 
 if __name__ == "__main__":
-    learner.clipped = clipped
+    optimization.clipped = clipped
     sys.exit(main(sys.argv[1:]))

@@ -137,7 +137,7 @@ def test_every_combination_that_is_accepted_trains() -> None:
         policy.value_head = None
         learner = Learner(policy, config)
         batch = learner.split(rollout)
-        learner.look(batch)
+        learner.measure_before(batch)
         update = learner.update(0, batch, assign_credit(config, scores, batch.tokens), torch.ones(8, dtype=torch.bool))
         assert update.applied
         assert update.moved

@@ -12,15 +12,15 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.surrogate import Clip, PolicyGradient
 from backend.contract.training import Optimizer, Sampling, Telemetry
 from worker import learner as learner_module
-from worker import spare_memory
+from worker import optimization
 from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
 from worker.errors import RunFailure
 from worker.learner import Learner, Update
 from worker.micro_batches import micro_batch_rows, split
+from worker.optimization import learning_rate
 from worker.policy.policy import Policy
 from worker.rollout.engine import Completion, Rollout
-from worker.schedule import learning_rate
 from worker.token_record import TokenRecord
 
 ROWS = 12
@@ -62,7 +62,7 @@ def train(
 ) -> tuple[Update, TokenRecord]:
     """One update on these advantages, as the trainer makes it."""
     batch = learner.split(rollout)
-    learner.look(batch)
+    learner.measure_before(batch)
     rewards_P_G = advantages_R.reshape(-1, rollout.group_size)
     credit = Credit(rewards_P_G, group_statistics(rewards_P_G), advantages_R[:, None], None, None)
     everything = torch.ones(rollout.rows, dtype=torch.bool)
@@ -298,7 +298,7 @@ def test_the_first_step_of_the_optimizer_takes_the_samplers_memory_where_its_mom
 ) -> None:
     asked = list[str]()
     learner = Learner(random_policy(), configured(), lambda: asked.append("slots") is None)
-    monkeypatch.setattr(spare_memory, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(optimization, "free_bytes", lambda device: 1000)
     for step in range(2):
         train(learner, ragged(), advantages(), step=step)
     assert asked == ["slots"]

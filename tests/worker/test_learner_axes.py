@@ -40,7 +40,7 @@ def step(
     learner: Learner, config: GrpoConfig, rollout: Rollout, rewards_R: Sequence[float]
 ) -> tuple[Batch, Credit, Update]:
     batch = learner.split(rollout)
-    learner.look(batch)
+    learner.measure_before(batch)
     credit = assign_credit(config, scored(rewards_R), batch.tokens)
     return batch, credit, learner.update(0, batch, credit, ~torch.tensor(rewards_R).isnan())
 

@@ -21,6 +21,7 @@ from backend.contract.training import Sampling
 from worker import job
 from worker.job import Spent, run_claim
 from worker.learner import Learner
+from worker.optimization import Optimization
 from worker.policy import device
 from worker.policy.policy import Policy
 from worker.policy.recording import Compute, Recomputation
@@ -119,13 +120,13 @@ def test_after_whatever_was_claimed_nothing_of_it_is_held(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(self: Learner, *given: object) -> None:
+    def fails(self: Optimization, *given: object) -> None:
         raise RuntimeError(error)
 
     held, wire = begun(monkeypatch), Wire()
     monkeypatch.setattr(job.log, "exception", lambda *said: None)  # pytest keeps what is logged, with its frames
     if error is not None:
-        monkeypatch.setattr(Learner, "_apply", fails)
+        monkeypatch.setattr(Optimization, "step", fails)
     with nullcontext() if error is None else pytest.raises(Spent):
         run_claim(worker(tmp_path, wire), claimed(config))
     assert isinstance(wire.told[-1], outcome)

@@ -146,7 +146,7 @@ def test_the_micro_batches_of_an_update_wait_for_nothing(
     credit = Credit(rewards_P_G, group_statistics(rewards_P_G), advantages()[:, None], None, returns)
     weights = torch.full((rollout.rows, 9), 0.1)
     with Sent() as seen:
-        learner.look(batch)
+        learner.measure_before(batch)
         learner._pass_through(partial(_Pass, batch, credit, weights, batch.tokens), lambda phase, done, total: None)
     assert seen.sent > len(batch.micro_batches)
     assert seen.waited == []

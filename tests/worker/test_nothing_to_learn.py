@@ -83,7 +83,7 @@ def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(token
     for step in range(2):
         batch = learner.split(rollout)
         assert (len(batch.micro_batches) > 1) == (tokens == 64)
-        learner.look(batch)
+        learner.measure_before(batch)
         update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
         assert (update.applied, update.moved, update.metrics["grad_norm"]) == (True, False, 0.0)
     assert differing(before, policy) == []
@@ -102,7 +102,7 @@ def test_momentum_alone_moves_no_weight(dead: bool) -> None:
     for step, rewards in enumerate((rewards_P_G, rewards_P_G * (not dead))):
         before, batch = weights(policy), learner.split(rollout)
         advantages_R_T = (rewards - rewards.mean()).reshape(-1, 1)
-        learner.look(batch)
+        learner.measure_before(batch)
         credit = Credit(rewards, group_statistics(rewards), advantages_R_T, None, None)
         update = learner.update(step, batch, credit, torch.ones(rollout.rows, dtype=torch.bool))
     assert update.moved == (not dead)

@@ -1,20 +1,16 @@
-"""One update on some pairs, in micro-batches whose split cannot change the result, and the same look without an update."""
+"""One update on some pairs, in micro-batches whose split cannot change the result, and the same measures without an update."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from backend.contract.training import Optimizer
-from worker.policy.device import abilities
-from worker.policy.policy import Policy, bytes_to_come, recomputing
+from worker.optimization import Optimization
+from worker.policy.policy import recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair
-from worker.schedule import learning_rate
-from worker.skipped_updates import SkippedUpdates, clipped
-from worker.spare_memory import SpareMemory
 
 OnProgress = Callable[[int, int], None]
 
@@ -35,7 +31,7 @@ class _Sums:
     totals: dict[str, float] = field(default_factory=dict)
 
     def add(self, verdict: Verdict, accuracy: str, margin: str) -> None:
-        right_N = (verdict.margin_N.sign() + 1) / 2  # a tie is a coin's toss: half right
+        right_N = (verdict.margin_N.sign() + 1) / 2  # a tie counts as half right
         values = {"loss": verdict.loss_N, accuracy: right_N, margin: verdict.margin_N, **verdict.measured}
         for name, value_N in values.items():
             # On the CPU: Apple's GPUs have no float64.
@@ -53,18 +49,11 @@ class PairLearner:
         self, objective: Objective, settings: Optimizer, *, steps: int, make_room: Callable[[], bool] = lambda: False
     ) -> None:
         """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
-        self._objective, self._settings, self._steps = objective, settings, steps
-        self._parameters = list(objective.trained.named_parameters())
-        self.optimizer = torch.optim.AdamW(
-            [parameter for _, parameter in self._parameters],
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=abilities(objective.trained.device).fused_optimizer,
+        self._objective, self._settings = objective, settings
+        self._optimization = Optimization(
+            objective.trained, settings, steps=steps, remarks=objective.remarks, make_room=make_room
         )
-        if isinstance(objective.trained, Policy):
-            objective.trained.bytes_to_come = partial(bytes_to_come, self.optimizer)
-        self._spare = SpareMemory(objective.trained.device, self.optimizer, objective.remarks, make_room)
-        self._skipped = SkippedUpdates()
+        self.optimizer = self._optimization.adamw
 
     def update(
         self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None
@@ -73,18 +62,10 @@ class PairLearner:
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
-        metrics, tokens = self._spare.once_more(lambda: self._pass_through(pairs, on_progress))
-        norm, fault = clipped(self._parameters, self._settings.max_grad_norm, metrics["loss"])
-        rate = learning_rate(self._settings, step, steps=self._steps)
-        if norm > 0:  # as in GRPO: momentum and decay do not act alone
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self._spare.take_for_moments()
-            self.optimizer.step()
-            if isinstance(self._objective.trained, Policy):
-                self._objective.trained.updates += 1
-        self._skipped.count(step, fault=fault, loss=metrics["loss"], learning_rate=self._settings.learning_rate)
-        return PairUpdate(metrics | {"grad_norm": norm, "learning_rate": rate}, tokens, fault)
+        metrics, tokens = self._optimization.once_more(lambda: self._pass_through(pairs, on_progress))
+        applied, fault = self._optimization.step(step, metrics["loss"])
+        self._optimization.count(step, fault=fault, loss=metrics["loss"])
+        return PairUpdate(metrics | applied, tokens, fault)
 
     def _pass_through(self, pairs: Sequence[Pair], on_progress: OnProgress) -> tuple[dict[str, float], int]:
         """Forward and backward over all the pairs: their metrics, and the tokens that went through the model."""
@@ -102,7 +83,7 @@ class PairLearner:
 
     def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
-        return self._spare.once_more(lambda: self._examine(pairs, on_progress))
+        return self._optimization.once_more(lambda: self._examine(pairs, on_progress))
 
     @torch.no_grad()
     def _examine(self, pairs: Sequence[Pair], on_progress: OnProgress) -> dict[str, float]:

@@ -104,7 +104,7 @@ def our_update(start: Start, case: Case, *, adapters: bool) -> tuple[Rollout, Te
     rollout, before = roll_out(policy, config, asked=items(3)), trained(policy.model)
     learner = Learner(policy, config)
     batch = learner.split(rollout)
-    learner.look(batch)
+    learner.measure_before(batch)
     scores = Scores([[Score("r", reward, 1.0)] for reward in REWARDS], torch.tensor(REWARDS).double().numpy())
     learner.update(0, batch, assign_credit(config, scores, batch.tokens), torch.ones(rollout.rows, dtype=torch.bool))
     return rollout, trained(policy.model) - before

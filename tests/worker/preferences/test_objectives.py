@@ -13,7 +13,7 @@ from worker_models import CPU, tiny_policy
 
 from backend.contract.model import Lora, Model
 from backend.contract.training import Optimizer
-from worker import spare_memory
+from worker import optimization
 from worker.checkpoint import weights_hash
 from worker.errors import RunFailure
 from worker.policy.classifier import new_reward_model
@@ -186,7 +186,7 @@ def test_the_first_step_on_pairs_takes_the_samplers_memory_where_its_moments_wou
 ) -> None:
     asked = list[str]()
     learner = PairLearner(objective_of("dpo"), Optimizer(), steps=2, make_room=lambda: asked.append("slots") is None)
-    monkeypatch.setattr(spare_memory, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(optimization, "free_bytes", lambda device: 1000)
     for step in range(2):
         learner.update(step, PAIRS[:2])
     assert asked == ["slots"]

@@ -1,0 +1,183 @@
+"""One attempt of a run, from its start to its end: between its steps it evaluates, saves, and ends if it is asked to."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+from backend.contract.preference import PairBudget
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Budget
+from worker.checkpoint import (
+    Saved,
+    Trained,
+    TrainingState,
+    complete_checkpoint,
+    discard_checkpoint,
+    load_optimizer,
+    load_state,
+    write_checkpoint,
+)
+from worker.errors import Interrupted
+from worker.reporter import Channels, Ending, Place, Reporter
+
+Evaluate = Callable[[], tuple[dict[str, float], str]]
+"""An evaluation: its metrics, and in words what came of it; "" if there is nothing to say."""
+
+
+class Attempt:
+    """The loop under every trainer. It goes on from the checkpoint that its place names."""
+
+    def __init__(
+        self,
+        place: Place,
+        channels: Channels,
+        trained: Trained,
+        optimizer: torch.optim.Optimizer,
+        budget: Budget | PairBudget,
+        followed: Callable[[], Mapping[str, torch.Tensor] | None] = lambda: None,
+    ) -> None:
+        """`followed` gives the weights of a reference that follows the policy: they belong into a checkpoint."""
+        self.state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
+        if place.resume is not None:
+            self.state = load_state(place.resume)
+            load_optimizer(place.resume, trained, optimizer)
+        self.ending: Ending = "finished"
+        self.reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self.state.elapsed_seconds)
+        self._saver = Saver(place, self.reporter, trained, optimizer, budget=budget, saved_step=self.state.step)
+        self._trained, self._budget, self._channels, self._followed = trained, budget, channels, followed
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Report and save inside; leaving waits until everything is sent. If the worker shuts down, the last whole step is saved."""
+        with self._saver, self.reporter:
+            try:
+                yield
+            except Interrupted as interrupted:  # the next attempt draws the same step again
+                self._save()
+                self.ending = interrupted.ending
+
+    def start(self, about: str) -> None:
+        """Say where the attempt begins and `about` what it trains on."""
+        count = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
+        self.reporter.start(self.state.step, f"{count:,} trained parameters, {about}")
+        self._saver.warn_if_short()
+
+    def steps(self, evaluate: Evaluate) -> Iterator[int]:
+        """The steps that are still to be done, until the run ends or is asked to; `ending` then says how it ended."""
+        for step in range(self.state.step, self._budget.steps):
+            ending = self.reporter.asked_to_end()
+            if ending is not None:
+                self._save()
+                self.ending = ending
+                return
+            self._evaluate_if_due(step, evaluate)
+            yield step
+            self._saver.save_if_due(self.state, self._followed())
+            self._channels.between_steps()
+        self._evaluate_if_due(self._budget.steps, evaluate)
+        self._save()
+
+    def advance(self, *, drawn: int, tokens: int, samples: int) -> None:
+        """Count a finished step: the items drawn for it, the tokens of prompts and completions, and the completions."""
+        done = self.state
+        self.state = replace(
+            done,
+            step=done.step + 1,
+            cursor=done.cursor + drawn,
+            num_tokens=done.num_tokens + tokens,
+            samples=done.samples + samples,
+        )
+
+    def warn(self, step: int, remarks: list[str], fault: str) -> None:
+        """Log what the model and the optimizer remarked since the last step, and what was not finite in this one."""
+        while remarks:
+            self.reporter.log("warning", remarks.pop(0))
+        if fault:
+            self.reporter.log("warning", f"step {step}: {fault} was not finite, so the update was not applied")
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Progress inside a step. Raises Interrupted when the worker shuts down and the weights are untouched."""
+        self.reporter.show(self.state.step, phase, done, total)
+
+    def _evaluate_if_due(self, step: int, evaluate: Evaluate) -> None:
+        every = self._budget.eval_every
+        if not every or (step % every and step != self._budget.steps):
+            return
+        metrics, summary = evaluate()
+        self.reporter.metrics(step, metrics)
+        if summary:
+            self.reporter.log("info", f"after {step} steps: {summary}")
+
+    def _save(self) -> None:
+        self._saver.save_if_new(self.state, self._followed())
+
+
+class Saver:
+    """Writes the checkpoints of one attempt and has them registered. At step 0 the model itself is one.
+
+    Training goes on as soon as a checkpoint's files are written: they are hashed and forced to the disk in the background.
+    Exit it after the reporter: a checkpoint that is still incomplete then is deleted.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        reporter: Reporter,
+        trained: Trained,
+        optimizer: torch.optim.Optimizer,
+        *,
+        budget: Budget | PairBudget,
+        saved_step: int,
+    ) -> None:
+        self._place, self._reporter, self._trained, self._optimizer = place, reporter, trained, optimizer
+        self._budget, self._saved_step = budget, saved_step
+        self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._unfinished is not None:
+            discard_checkpoint(self._unfinished)
+
+    def warn_if_short(self) -> None:
+        """Warn in the run's log if the free space holds fewer checkpoints than are still to be kept at once."""
+        trained = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
+        each = trained * FLOAT32 * (1 + ADAMW_STATES)
+        left = max(1, self._budget.steps - self._saved_step)
+        count = self._budget.keep.most(left, self._budget.checkpoint_every)
+        free = shutil.disk_usage(self._place.store.parent).free
+        if count * each > free:
+            self._reporter.log(
+                "warning",
+                f"{free / GIB:.2f} GiB are free at {self._place.store}, and up to {count:,} checkpoints of {each / GIB:.2f} GiB "
+                "are to be saved there: free some space, or keep fewer (budget.keep) in the next run",
+            )
+
+    def save_if_due(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
+        """At regular steps; the last step's is saved where the run ends."""
+        every = self._budget.checkpoint_every
+        if every and state.step % every == 0 and state.step < self._budget.steps:
+            self.save_if_new(state, reference)
+
+    def save_if_new(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Save the state, and a reference that follows the policy, unless no step was done since the newest checkpoint."""
+        if state.step == self._saved_step:
+            return
+        self._reporter.show(state.step, "checkpoint", 0, 1)
+        if self._unfinished is not None:
+            self._reporter.wait()  # one checkpoint is written at a time
+        timed = replace(state, elapsed_seconds=self._reporter.elapsed_seconds)
+        folder = self._place.checkpoint(state.step)
+        write_checkpoint(folder, self._trained, self._optimizer, timed, reference=reference)
+        self._saved_step, self._unfinished = state.step, folder
+        self._reporter.checkpoint(state.step, lambda: self._complete(folder))
+
+    def _complete(self, folder: Path) -> Saved:
+        saved = complete_checkpoint(folder)
+        self._unfinished = None
+        return saved
