@@ -1,4 +1,4 @@
-"""The shell around every page: navigation, title, and one line that says what the workers do. Streamlit runs it for each page."""
+"""The shell around every page: navigation, title, and one line about the workers. Streamlit runs it for each page."""
 
 from pathlib import Path
 from typing import get_args
@@ -38,7 +38,7 @@ def pulse() -> None:
 
 @st.cache_data(ttl=2, max_entries=1, show_spinner=False)
 def _read_pulse() -> str | None:
-    """The line; None where the backend does not answer."""
+    """The line; None if the backend does not answer."""
     try:
         workers = [worker for worker in client().workers() if worker.alive]
         queued = client().runs(status="queued", limit=100)
@@ -58,7 +58,7 @@ def _read_pulse() -> str | None:
 
 
 def main() -> None:
-    """Lay the page's frame, then run the page."""
+    """Draw the frame, then run the page."""
     st.logo(WORDMARK, size="medium")
     st.html(Path(__file__).with_name("style.css"))
     page = st.navigation(

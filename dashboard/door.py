@@ -1,4 +1,4 @@
-"""Who gets in: requests under our own names, sent by our own pages, and answers that no other site can use.
+"""The door: it lets in requests under our own names from our own pages, and marks answers so that no other site can use them.
 
 The dashboard holds the backend's token, so a page of another site must neither read it, nor press its buttons, nor show it in a frame.
 """
@@ -53,7 +53,7 @@ def policy() -> str:
 
 
 class Door:
-    """ASGI middleware around all that the dashboard serves: pages, Streamlit's own paths, downloads and its WebSocket."""
+    """ASGI middleware around the whole dashboard: pages, Streamlit's own paths, downloads and the WebSocket."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str]) -> None:
         self.app = app

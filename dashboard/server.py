@@ -1,4 +1,4 @@
-"""The dashboard's process: the pages, beside them the files that are too large for a page's memory, and the door before all of it."""
+"""The dashboard's process: the pages, the downloads that are too large for a page's memory, and the door before both."""
 
 import argparse
 import gc
@@ -20,7 +20,7 @@ _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  # addresses to listen on, which nam
 
 
 def application(names: Collection[str]) -> ASGIApp:
-    """All that the dashboard serves, under these names and those of this machine."""
+    """The whole dashboard, served under these names and those of this machine."""
     return Door(App(Path(__file__).with_name("app.py"), routes=ROUTES), names=names)
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     config.set_option("server.address", given.host)
     config.set_option("server.port", given.port)
     gc.collect()
-    gc.freeze()  # what was imported stays: looking through it again and again would hold up everybody's page
+    gc.freeze()  # imported modules stay: collecting them again and again would delay everybody's page
     serve(app, sockets, message_bytes=config.get_option("server.maxMessageSize") * 10**6)
 
 

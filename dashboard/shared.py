@@ -1,4 +1,4 @@
-"""What many people's pages need at the same time is read and computed once."""
+"""Values that many people's pages need at the same time, read and computed once."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -11,9 +11,9 @@ V = TypeVar("V")
 
 
 class Shared(Generic[V]):
-    """Values by key. The first who asks makes one; others who ask meanwhile, or within `seconds`, get the same.
+    """Values by key. The first caller makes a value; callers that come meanwhile, or within `seconds`, get the same one.
 
-    Nobody may change a value. At most `most` are kept, the newest ones. An error reaches all who waited for it, and is not kept.
+    Values must not be changed. The newest `most` are kept. An error reaches every caller that waited for it, and is not kept.
     """
 
     def __init__(self, *, seconds: float, most: int) -> None:
@@ -45,6 +45,6 @@ class Shared(Generic[V]):
         return value.result()
 
     def forget(self) -> None:
-        """Make all anew from now on; what is being made reaches only those who wait for it already."""
+        """Forget all values; one that is being made reaches only the callers that wait for it already."""
         with self._lock:
             self._kept.clear()

@@ -1,4 +1,4 @@
-"""One look for each state of a run, a worker and a group: a word, a colour and an icon, everywhere the same."""
+"""The word, colour and icon of each state of a run and a group, everywhere the same."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -45,7 +45,7 @@ GROUP: dict[GroupState, Look] = {
 
 
 def look(run: Run) -> Look:
-    """The run's state; what was asked for shows until the next step boundary, where it takes effect."""
+    """The run's state; a requested pause or stop shows until it takes effect, at the next step boundary."""
     if run.status == "running" and run.requested == "pause":
         return PAUSING
     if run.status == "running" and run.requested in STOPS:

@@ -78,7 +78,7 @@ class View:
 
 
 class Look(NamedTuple):
-    """What stays the same while the runs go on. Each line has a label, a stroke, and whether it is in front."""
+    """The parts of a chart that stay the same while the runs go on. Each line has a label, a stroke, and whether it is in front."""
 
     lines: tuple[tuple[str, Stroke, bool], ...]
     by_run: bool
@@ -259,7 +259,7 @@ def _dashed(lines: alt.Chart, look: Look) -> alt.Chart:
 
 
 def _pointed(lines: alt.Chart, look: Look) -> alt.Chart:
-    """What the pointer finds; evaluations in front, and points between two gaps, are dots."""
+    """The points that the pointer finds; evaluations in front, and points between two gaps, are dots."""
     hover = alt.selection_point(
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["label", "step"], empty=False
     )

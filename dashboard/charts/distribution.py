@@ -1,4 +1,4 @@
-"""How rewards or advantages were distributed, step after step: a heat map, upright slices of which are histograms."""
+"""How rewards or advantages were distributed at each step: a heat map whose vertical slices are histograms."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,8 +14,8 @@ from dashboard.charts.palette import DISCOURAGED, INK, NEUTRAL, REINFORCED, UNSC
 
 HEIGHT = 190  # pixels
 COLUMNS = ("step", "to_step", "low", "high", "count", "share", "strength", "colour", "what")
-_ROWS = 30  # a cell is as strong as the share that would lie in one of so many equal parts of the scale
-_STRIP = 0.07  # of the height, below the scale: what has no value at all
+_ROWS = 30  # a cell is as strong as the share that would lie in one of this many equal parts of the scale
+_STRIP = 0.07  # of the height, below the scale: completions without a value
 
 
 class Scale(NamedTuple):
@@ -51,7 +51,7 @@ def distribution_figure(found: Distribution, scale: Scale | None = None) -> Figu
 
 
 def _slice(found: Distribution, place: int, scale: Scale) -> list[tuple[float | str, ...]]:
-    """One step's cells; what is empty has none."""
+    """One step's cells; empty ones are left out."""
     step, end = found.steps[place], _ends(found.steps)[place]
     total = sum(found.counts[place]) + found.missing[place]
     rows: list[tuple[float | str, ...]] = []

@@ -18,7 +18,7 @@ from backend.contract.base import Json
 Spec: TypeAlias = dict[str, Json]
 PICKED = "picked"  # the selection that a click on a step makes
 ZOOMED = "zoomed"  # the selection that dragging along the x axis makes
-# that a legend has room for in a line, in a chart of a third of the page; longer labels stand in two columns
+# letters that fit into a line of a legend in a chart of a third of the page; longer labels stand in two columns
 LETTERS = 60
 
 
@@ -31,9 +31,9 @@ class Figure:
 
     @cached_property
     def sent(self) -> pa.Table:
-        """The data as a browser gets it, made once for all who look at the figure.
+        """The data as a browser gets it, made once for everybody who sees the figure.
 
-        Each distinct text is there once, with numbers in its place: decoding texts is much of what reading a table costs a browser.
+        Each distinct text is sent once, and numbers refer to it: decoding texts is much of what a table costs a browser.
         """
         texts = {name: "category" for name, kind in self.data.dtypes.items() if kind == "str"}
         return pa.Table.from_pandas(self.data.astype(texts))

@@ -27,7 +27,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean and its t interval: mean ± t(n − 1) · std / √n. None of nothing."""
+    """The mean and its t interval: mean ± t(n − 1) · std / √n; None without values."""
     n = len(values)
     if n == 0:
         return None
@@ -67,8 +67,8 @@ def _central(t: float, degrees: int) -> float:
 class Difference:
     """The mean of one setting minus that of another.
 
-    `low` to `high` is the 95 % interval; None where a setting has fewer than three values, and where all differences are
-    equal. `seeds` counts the values of each: where they are paired, the seeds that both have. `shared` of the seeds are in both.
+    `low` to `high` is the 95 % interval; None if a setting has fewer than three values, or if all differences are
+    equal. `seeds` counts the values of each: for pairs, the seeds that both have. `shared` of the seeds are in both.
     """
 
     mean: float
@@ -82,7 +82,7 @@ class Difference:
 def difference(values: Mapping[int, float], against: Mapping[int, float]) -> Difference | None:
     """Two settings, each seed -> value; None without values.
 
-    Paired by seed where they share three or more, and where they share any and one of them has fewer than three.
+    Paired by seed if they share three or more, or if they share any and one of them has fewer than three.
     """
     if not values or not against:
         return None
@@ -101,7 +101,7 @@ def difference(values: Mapping[int, float], against: Mapping[int, float]) -> Dif
 def _half_width(samples: Sequence[Sequence[float]], rounding: float) -> float | None:
     """Of the 95 % interval of the sum of the samples' means: Student's t of one sample, Welch's of two.
 
-    None where no sample has a spread. Pass rates are multiples of one over the items, so that a few seeds often have equal
+    None if no sample has a spread. Pass rates are multiples of one over the items, so that a few seeds often have equal
     differences by chance: an interval of no width would call them certain.
     """
     if all(max(sample) - min(sample) <= rounding for sample in samples):
@@ -118,7 +118,7 @@ def _variance(sample: Sequence[float]) -> float:
 
 
 def verdict(found: Difference | None) -> str:
-    """What a difference says: "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"."""
+    """A difference in words: "+0.040, 95 % −0.010 to +0.090: not distinguishable with 3 seeds"."""
     if found is None:
         return "no finished runs to compare"
     if found.low is None or found.high is None:

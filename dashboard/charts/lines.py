@@ -22,7 +22,7 @@ AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above 
 
 
 class Look(NamedTuple):
-    """What stays the same while a chart's data grows. `colours` pairs labels with colours; domains may be open."""
+    """The parts of a chart that stay the same while its data grows. `colours` pairs labels with colours; domains may be open."""
 
     colours: tuple[tuple[str, str], ...]
     axis: str = "~g"
@@ -97,7 +97,7 @@ def _extremes(base: alt.Chart, look: Look) -> alt.Chart:
 
 
 def said_of_a_point(*, thinned: bool, smoothed: bool) -> list[alt.Tooltip]:
-    """What a pointer reads of a value, or of a mean (which needs STEPS)."""
+    """The tooltip of a value, or of a mean, which needs STEPS."""
     number = ".4~g"
     own = (
         [
@@ -117,7 +117,7 @@ def said_of_a_point(*, thinned: bool, smoothed: bool) -> list[alt.Tooltip]:
 
 @lru_cache(maxsize=64)
 def stacked_spec(look: Look) -> Spec:
-    """Areas on top of each other; what they are made of is read at the points, which lie on their edges."""
+    """Areas on top of each other; their tooltips belong to points on their edges."""
     areas = (
         _base(look)
         .mark_area(opacity=0.85)
@@ -163,7 +163,7 @@ def _base(look: Look) -> alt.Chart:
 
 
 def _y(field: str, look: Look) -> alt.Y:
-    # a share that stays 0 lies at the bottom of its axis, not in the middle of it
+    # a share that stays 0 lies at the bottom of its axis, not in the middle
     domain = alt.DomainUnionWith(unionWith=[0, 0.02]) if look.axis == SHARE and look.from_zero else alt.Undefined
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=look.from_zero, nice=True, domain=domain)
     return alt.Y(f"{field}:Q", title=None, scale=scale, axis=value_axis(look.axis))
@@ -189,12 +189,12 @@ def has_gaps(table: pd.DataFrame) -> bool:
 
 
 def broken(*, gaps: bool) -> Literal["break-paths-show-path-domains", "show"]:
-    """A line breaks where a value is missing. Where none is, the browser need not ask each point."""
+    """A line breaks at a missing value. Without gaps, the browser need not check each point."""
     return "break-paths-show-path-domains" if gaps else "show"
 
 
 def dragged() -> alt.Parameter:
-    """The range of x that a person drags over; letting go asks for it, so nothing of it stays in the picture."""
+    """The range of x that a person drags over; it is read when they let go, so nothing of it stays in the picture."""
     return alt.selection_interval(name=ZOOMED, encodings=["x"], translate=False, zoom=False)
 
 

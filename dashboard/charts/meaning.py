@@ -1,4 +1,4 @@
-"""What each metric means, in words: its title, how it is written, which way is better, and what healthy looks like."""
+"""What each metric means: its title, the format of its numbers, which direction is better, and what healthy looks like."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True)
 class Meaning:
-    """A metric for people. `axis` is the number format of its axis (d3); `unit` is empty where the numbers have none."""
+    """A metric for people. `axis` is the number format of its axis (d3); `unit` is empty if the numbers have none."""
 
     title: str
     help: str
@@ -25,7 +25,7 @@ _MEANINGS: dict[str, Meaning] = {
     "reward": Meaning(
         "Reward",
         "Mean total reward of the step's completions. Healthy: it rises, then levels off. It jumps up and down because each "
-        "step asks other prompts; follow the smooth line.",
+        "step has other prompts; follow the smooth line.",
         "higher",
     ),
     "reward_std": Meaning(
@@ -46,7 +46,7 @@ _MEANINGS: dict[str, Meaning] = {
     "frac_filtered": Meaning(
         "Groups sampled again",
         "Share of all sampled groups that were dead, and so replaced by groups of further prompts. It rises as the task is "
-        "solved; near 1, nearly all sampling is for nothing: harder prompts would teach more.",
+        "solved; near 1, nearly all sampling is wasted: harder prompts would teach more.",
         "lower",
         _SHARE,
     ),
@@ -65,7 +65,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "entropy": Meaning(
         "Entropy",
-        "How undecided the policy is at each token, over all tokens at the temperature of the log-probs; the sampler is less so where "
+        "How undecided the policy is at each token: the mean over all tokens, at the temperature of the log-probs; the sampler is less undecided if "
         "top-k, top-p or a lower temperature narrow its choice. Healthy: a slow fall. Near 0, all completions of a group are "
         "alike and the groups die; a rise to large values means noise.",
         unit="nats per token",
@@ -109,7 +109,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "loss/value_avg": Meaning(
         "Critic's error",
-        "Mean squared difference between what the critic expects and what came. Healthy: it falls, then follows the reward.",
+        "Mean squared difference between the returns that the critic expects and the actual ones. Healthy: it falls, then follows the reward.",
         "lower",
     ),
     "explained_variance": Meaning(
@@ -159,14 +159,14 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "eval/accuracy": Meaning(
         "Held-out pairs in the right order",
-        "Share of pairs of other prompts that are ranked rightly; a tie counts half. Healthy: close to that of training.",
+        "Share of held-out pairs in the right order; a tie counts half. Healthy: close to that of training.",
         "higher",
         _SHARE,
     ),
     "eval/margin": Meaning("Held-out margin", "Mean margin of pairs of other prompts.", "higher"),
     "eval/loss": Meaning(
         "Held-out loss",
-        "Loss of pairs of other prompts. Healthy: it falls; where it rises again, the pairs are being learned by heart.",
+        "Loss of pairs of other prompts. Healthy: it falls; if it rises again, the pairs are being memorised.",
         "lower",
     ),
     "grad_norm": Meaning(
@@ -177,7 +177,9 @@ _MEANINGS: dict[str, Meaning] = {
     "learning_rate": Meaning("Learning rate", "As warm-up and schedule set it at each step.", axis="~e"),
     "num_tokens": Meaning("Tokens so far", "Prompt and completion tokens processed since the start.", axis="~s"),
     "num_samples": Meaning(
-        "Completions so far", "Sampled since the start, those that dynamic sampling took out among them.", axis="~s"
+        "Completions so far",
+        "Completions sampled since the start, including those that dynamic sampling filtered.",
+        axis="~s",
     ),
     "step_time": Meaning("Time per step", "Seconds of wall time.", "lower", unit="seconds"),
     "tokens_per_second": Meaning(
@@ -188,7 +190,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "peak_memory": Meaning(
         "Peak memory",
-        "The most that the worker's process has held until then, earlier runs included. Healthy: level after the first steps, "
+        "The most memory that the worker's process has held so far, including earlier runs. Healthy: level after the first steps, "
         "and well below what the worker's device has.",
         "lower",
         unit="GiB",
@@ -201,8 +203,8 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "eval/pass@1": Meaning(
         "Held-out pass@1",
-        "Share of right answers on held-out items, completions sampled as in training. Healthy: it rises with the reward; where "
-        "the reward rises alone, the run learns something else than being right.",
+        "Share of right answers on held-out items, completions sampled as in training. Healthy: it rises with the reward; if "
+        "only the reward rises, the run learns something other than being right.",
         "higher",
         _SHARE,
     ),
@@ -220,7 +222,7 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def meaning(name: str) -> Meaning:
-    """What the metric means; names that only this run has (rewards, pass@8, phases) are read from their form."""
+    """The meaning of a metric; for rewards, pass@k and phases it follows from the form of the name."""
     if name in _MEANINGS:
         return _MEANINGS[name]
     first, _, rest = name.partition("/")
@@ -248,7 +250,7 @@ def _better(statistic: str) -> Better | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Metric names, the most asked for first."""
+    """Metric names, the most important first."""
     known = list(_MEANINGS)
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 

@@ -1,4 +1,4 @@
-"""What runs came to, one by one or in groups over their seeds: final and best values, and what they gained, also as a picture."""
+"""The results of runs, one by one or in groups over their seeds: final and best values, and gains, also as a picture."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a metric came to: the mean of its last finite values, the best value and its step. None if it has no such value."""
+    """The result of a metric: the mean of its last finite values, the best value and its step; None if there is no such value."""
 
     final: float | None
     best: float | None
@@ -76,9 +76,9 @@ class Outcome:
 
 
 def outcome(name: str, series: Mapping[str, Series], tail: int) -> Outcome:
-    """What the metric came to: the mean of the last `tail` values, of an evaluation the last; best where more or less is better.
+    """The metric's result: the mean of the last `tail` values, or the last evaluation; `best` only if more or less is better.
 
-    Of a thinned series the best is its best value, and not its best mean.
+    The best of a thinned series is its best value, not its best mean.
     """
     if name not in series:
         return Outcome(None, None, None)
@@ -106,12 +106,12 @@ def _final(series: Series, tail: int) -> float | None:
 
 
 def final(group: Group, name: str, tail: int) -> dict[int, float]:
-    """Seed -> the mean of the last `tail` values, of an evaluation the last value."""
+    """Seed -> the mean of the last `tail` values, or the last evaluation."""
     return group.by_seed(lambda member: outcome(name, member.metrics.series, tail).final)
 
 
 def best(group: Group, name: str) -> dict[int, float]:
-    """Seed -> the best value, where more or less is better."""
+    """Seed -> the best value, if more or less is better."""
     return group.by_seed(lambda member: outcome(name, member.metrics.series, tail=1).best)
 
 

@@ -1,4 +1,4 @@
-"""Parallel coordinates: every run a line through the settings in which the runs differ, to what it came to."""
+"""Parallel coordinates: each run is a line through the settings in which the runs differ, to its result."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,13 +32,13 @@ class Axis:
 
     @property
     def numeric(self) -> bool:
-        """Whether all values that there are are numbers."""
+        """Whether all known values are numbers."""
         known = [value for value in self.values.values() if value is not None]
         return bool(known) and all(isinstance(value, float) for value in known)
 
 
 def levels(axis: Axis) -> dict[int, float]:
-    """How high each run lies on the axis, from 0 to 1; a run without a value lies nowhere."""
+    """How high each run lies on the axis, from 0 to 1; runs without a value are left out."""
     level = _levelled(axis)
     return {run: level(value) for run, value in axis.values.items() if value is not None}
 
@@ -56,8 +56,8 @@ def within(axes: Sequence[Axis]) -> set[int]:
 def parallel_figure(axes: Sequence[Axis], labels: Mapping[int, str], *, better: str | None) -> Figure:
     """The runs named in `labels`; the last axis is their outcome and colours them, the deeper the better: no colour of a group or run.
 
-    Where less is better (`better` is "lower") the axis stays upright and the shades change sides. A run that came to nothing
-    is grey and ends before the last axis; one outside a brushed range fades.
+    If less is better (`better` is "lower"), the axis stays upright and the shades change sides. A run without a result
+    is grey and ends before the last axis; a run outside a brushed range fades.
     """
     chosen = within(axes)
     heights = [levels(axis) for axis in axes]
@@ -145,7 +145,7 @@ def _spec(last: int, outcome: str) -> Spec:
     y = alt.Y("level:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.06, 1.16], nice=False, zero=False))
     base = canvas().encode(x=x, y=y)
     scale = alt.Scale(domain=[0, 1], range=list(SIZES), interpolate="rgb")
-    # by a condition: what has no value of a scale is left out of the chart
+    # by a condition: a scale leaves out points without a value
     shade = alt.when("isValid(datum.shade)").then(alt.Color("shade:Q", scale=scale, legend=None))
     runs = base.transform_filter("datum.kind === 'run'").encode(
         color=shade.otherwise(alt.value(NEUTRAL)), detail="run:N"

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def smooth(values: Sequence[float | None], weight: float, finite: Iterable[int] | None = None) -> list[float | None]:
-    """Exponential moving average without the bias of its start; what is missing stays missing and moves nothing.
+    """Exponential moving average without the bias of its start; missing values stay missing and move nothing.
 
     `weight` is the share of the past, from 0 (as it is) to below 1. A value that is the mean of `finite` steps comes out as the
     mean of the average at each of these steps, as if each had had that value.
@@ -45,7 +45,7 @@ def smooth(values: Sequence[float | None], weight: float, finite: Iterable[int] 
 
 
 def stretches_of(series: Series) -> Stretches:
-    """What each point stands for; where nothing is thinned, for itself."""
+    """The steps that each point stands for; without thinning, only its own."""
     if series.stretches is not None:
         return series.stretches
     known = [value is not None for value in series.value]
@@ -99,7 +99,7 @@ def table_of(lines: Sequence[tuple[str, str, Series]], weight: float) -> pd.Data
 
 
 def with_gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """With a row without a value behind each stretch in which something was missing; a point between two gaps is `alone`, a dot."""
+    """Add a row without a value after each stretch with missing values; a point between two gaps is `alone`, a dot."""
     if "missing" in table:
         after = table[(table["missing"] > 0) & table["value"].notna()]
         gaps = after.assign(value=np.nan, smooth=np.nan, low=np.nan, high=np.nan)
@@ -152,7 +152,7 @@ class _Row(NamedTuple):
     high: float | None
 
     def before(self, later: Sequence["_Row"]) -> "_Row":
-        """Without the steps that `later`, the end of it, has one by one; its extremes stay."""
+        """The row without the steps of `later`, which are its end; its extremes stay."""
         if not later:
             return self
         finite = self.finite - sum(row.finite for row in later)
@@ -172,7 +172,7 @@ def _rows(series: Series) -> list[_Row]:
 
 
 def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Collection[str] = ()) -> Metrics:
-    """The coarse series with the fine ones in place of what they have at these steps, both ends included.
+    """The coarse series, replaced by the fine ones at these steps, both ends included.
 
     A coarse stretch that begins earlier keeps its earlier steps; none goes on beyond the end. Those in `keep` stay as they are.
     """
@@ -204,7 +204,7 @@ def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: in
     """Where each point of the series `name` lies on the axis: where its last step ends.
 
     A training step s ends when s + 1 steps are done; an evaluation at step k is made when k steps are done. Samples are
-    completions, those that dynamic sampling took out among them; tokens are `num_tokens`, time is the sum of `step_time` in seconds.
+    completions, including those that dynamic sampling filtered; tokens are `num_tokens`, time is the sum of `step_time` in seconds.
     """
     steps = np.asarray(metrics.series[name].step, dtype=np.float64)
     if axis == "step":
@@ -239,7 +239,7 @@ def _known(values: Sequence[float | None]) -> Floats:
 
 
 def _counted(series: Series) -> Floats:
-    """What only grows, at each point's last step: the highest of its values."""
+    """A count that only grows, at each point's last step: the highest of its values."""
     return _known(stretches_of(series).high)
 
 
@@ -260,7 +260,7 @@ def _at(done: Floats, series: Series, totals: Callable[[Series], Floats]) -> Flo
 def steps_within(
     metrics: Metrics, axis: XAxis, ends: tuple[float, float], completions_per_step: int
 ) -> tuple[int, int] | None:
-    """The steps whose points lie between two places on the axis, widened to whole steps; None where nothing is known."""
+    """The steps whose points lie between two places on the axis, widened to whole steps; None if nothing is known."""
     name = max(metrics.series, key=lambda one: len(metrics.series[one].step), default=None)
     if name is None or not metrics.series[name].step:
         return None

@@ -12,8 +12,8 @@ from dashboard.charts.series import long_table, on_common_steps
 
 OF_SOME_ALGORITHMS = ("loss/value_avg", "explained_variance", "rewards/margins", "rewards/accuracies")
 LOSS_HELP = (
-    "−log σ(margin), the mean over the step's pairs. It begins near log 2 = 0.69, a coin's toss. Healthy: it falls, and the loss of "
-    "held-out pairs with it; where that one rises again, the pairs are being learned by heart."
+    "−log σ(margin), the mean over the step's pairs. It begins near log 2 = 0.69, the loss of a coin toss. Healthy: it falls, and the loss of "
+    "held-out pairs with it; if that one rises again, the pairs are being memorised."
 )
 
 
@@ -32,7 +32,7 @@ class Panel:
     stacked: bool = False
     opens_groups: bool = True  # a click on a step
     unit: str = ""
-    exact: bool = False  # what is set and not measured is not smoothed
+    exact: bool = False  # settings are not measured and so not smoothed
 
 
 def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
@@ -69,7 +69,7 @@ def training_figure(
 ) -> Figure:
     """One chart over the steps of the run, 0 to `steps`, or over the range `zoom`.
 
-    `weight` smooths what is logged at every step.
+    `weight` smooths metrics that are logged at every step.
     """
     first, last = zoom or (0, max(steps, 1))
     table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked or panel.exact else weight)
@@ -125,8 +125,8 @@ def _components(rewards: Sequence[str]) -> Panel:
     return Panel(
         "components",
         "Reward components",
-        "The mean of each reward function before its weight. Healthy: they rise together; one that rises while another falls "
-        "is being played against it.",
+        "The mean of each reward function before its weight. Healthy: they rise together; if one rises while another falls, "
+        "the policy trades one for the other.",
         {f"rewards/{name}/mean": name for name in rewards},
         reward_colours(rewards),
         from_zero=True,
@@ -134,13 +134,13 @@ def _components(rewards: Sequence[str]) -> Panel:
 
 
 def held_out_success(names: Sequence[str]) -> Panel:
-    """The shares of held-out items that are answered right."""
+    """The shares of held-out items with right answers."""
     passes = sorted((name for name in names if name.startswith("eval/") and "pass@" in name), key=_evaluation_order)
     labels = {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in passes}
     return Panel(
         "held-out",
         "Held-out success",
-        f"{meaning('eval/pass@1').help} pass@G needs one right answer among G samples: the room that is left for sampling. "
+        f"{meaning('eval/pass@1').help} pass@G needs one right answer among G samples: it shows how much sampling could still find. "
         "Greedy always takes the likeliest token.",
         labels,
         dict(zip(labels.values(), CATEGORICAL, strict=False)),

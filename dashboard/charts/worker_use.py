@@ -1,4 +1,4 @@
-"""What each worker held over time, a lane each."""
+"""The runs that each worker held over time, one lane for each worker."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ ENDS = {
 
 
 def beginning(held: Sequence[Held], now: datetime) -> datetime:
-    """Where the lanes begin: at the first that is known of the last day, an hour ago at the latest."""
+    """The time at which the lanes begin: the first known run of the last day, and at least an hour ago."""
     first = min((aware(one.since) for one in held), default=now)
     return max(now - timedelta(days=1), min(first, now - timedelta(hours=1)))
 
@@ -43,7 +43,7 @@ def busy(held: Sequence[Held], start: datetime, now: datetime) -> float:
 
 
 def worker_use_figure(held: Sequence[Held], now: datetime) -> Figure:
-    """A bar for each run that a worker held, on a lane that is grey where it held none."""
+    """A bar for each run that a worker held; the lane is grey while it held none."""
     start = beginning(held, now)
     lanes = sorted({one.worker for one in held})
     rows = [_row(lane, start, now, "", IDLE) for lane in lanes]

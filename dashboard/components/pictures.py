@@ -1,4 +1,4 @@
-"""Charts as pictures, drawn by vl-convert as the browser draws them, and the charts of the open pages, of which links ask for pictures.
+"""Charts as pictures, drawn by vl-convert as the browser draws them, and the charts of open pages, kept for the links to their pictures.
 
 Streamlit's own download button would hold two generators a chart, and a fragment that ticks may delete the file before it is
 fetched.
@@ -79,8 +79,8 @@ def _whole(figure: Figure, width: int, title: str) -> Spec:
 
 
 def _writable(part: Json) -> Json:
-    """With signs for control characters in every text, one of which would end this process, since vl-convert aborts; and none so
-    long that measuring it takes minutes.
+    """Replace control characters by signs, since vl-convert aborts the process at one, and cut texts that would take minutes to
+    measure.
     """
     if isinstance(part, str):
         return unturned(part[:_LONGEST])
@@ -90,7 +90,7 @@ def _writable(part: Json) -> Json:
 
 
 def _explained(part: Json, title: str) -> Json:
-    """With what the page around a chart says and a picture alone would lack: which line is which, and that x is the step."""
+    """Add what the page around a chart says and a picture alone would lack: which line is which, and that x is the step."""
     if isinstance(part, list):
         return [_explained(one, title) for one in part]
     if not isinstance(part, dict):
@@ -114,7 +114,7 @@ def _labels(colour: dict[str, Json]) -> list[Json]:
 
 
 class Offered(NamedTuple):
-    """A chart as it was drawn last: its data, what stands above its picture, and what the file is called."""
+    """A chart as it was drawn last, with the title above its picture and the name of its file."""
 
     figure: Figure
     title: str
@@ -125,7 +125,7 @@ _charts: OrderedDict[str, Offered] = OrderedDict()
 
 
 def offer(key: str, chart: Offered) -> dict[str, str]:
-    """Keep the chart, in place of what this person's page showed under this key before: kind of picture -> its address."""
+    """Keep the chart, in place of the one that this person's page showed under this key before. Returns kind of picture -> address."""
     session = st.session_state.setdefault(_SESSION, token_urlsafe(12))
     name = sha256(f"{session} {key}".encode()).hexdigest()[:32]
     with _lock:

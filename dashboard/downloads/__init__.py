@@ -1,1 +1,1 @@
-"""What a person takes away from a run: a report for others, tables for a notebook, its models, its configuration."""
+"""The downloads of a run: a report for others, tables for a notebook, its models, its configuration."""

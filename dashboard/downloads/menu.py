@@ -1,4 +1,4 @@
-"""What a person takes away from a run: a report for others, tables for a notebook, the configuration for another run."""
+"""The menu of a run's downloads: a report for others, tables for a notebook, the configuration for another run."""
 
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ _KINDS_WITH_GROUPS = ("grpo", "sample")
 
 
 def draw_downloads(run: Run) -> None:
-    """Links to files that are made when they are asked for, and that no page holds."""
+    """Draw links to the files, each of which is made when somebody asks for it."""
     with st.popover("Downloads", icon=":material/download:"):
         groups = _choose_groups() if run.kind in _KINDS_WITH_GROUPS else ""
         rows = [
@@ -31,7 +31,7 @@ def draw_downloads(run: Run) -> None:
             rows.append(_row(run, "groups", "Groups", "Parquet", "A row for each completion, with its group."))
         rows += [
             _row(run, "metrics", "Metrics", "Parquet", "A row for each value of each metric."),
-            _row(run, "lines", "Everything", "JSON lines", "The run, its metrics and its groups, an object a line."),
+            _row(run, "lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
             _row(
                 run, "configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."
             ),
@@ -41,7 +41,7 @@ def draw_downloads(run: Run) -> None:
 
 
 def _choose_groups() -> str:
-    """Which groups the report has: a list for its address."""
+    """The choice of groups in the report, as its address has it."""
     chosen = st.pills(
         "Groups in the report",
         list(_GROUPS),
@@ -49,8 +49,8 @@ def _choose_groups() -> str:
         selection_mode="multi",
         format_func=lambda name: _GROUPS[name],
         key="report-groups",
-        help="Examples: of the first and of the newest step that has live groups, those with the widest spread, the highest and "
-        "the lowest mean; and the newest dead and the newest unscored one.",
+        help="Examples come from the first and from the newest step with live groups: those with the widest spread, the highest and "
+        "the lowest mean. The newest dead and the newest unscored group are added.",
     )
     return ",".join(chosen) or "none"
 

@@ -1,6 +1,6 @@
-"""Files of a run, its models among them, on their way from the backend to the browser: each piece is passed on and none is kept.
+"""Files of a run, passed on from the backend to the browser piece by piece, and pictures of charts.
 
-Streamlit's own download button holds a file in the dashboard's memory; a run's groups may be gigabytes, and so is a model.
+Streamlit's own download button holds a file in the dashboard's memory; a run's groups may be gigabytes, and so may a model.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ from dashboard.downloads.report import gather, report
 from dashboard.settings import Settings
 
 What = Literal["report", "groups", "metrics", "lines", "configuration"]
-_EARLIER = "This link is of an earlier dashboard: open the run's page again."
-_ALONE = 560  # pixels: the plot of a picture that stands by itself
+_EARLIER = "This link was made before the dashboard restarted: open the run's page again."
+_ALONE = 560  # pixels: the plot of a downloaded picture
 
 
 class _File(NamedTuple):
@@ -88,7 +88,7 @@ def _serve_model(request: Request) -> Response:
 
 
 def _passed_on(chunks: Callable[[Client], Iterator[bytes]], name: str, media_type: str) -> Response:
-    """The file under that name, piece by piece. What goes wrong before the first piece is said in plain text."""
+    """The file under that name, piece by piece. An error before the first piece is answered in plain text."""
     pieces = _pieces(chunks)
     try:
         first = next(pieces, b"")
@@ -98,7 +98,7 @@ def _passed_on(chunks: Callable[[Client], Iterator[bytes]], name: str, media_typ
         return PlainTextResponse("The backend does not answer; try again when it is back.", 503)
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
-        # Parquet is packed already, weights do not shrink, and a run's lines would cost a core to pack
+        # Parquet is compressed already, weights do not shrink, and compressing a run's lines would cost a core
         "Content-Encoding": "identity",
         "Cache-Control": "no-store",
     }
@@ -112,7 +112,7 @@ def _pieces(chunks: Callable[[Client], Iterator[bytes]]) -> Iterator[bytes]:
 
 
 def _serve_picture(request: Request) -> Response:
-    """The chart as it was drawn last."""
+    """A picture of the chart as it was drawn last."""
     picture, chart = _PICTURES.get(request.path_params["kind"]), find(request.path_params["name"])
     if picture is None or chart is None or not _ours(request):
         return PlainTextResponse("This chart is no longer on a page: draw it again.", 404)

@@ -15,7 +15,7 @@ from dashboard.group.rows import WORDS
 from dashboard.search import FIELDS
 from dashboard.status import FINISHED
 
-BEFORE = 3  # times the evidence's own length is shown before it
+BEFORE = 3  # times the evidence's own length, shown before it
 HEIGHT = 110
 _FILTERS = ("show", "bookmarked", "sort", "search", "step")  # of the groups, in the address
 _LEAVE = "leave-health"
@@ -44,7 +44,7 @@ def evidence_figure(name: str, series: Series, evidence: Evidence) -> Figure:
 
 
 def draw_ways(run: Run, hint: Hint) -> None:
-    """The groups of the step that shows it best, and the completions of all its steps where they share an ending."""
+    """Draw links to the groups of the step that shows it best, and to the completions of all its steps if they end alike."""
     seen = hint.evidence
     if seen is None or run.kind != "grpo":
         return
@@ -64,7 +64,7 @@ def draw_ways(run: Run, hint: Hint) -> None:
 
 
 def go_to(tab: str, **asked: str) -> None:
-    """Open a tab with these filters and no others. To be called back: the page is drawn anew by `leave_if_asked`."""
+    """Open a tab with only these filters. This is a callback: `leave_if_asked` draws the page again."""
     for name in (*FIELDS, *_FILTERS):
         st.session_state.pop(name, None)
     write(**dict.fromkeys((*FIELDS, *_FILTERS)) | asked)

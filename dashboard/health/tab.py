@@ -25,23 +25,23 @@ POINTS = 200
 
 
 def health_of(run: Run) -> Health:
-    """The run's hints, as they were at most a few seconds ago."""
+    """The run's hints, at most a few seconds old."""
     with guard():
         return _health(run.id, run.status, run.progress.step)
 
 
-def looks_every(run: Run) -> float | None:
-    """Seconds between two looks. A worker falls silent without a step, so that the run's steps are no clock for this."""
+def seconds_between_checks(run: Run) -> float | None:
+    """Seconds between two reads; None if the page does not follow. A silent worker makes no steps, so they cannot be the clock."""
     return SECONDS if run.status not in TERMINAL and st.session_state.get("live", True) else None
 
 
 @st.cache_data(ttl=SECONDS, max_entries=64, show_spinner=False)
-def _health(run_id: int, status: str, step: int) -> Health:  # noqa: ARG001  (a run that moved is asked for anew)
+def _health(run_id: int, status: str, step: int) -> Health:  # noqa: ARG001  (a run that moved is a new key)
     return client().health(run_id)
 
 
 def draw_card(run: Run, hint: Hint, curves: Curves) -> None:
-    """Draw the hint; `curves` has the first metrics of its evidence over the steps that are shown of it."""
+    """Draw the hint; `curves` has the first metrics of its evidence, over the steps that its charts show."""
     with st.container(border=True, key=f"hint-{hint.code}"):
         words, charts = st.columns([5, 4], gap="medium")
         with words:
@@ -66,24 +66,24 @@ def draw_card(run: Run, hint: Hint, curves: Curves) -> None:
 
 
 def said(text: str) -> str:
-    """A hint's words as they are: names of rewards, engines and phases among them were written by others."""
+    """A hint's words as plain text, since they contain names that others wrote."""
     return plain(one_line(text))
 
 
 def health_label(run: Run) -> str:
-    """What the tab is called: with the number of warnings, where there are some."""
+    """The tab's name, with the number of warnings if there are some."""
     warnings = len(health_of(run).warnings)
     return f"{HEALTH} · {warnings}" if warnings else HEALTH
 
 
 def draw_health_line(run: Run) -> None:
-    """One line that names what fired and leads to the tab; nothing where nothing did."""
-    st.fragment(_draw_line, run_every=looks_every(run))(run)
+    """Draw one line that names the warnings and links to the tab, if there are warnings."""
+    st.fragment(_draw_line, run_every=seconds_between_checks(run))(run)
 
 
 def draw_health(run: Run) -> None:
-    """All hints, warnings first, and the rules that kept silent."""
-    st.fragment(_draw, run_every=looks_every(run))(run)
+    """Draw all hints, warnings first, and the rules that found nothing."""
+    st.fragment(_draw, run_every=seconds_between_checks(run))(run)
 
 
 def _draw_line(run: Run) -> None:
@@ -123,12 +123,12 @@ def _draw(run: Run) -> None:
 def _how_many(health: Health) -> str:
     known = sum(rule.missing is None for rule in health.checked)
     unknown = len(health.checked) - known
-    waiting = f"; {unknown} could not be checked yet, or lack their metrics" if unknown else ""
+    waiting = f"; {unknown} could not be checked yet, or had no metrics" if unknown else ""
     return f"{counted(known, 'rule')} {'was' if known == 1 else 'were'} checked{waiting}."
 
 
 def _fetch(run: Run, health: Health) -> Curves:
-    """The curves behind the hints, by the steps that are shown of them."""
+    """The curves behind the hints, by the steps that their charts show."""
     wanted: dict[tuple[int, int], set[str]] = {}
     for hint in health.items:
         if hint.evidence is not None:
@@ -145,7 +145,7 @@ def _fetch(run: Run, health: Health) -> Curves:
 def _draw_rules(health: Health) -> None:
     fired = {hint.code for hint in health.items}
     silent = [rule for rule in health.checked if rule.code not in fired]
-    with st.expander("Rules that were looked at and kept silent", icon=":material/rule:", key="silent-rules"):
+    with st.expander("Rules that found nothing", icon=":material/rule:", key="silent-rules"):
         for rule in silent:
             st.markdown(_about(rule))
 

@@ -23,7 +23,7 @@ SAMPLE = "sample"  # in the address: the sample whose completions are shown
 
 
 def draw_checkpoints(run: Run) -> None:
-    """The checkpoints, newest at the bottom, and what can be done with the chosen one."""
+    """Draw the checkpoints, newest at the bottom, and the actions for the chosen one."""
     with guard():
         checkpoints = client().checkpoints(run.id)
     if run.status not in TERMINAL:
@@ -41,20 +41,20 @@ def draw_checkpoints(run: Run) -> None:
             st.caption(rule)
     with actions:
         _draw_actions(run, checkpoint)
-    if run.kind != "reward_model":  # it writes no completions
+    if run.kind != "reward_model":  # it does not write completions
         st.divider()
         draw_try(run, checkpoint)
 
 
 def _wait_for_others(run_id: int, shown: list[int]) -> None:
-    """Draw the page again when a checkpoint is added or removed; nobody's typing is disturbed before."""
+    """Draw the page again when a checkpoint is added or removed, and not before, as somebody may be typing."""
     with guard():
         if [one.step for one in client().checkpoints(run_id)] != shown:
             st.rerun()
 
 
 def _rule(run: Run) -> str | None:
-    """Which checkpoints stay, where not all do: those that were removed stand in no list."""
+    """Which checkpoints are kept; None if all are. Removed ones appear in no list."""
     last, bound = (get(run.config, f"budget.keep.{name}") for name in ("last", "at_most_gib"))
     every, best = (last and get(run.config, f"budget.keep.{name}") for name in ("every", "best"))
     parts = [
@@ -110,12 +110,12 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
     show_text(f"{store_path(checkpoint.store)}/{checkpoint.path}")
     st.caption(
-        "Where it is on the worker's machine. A backend on another machine cannot read it, and the download says so: copy it by hand."
+        "The path on the worker's machine. A backend on another machine cannot read it, and the download says so: copy it by hand."
     )
 
 
 def link_as_reward(run: Run, step: int) -> None:
-    """The way to a run whose completions this run's model scores."""
+    """A link to the form of a run whose completions this run's model scores."""
     link(
         "new-run",
         "Use it as a reward",
@@ -126,7 +126,7 @@ def link_as_reward(run: Run, step: int) -> None:
 
 
 def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
-    """A link to the zip, which no page holds. It opens beside this page, where a refusal is read; a file opens nothing."""
+    """A link to the zip, which is not held in memory. A refusal opens as a page of its own; a file opens nothing."""
     st.link_button(
         "Download model",
         model_address(run.id, checkpoint.step),
@@ -136,7 +136,7 @@ def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def draw_try(run: Run, checkpoint: Checkpoint) -> None:
-    """The form, and the completions of the last sample that was asked for."""
+    """Draw the form, and the completions of the latest sample."""
     st.markdown(
         f"**Try checkpoint {checkpoint.step}**",
         help="Samples a group from it, as training does, without training on it.",
@@ -167,7 +167,7 @@ def draw_try(run: Run, checkpoint: Checkpoint) -> None:
 def _sample_config(
     run: Run, checkpoint: Checkpoint, prompt: str, answer: str, group_size: int, decoding: dict[str, Json]
 ) -> dict[str, Json]:
-    """A run of kind `sample`: the checkpoint, asked as the run asked, scored as the run scored."""
+    """A run of kind `sample` from the checkpoint, prompted and scored as in the run."""
     given, asked = answer.strip(), as_policy_run(run.config)
     return {
         "kind": "sample",
@@ -183,7 +183,7 @@ def _sample_config(
 
 
 def _decoding(run: Run) -> dict[str, Json]:
-    """How the run samples, as far as a sample can be drawn in the same way."""
+    """The run's sampling settings that a sample has too."""
     sampling = get(as_policy_run(run.config), "sampling")
     known = SampleConfig.model_fields["decoding"].annotation
     names = getattr(known, "model_fields", {})
@@ -198,7 +198,8 @@ def _ask(config: dict[str, Json]) -> None:
         return
     except Unreachable:
         st.error(
-            "The backend does not answer; nothing was asked. Try again when it is back.", icon=":material/cloud_off:"
+            "The backend does not answer; the sample was not started. Try again when it is back.",
+            icon=":material/cloud_off:",
         )
         return
     write(**{SAMPLE: sample.id})
@@ -214,7 +215,7 @@ def _follow(sample_id: int) -> None:
 
 
 def _wait(sample_id: int) -> None:
-    """Say what it waits for; the page is drawn again when it is over."""
+    """Say what the sample waits for; the page is drawn again when it has ended."""
     with guard():
         sample = client().run(sample_id)
     if sample.status in TERMINAL:
@@ -226,10 +227,10 @@ def _wait(sample_id: int) -> None:
 
 
 def _draw_sample(sample: Run) -> None:
-    """The completions, or why there are none."""
+    """Draw the completions, or why there are none."""
     with guard():
         if sample.status != "finished":
-            st.error("No completions came of this.", icon=":material/error:")
+            st.error("This sample has no completions.", icon=":material/error:")
             show_text(sample.error.message if sample.error else "It was stopped.")
             return
         groups = client().groups(sample.id, limit=16).items

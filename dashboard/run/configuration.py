@@ -25,7 +25,7 @@ PARTS = {
 def draw_configuration(run: Run) -> None:
     """The stored configuration in its parts, to read, to download and to start from."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(f"{_arithmetic(run)} Stored when the run was created; nothing changes it.", width="stretch")
+        st.caption(f"{_arithmetic(run)} Stored when the run was created; it never changes.", width="stretch")
         st.download_button(
             "YAML",
             _yaml(run.config),
@@ -48,11 +48,11 @@ def draw_configuration(run: Run) -> None:
     for place, (name, value) in enumerate([("run", rest), *parts.items()]):
         with columns[place % 2]:
             st.markdown(f"**{PARTS.get(name, 'Other' if name != 'run' else 'Run')}**")
-            st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter paints null and false like errors
+            st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter colours null and false like errors
 
 
 def _arithmetic(run: Run) -> str:
-    """Prompts, completions and steps multiplied out: the question that every form leaves open."""
+    """Prompts, completions and steps multiplied out."""
     if run.kind == "sample":
         return ""
     if run.kind != "grpo":

@@ -1,4 +1,4 @@
-"""The top of a run's page: what it is called, how it stands, how far it is, and what can be done about it."""
+"""The top of a run's page: its name, its state, its progress, and its commands."""
 
 from functools import partial
 
@@ -18,13 +18,13 @@ from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look
 
 _ADVICE = {
-    "process_ended": "What came before is kept. Retry goes on from the last checkpoint.",
-    "phase_deadline": "If it would only have needed longer, raise the setting that the message names, then press Retry.",
+    "process_ended": "Everything before that is kept. Retry continues from the last checkpoint.",
+    "phase_deadline": "If the phase only needed more time, raise the setting that the message names, then press Retry.",
     "disk_full": "Free some space on the worker's disk, then press Retry: the run goes on from its last checkpoint.",
-    "worker_lost": "The worker went away too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
+    "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
     "last checkpoint.",
-    "reward_contract": "A reward function answered in a form that it must not. Mend it, then clone the run.",
-    "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, mend the reward "
+    "reward_contract": "A reward function returned something it must not. Fix it, then clone the run.",
+    "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, fix the reward "
     "function or raise its time limit, then clone the run.",
 }
 _COMMANDS = {
@@ -41,9 +41,9 @@ _COMMANDS = {
 
 
 def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
-    """The header of the run, read anew.
+    """Draw the header of the run, read again.
 
-    The whole page follows once the run is in another state than was `drawn`, and at every step where it `follows`.
+    The whole page is drawn again once the run's state differs from the `drawn` one, and at every step if it `follows`.
     """
     with in_turn():
         _draw(run_id, drawn, live, follows=follows)
@@ -91,7 +91,7 @@ def _actions(run: Run) -> None:
 
 
 def _origin(run: Run) -> None:
-    """One line: number, recipe, model, worker, times."""
+    """One line with number, recipe, model, worker and times."""
     parts = [f"#{run.id}", text_at(run.config, "recipe"), model_name(text_at(run.config, "model.source", "model"))]
     parts.append(f"created {ago(run.created_at)}")
     if run.finished_at and run.trained_seconds is not None:
@@ -132,7 +132,7 @@ def _clock(run: Run) -> tuple[str, str]:
 
 
 def _activity(run: Run) -> str:
-    """The phase inside a step, and the completions done in it, so that a long step is no still picture."""
+    """The phase inside a step and the completions done in it, so that a long step is seen to move."""
     progress = run.progress
     if run.status != "running":
         return look(run).word
@@ -151,9 +151,13 @@ def _share(run: Run, total: int) -> float:
 
 
 def _results(run: Run) -> list[tuple[str, str, str | None]]:
-    """The two numbers that a run of this kind is judged by: label, value, help."""
+    """The two numbers by which a run of this kind is judged: label, value, help."""
     right = ("Held-out pass@1", "eval/pass@1", "Share of held-out items answered right, first → latest evaluation.")
-    ranked = ("Held-out pairs", "eval/accuracy", "Share of held-out pairs ranked rightly, first → latest evaluation.")
+    ranked = (
+        "Held-out pairs",
+        "eval/accuracy",
+        "Share of held-out pairs in the right order, first → latest evaluation.",
+    )
     first: tuple[str, str, str | None] = ("Reward", reading(run.summary, "reward"), None)
     if run.kind == "reward_model":
         first = ("Margin", reading(run.summary, "margin"), "How much higher the chosen completions of a step score.")
@@ -164,7 +168,7 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
 
 
 def _reason(run: Run) -> None:
-    """Why the run failed or had to be ended, what to do, and the traceback for those who want it."""
+    """Why the run failed or had to be ended, what to do, and the traceback, folded."""
     if run.error is None:
         return
     advice = _ADVICE.get(run.error.code, "Clone the run, change what the message names, and start it again.")

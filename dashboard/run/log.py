@@ -13,7 +13,7 @@ KEPT = 1000  # lines on the page; the oldest leave first
 
 
 def draw_level_filter() -> None:
-    """Which levels to show; in the address."""
+    """The levels to show, kept in the address."""
     st.pills(
         "Levels",
         LEVELS,
@@ -26,7 +26,7 @@ def draw_level_filter() -> None:
 
 
 def draw_log(run: Run) -> None:
-    """The lines, with level and time; the view keeps to the end while lines come, unless a person scrolled up."""
+    """The lines, with level and time; the view follows new lines unless a person scrolled up."""
     levels = st.session_state.get("levels", LEVELS)
     every = _lines(run.id)
     lines = [line for line in every if line.level in levels or line.level not in LEVELS]
@@ -46,12 +46,12 @@ def draw_log(run: Run) -> None:
 def _line(line: LogRecord) -> str:
     moment = aware(line.created_at)
     head = f"{moment:%m-%d %H:%M:%S}  {line.level:<7}  "
-    indent = "\n" + " " * len(head)  # no message can pass for a line of its own
+    indent = "\n" + " " * len(head)  # so that part of a message cannot pass for a line
     return head + unturned(line.message).replace("\n", indent)
 
 
 def _lines(run_id: int) -> list[LogRecord]:
-    """The newest lines; what was read before is kept in the session, and only what is new is fetched."""
+    """The newest lines; earlier reads are kept in the session, and only new lines are fetched."""
     key = f"log-lines-{run_id}"
     lines: list[LogRecord] = st.session_state.get(key, [])
     while True:

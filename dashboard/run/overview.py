@@ -46,12 +46,12 @@ def _figures() -> Shared[Figure]:
 
 
 def _version(run: Run) -> Hashable:
-    """What is another one as soon as the run has another value of any metric, or fewer steps than before."""
+    """A key that changes as soon as any metric of the run has a new value, or the run has fewer steps."""
     return run.id, run.attempt, run.progress.step, tuple(run.summary.items())
 
 
 def draw_overview(run: Run) -> None:
-    """The charts of the run, over its steps; a click on a step opens its groups, dragging over steps shows these finer."""
+    """Draw the run's charts over its steps; a click on a step opens its groups, dragging over steps zooms in."""
     draw_health_line(run)
     shown = [panel for panel in _panels(run) if _has_place(panel, run)]
     drawn = {name for panel in shown for name in panel.labels}
@@ -75,7 +75,7 @@ def _draw_rows(shown: list[Panel], run: Run, metrics: Metrics, weight: float) ->
 
 
 def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
-    """The smoothing, the metrics beyond the main ones that a person wants to see, and the way back from a zoom."""
+    """Draw the smoothing, the choice of further metrics, and the button out of a zoom. Returns the first two."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="chart-controls"):
         weight = st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smoothing", bind="query-params", width=260)
         more = st.multiselect(
@@ -101,7 +101,7 @@ def _hint(run: Run) -> str:
     if not run.summary:
         return ":material/hourglass_empty: Nothing is logged yet; the lines begin with the first step."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
-    means = "Lines are means, faint bands their lowest to highest. " if run.progress.step > POINTS else ""
+    means = "Lines are means, faint bands show the lowest to highest values. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag over steps to see them finer{click}."
 
 
@@ -110,7 +110,7 @@ def _title(name: str) -> str:
 
 
 def _fetch(run: Run, names: list[str]) -> Metrics:
-    """The series of the charts, as fine as a chart can show them."""
+    """The series of the charts, as fine as a chart can show."""
     first, last = zoom() or (None, None)
     with guard():
         return _series().get(
@@ -130,7 +130,7 @@ def _panels(run: Run) -> list[Panel]:
 
 
 def _has_place(panel: Panel, run: Run) -> bool:
-    """Before the first step every chart has its place; later, those without a metric of the run leave."""
+    """Before the first step every chart is shown; later, only those with a metric that the run logs."""
     return "loss" not in run.summary or any(name in run.summary for name in panel.labels)
 
 
@@ -145,7 +145,7 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
         st.markdown(heading(plain(panel.title), panel.unit), help=panel.help)
         show(
             figure,
-            key=f"chart-{run.id}-{panel.key}-{part}",  # another range is another chart: no frame of the drag stays in it
+            key=f"chart-{run.id}-{panel.key}-{part}",  # each range is a new chart, without the frame of the drag
             about=panel.title,
             file=f"run-{run.id}-{panel.key}",
             on_pick=None if panel.dots or not panel.opens_groups else lambda step: choose(step, then_open=True),
@@ -156,7 +156,7 @@ def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:
 
 
 def _about_loss(run: Run, loss: Series | None) -> str:
-    """Why a loss near 0 is no fault: the question that everybody asks."""
+    """Why a loss near 0 is not an error, which everybody asks."""
     how = stored_estimator(run.config)
     if how.reads == "tokens":
         return "The critic's error is part of it. Judge the run by its reward."
@@ -184,7 +184,7 @@ def _about_loss(run: Run, loss: Series | None) -> str:
 
 
 def in_sight(key: str) -> bool:
-    """Whether somebody has scrolled to the end of what is drawn so far. Where not, this marks the place and draws again once it is so."""
+    """Whether a person has scrolled to the end of the drawn charts. If not, mark the place, and draw the page again once they do."""
     if st.session_state.get(key):
         return True
 

@@ -27,7 +27,7 @@ def main() -> None:
     """The prompt, its course, its draws, two of them compared, and the runs beside each other."""
     prompt_id, run_ids = read("prompt"), numbers("runs", MOST_RUNS)
     if not prompt_id or not run_ids:
-        st.info("This address names no prompt. Open one from a run's prompts.", icon=":material/search_off:")
+        st.info("This address does not name a prompt. Open one from a run's prompts.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
     with guard():

@@ -31,7 +31,7 @@ from dashboard.search import draw_search
 from dashboard.session import guard, link, run_or_none
 
 JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
-# These follow the run's steps. The others stand still beneath a person who types, or tick by themselves.
+# These follow the run's steps. The others do not move while a person types, or tick by themselves.
 MOVING: Mapping[str, Callable[[Run], None]] = {
     OVERVIEW: draw_overview,
     GROUPS: draw_groups,
@@ -50,10 +50,10 @@ TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 
 def main() -> None:
-    """Header, tabs, and the tab that is open."""
+    """Draw the header, the tabs, and the open tab."""
     run_id = number_in_address("id")
     if run_id is None:
-        st.info("This address names no run.", icon=":material/search_off:")
+        st.info("This address does not name a run.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
     with in_turn():
@@ -77,18 +77,18 @@ def _draw_page(run_id: int) -> None:
 
 
 def _find(run_id: int) -> Run:
-    """The run; where there is none, the page says so and leads to those that there are."""
+    """The run; if it does not exist, the page says so and links to all runs."""
     with guard():
         run = run_or_none(run_id)
     if run is None:
-        st.info(f"There is no run {run_id}; it may have been deleted.", icon=":material/search_off:")
+        st.info(f"Run {run_id} does not exist; it may have been deleted.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         st.stop()
     return run
 
 
 def _draw_tab(name: str, names: tuple[str, ...], run: Run, tick: float | None) -> None:
-    """The tab's content; what a person does in a moving one draws that alone."""
+    """Draw the tab's content; an action inside a moving tab draws only that tab again."""
     if name in MOVING:
         st.fragment(_draw_moving)(name, names, run)
     elif name in STANDING:

@@ -1,4 +1,4 @@
-"""Runs, the home page: what is going on, what is next, what came out."""
+"""Runs, the home page: those that are running, those that wait, and those that have ended."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ from dashboard.session import client, guard, link, script
 _ORDER = {"running": 0, "queued": 1, "paused": 2}
 
 
-def show_page() -> None:
-    """Lay the page: tools, live runs (which tick), ended runs (which do not), pages."""
+def draw_page() -> None:
+    """Draw the page: tools, live runs, which tick, ended runs, which do not, and pages."""
     with guard():
         with st.container(horizontal=True, vertical_alignment="center", key="tools"):
             if st.button("New run", type="primary", icon=":material/add:"):
@@ -33,29 +33,29 @@ def show_page() -> None:
         page = fetch()
     ended = [run for run in page.items if run.status in TERMINAL]
     if not page.items:
-        show_empty()
-    show_live(fetch, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
+        draw_empty()
+    draw_live(fetch, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
     for run in ended:
         show_run(run)
     show_pager(PAGES, page.next_cursor)
     with guard():
         if client().deletions():
-            show_deletions()
+            draw_deletions()
 
 
 @st.fragment(run_every=2)
-def show_deletions() -> None:
-    """How much of deleted runs is still in the database."""
+def draw_deletions() -> None:
+    """What remains of deleted runs in the database."""
     with guard():
         for one in client().deletions():
             st.caption(f"Run {one.run_id} is deleted; {one.groups_left:,} groups of it are still to be removed.")
 
 
 @st.fragment(run_every=2)
-def show_live(
+def draw_live(
     fetch: Callable[[], Page[Run]], ended: frozenset[int], idle: bool, compare: st.delta_generator.DeltaGenerator
 ) -> None:
-    """The runs that still change, read anew; the whole page follows once another run has ended or appeared."""
+    """The runs that still change, read again; the whole page is drawn again once a run has ended or appeared."""
     with guard():
         page = fetch()
     if frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
@@ -64,7 +64,7 @@ def show_live(
     if idle != (not live):
         st.rerun()
     with compare:
-        show_compare()
+        draw_compare()
     for run in live:
         show_run(run)
 
@@ -75,8 +75,8 @@ def live_first(page: Page[Run]) -> list[Run]:
     return sorted(live, key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
 
 
-def show_compare() -> None:
-    """The way to the charts of the chosen runs."""
+def draw_compare() -> None:
+    """A link to the charts of the chosen runs."""
     runs = picked()
     label = f"Compare {len(runs)} selected" if runs else "Compare selected"
     icon = ":material/stacked_line_chart:"
@@ -86,7 +86,7 @@ def show_compare() -> None:
         link("compare", label, icon=icon, runs=",".join(map(str, runs)))
 
 
-def show_empty() -> None:
+def draw_empty() -> None:
     """What will appear here, and how to make it appear."""
     with st.container(border=True, horizontal_alignment="center", key="empty"):
         if is_narrowed():
@@ -100,4 +100,4 @@ def show_empty() -> None:
             link("new-run", "Start the first run", icon=":material/add:")
 
 
-show_page()
+draw_page()

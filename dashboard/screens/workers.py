@@ -16,30 +16,30 @@ _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _REVEAL = "show-token"
 
 
-def show_page() -> None:
-    """Lay the page."""
+def draw_page() -> None:
+    """Draw the page."""
     st.subheader("Workers")
-    show_workers()
-    show_use()
-    show_how_to_add()
+    draw_workers()
+    draw_use()
+    draw_how_to_add()
 
 
 @st.fragment(run_every=3)
-def show_workers() -> None:
-    """Every worker seen in the last day, those that live first."""
+def draw_workers() -> None:
+    """Every worker seen in the last day, live ones first."""
     with guard():
         workers = client().workers()
     if not workers:
         st.info(
-            "No worker has been here yet. Once one is started, it stands here with its device, its memory and the run it "
-            "trains; queued runs wait for it.",
+            "No worker has connected yet. Once you start one, it appears here with its device, its memory and the run that it "
+            "trains. Queued runs wait for it.",
             icon=":material/memory:",
         )
     for worker in sorted(workers, key=lambda one: (not one.alive, one.name)):
-        show_worker(worker)
+        draw_worker(worker)
 
 
-def show_worker(worker: Worker) -> None:
+def draw_worker(worker: Worker) -> None:
     """One worker's machine, work and last sign of life."""
     with st.container(border=True, key=f"worker-{worker.name}"):
         state, device, work, seen = st.columns([2.2, 2.6, 2.6, 1.8], vertical_alignment="center")
@@ -65,8 +65,8 @@ def show_worker(worker: Worker) -> None:
 
 
 @st.fragment(run_every=30)
-def show_use() -> None:
-    """What each worker held in the last day, and for how much of it."""
+def draw_use() -> None:
+    """Which runs each worker held in the last day, and for what share of it."""
     with guard():
         stored = client().worker_use()
     # a chart shows names as they are
@@ -83,7 +83,7 @@ def show_use() -> None:
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"The last {duration((now - start).total_seconds())}, in your time zone; grey is idle, away, or spent on runs that were deleted since. Busy: "
+        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or held by a run that has been deleted. Busy: "
         + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
         + "."
     )
@@ -100,12 +100,12 @@ def _heartbeat(seconds: float) -> str:
     return "just now" if seconds < 5 else f"{duration(seconds)} ago"
 
 
-def show_how_to_add() -> None:
-    """The command for one more, on this machine or another."""
+def draw_how_to_add() -> None:
+    """The command that starts another worker, on this machine or elsewhere."""
     st.markdown("#### Start another worker")
     st.caption(
-        "On any machine that has Groupscope installed and reaches this backend. A GPU is found by itself; each worker "
-        "trains one run at a time."
+        "Run this on any machine that has Groupscope installed and can reach this backend. The worker finds a GPU by itself "
+        "and trains one run at a time."
     )
     shown = st.toggle("Show the token in the command", key=_REVEAL)
     token = settings().secret() if shown else "TOKEN"
@@ -114,9 +114,9 @@ def show_how_to_add() -> None:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
     if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:
         st.caption(
-            "That address is this machine's own. A worker elsewhere needs another one, and a backend that listens there: "
+            "Only this machine can use that address. A worker elsewhere needs an address that the backend listens on: "
             "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN`, in docs/settings.md."
         )
 
 
-show_page()
+draw_page()

@@ -187,7 +187,7 @@ def test_a_run_with_many_draws_takes_no_other_runs_place_and_keeps_its_newest(
 
 
 def test_a_history_without_a_run_that_drew_it_says_so(open_page: Open, run_id: int) -> None:
-    assert "names no prompt" in shown(open_page("prompt"))
+    assert "does not name a prompt" in shown(open_page("prompt"))
     assert "has drawn this prompt" in shown(open_page("prompt", prompt="unknown", runs=run_id))
     assert "has drawn this prompt" in shown(open_page("prompt", **history("999")))
 

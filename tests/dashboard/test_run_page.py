@@ -110,13 +110,13 @@ def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backen
 
 
 def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
-    assert "names no run" in shown(open_page("run"))
-    assert "names no run" in shown(open_page("run", id="x"))
+    assert "does not name a run" in shown(open_page("run"))
+    assert "does not name a run" in shown(open_page("run", id="x"))
 
 
 def test_a_run_that_is_not_there_is_said_in_words_with_the_way_to_those_that_are(open_page: Open) -> None:
     at = open_page("run", id=999)
-    assert [said.value for said in at.info] == ["There is no run 999; it may have been deleted."]
+    assert [said.value for said in at.info] == ["Run 999 does not exist; it may have been deleted."]
     assert [link.label for link in at.get("page_link")][-1] == "All runs"
 
 
@@ -145,7 +145,7 @@ def test_a_failed_run_says_why_and_what_to_do(open_page: Open, backend: Backend)
     at = open_page("run", id=run_id)
     assert [code.value for code in at.code] == ["6 of 8 completions unscored", "Traceback: boom"]
     assert at.expander[0].label == "Traceback"
-    assert "mend the reward function" in shown(at)
+    assert "fix the reward function" in shown(at)
     at.button(key="command-retry").click().run()
     assert backend.client.run(run_id).status == "queued"
 

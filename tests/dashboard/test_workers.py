@@ -32,7 +32,7 @@ def worker(name: str) -> p.WorkerInfo:
 
 @pytest.mark.slow
 def test_without_workers_the_page_says_what_will_appear(open_page: OpenPage) -> None:
-    assert "No worker has been here yet" in texts(open_page("workers"))
+    assert "No worker has connected yet" in texts(open_page("workers"))
 
 
 def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage, backend: Backend) -> None:
@@ -77,7 +77,7 @@ def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPa
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (
-        "The last 1 h 00 m, in your time zone; grey is idle, away, or spent on runs that were deleted since. Busy: busy_one < 1 %."
+        "The last 1 h 00 m, in your time zone. Grey: idle, away, or held by a run that has been deleted. Busy: busy_one < 1 %."
         in texts(at)
     )
     assert at.get("vega_lite_chart")
