@@ -1,4 +1,7 @@
-"""The largest body that is read, counted as it arrives: a header can lie, and a chunked body has none."""
+"""The largest body that is read, counted as it arrives: a header can lie, and a chunked body has none.
+
+FastAPI has a limit of its own; docs/decisions/0040 says why it is not used.
+"""
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException

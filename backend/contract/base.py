@@ -48,7 +48,6 @@ def cut(length: int) -> BeforeValidator:
 CleanText = Annotated[str, BeforeValidator(clean)]
 ShortText = Annotated[CleanText, Field(max_length=200)]
 LongText = Annotated[CleanText, Field(max_length=2**22)]  # a prompt or a completion: more than any context holds
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Json = Annotated[JsonValue, BeforeValidator(storable)]
 

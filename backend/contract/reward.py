@@ -1,11 +1,12 @@
 """What is good: named reward functions, their weights, and the gates between them."""
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from backend.contract.base import CleanText, Frozen, Misfit
+from backend.contract.base import CleanText, Frozen, Json, Misfit
 from backend.contract.model import ModelSource
 from backend.contract.task import Task
 
@@ -24,6 +25,7 @@ Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za
 
 
 class _Function(Frozen):
+    bounded: ClassVar[bool] = True  # whether its raw score is from 0 to 1
     name: Name = Field(description="Unique in the run; the metric is rewards/<name>/mean.")
     weight: Weight = Field(
         1.0,
@@ -118,6 +120,7 @@ class Python(_Function):
     """The number that a Python function gives: one that the operator of the worker allowed, with TRL's signature."""
 
     kind: Literal["python"] = "python"
+    bounded = False
     function: PythonFunction = Field(
         description="module:function, as the worker's GROUPSCOPE_REWARD_FUNCTIONS lists it; it is called as "
         "function(prompts=[…], completions=[…], **columns) for one completion at a time and returns a list of one number."
@@ -154,6 +157,7 @@ class LearnedReward(_Function):
     """What a reward model gives: the logit of a sequence classifier, not bounded to 0 and 1."""
 
     kind: Literal["reward_model"] = "reward_model"
+    bounded = False
     source: ModelSource = Field(
         description="run:<id>@<step> for a checkpoint of a run that trained a reward model, a Hub id of a sequence "
         "classifier, or local:<folder> under the worker's model root."
@@ -166,6 +170,8 @@ class LearnedReward(_Function):
 RewardFunction = Annotated[
     Correctness | Format | Length | Pattern | LearnedReward | Judge | Python, Field(discriminator="kind")
 ]
+BOUNDED = frozenset(one.model_fields["kind"].default for one in get_args(get_args(RewardFunction)[0]) if one.bounded)
+"""The kinds whose raw score is from 0 to 1."""
 
 
 class Gate(Frozen):
@@ -223,3 +229,24 @@ class Rewards(Frozen):
                 f"the reward {comparing[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
                 "task.answer_column",
             )
+
+
+def reward_bound(config: Mapping[str, Json]) -> float | None:
+    """The highest total reward of a stored configuration, of which any field may be absent: any version may have written it.
+
+    None if a function's score has no bound, or if no function can add to the reward.
+    """
+    rewards = config.get("rewards")
+    functions = rewards.get("functions") if isinstance(rewards, dict) else None
+    total = 0.0
+    for function in functions if isinstance(functions, list) else []:
+        if isinstance(function, dict) and (weight := _stored_weight(function)):
+            if function.get("kind") not in BOUNDED:
+                return None
+            total += max(0.0, weight)
+    return total or None
+
+
+def _stored_weight(function: Mapping[str, Json]) -> float:
+    weight = function.get("weight", 1.0)
+    return float(weight) if isinstance(weight, int | float) and not isinstance(weight, bool) else 1.0

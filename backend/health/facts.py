@@ -7,7 +7,7 @@ from statistics import mean, median_high, median_low
 from backend.contract.advantage import ESTIMATORS, Estimator
 from backend.contract.base import Json
 from backend.contract.groups import GroupState
-from backend.contract.reward_bound import BOUNDED, reward_bound
+from backend.contract.reward import BOUNDED, reward_bound
 
 RECENT = 10  # steps that "now" means
 HISTORY = 50  # steps that are read, the recent ones included

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import takewhile
 
-from backend.contract.reward_bound import reward_bound
+from backend.contract.reward import reward_bound
 from backend.health.facts import HISTORY, NOTHING, RECENT, Facts, Stretch, bounded, weights
 from backend.health.rule import Finding, evidence, figure, percent, rate, rule, span
 

@@ -7,7 +7,7 @@ from statistics import median
 from backend.contract.groups import GroupSummary, StepSummary
 from backend.contract.preflight import dead_share_at_rate
 from backend.contract.records import Run
-from backend.contract.reward_bound import BOUNDED, reward_bound
+from backend.contract.reward import BOUNDED, reward_bound
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.stored import number_at, reward_functions, text_at
 from dashboard.form.widgets import in_words

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from backend.contract.base import Json
-from backend.contract.reward_bound import reward_bound
+from backend.contract.reward import reward_bound
 from dashboard.algorithm.estimators import stored_estimator, words_of
 from dashboard.algorithm.rewards import AnyGroup, all_equal, exact
 from dashboard.components.stored import number_at, text_at

@@ -5,8 +5,7 @@ from typing import get_args
 import pytest
 
 from backend.contract.base import Json
-from backend.contract.reward import RewardFunction
-from backend.contract.reward_bound import BOUNDED, reward_bound
+from backend.contract.reward import BOUNDED, RewardFunction, reward_bound
 
 
 def functions(*of: Json) -> dict[str, Json]:
