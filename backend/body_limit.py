@@ -1,6 +1,6 @@
 """The largest body that is read, counted as it arrives: a header can lie, and a chunked body has none.
 
-FastAPI has a limit of its own; docs/decisions/0040 says why it is not used.
+FastAPI has a limit of its own; docs/decisions/0036 says why it is not used.
 """
 
 from starlette.datastructures import Headers
