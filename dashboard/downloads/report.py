@@ -28,9 +28,8 @@ from dashboard.components.model_text import in_html, unturned
 from dashboard.components.pictures import svg
 from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.format import count, counted, duration, improvement, model_name, reading
-from dashboard.group.completion_html import TextLook, card_html, look_at, order_of
-from dashboard.group.in_words import state_in_words
-from dashboard.group.numbers import figures_html
+from dashboard.group.cards import TextLook, card_html, look_at, order_of
+from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
 
 POINTS = 600  # of each series

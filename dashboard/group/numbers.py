@@ -1,21 +1,104 @@
-"""From rewards to advantages: the group's numbers, the formula with them in it, and every completion's place on a line."""
+"""From rewards to advantages: what the group's state means, its numbers, the formula with them, and every completion's place."""
+
+import math
+from collections.abc import Mapping
+from statistics import fmean
 
 import pandas as pd
 import streamlit as st
 
 from backend.contract.advantage import Estimator
+from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from backend.contract.reward import KL_PENALTY
-from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, stored_estimator
-from dashboard.algorithm.rewards import exact, extremes, spell_term, terms
+from backend.contract.reward import KL_PENALTY, reward_bound
+from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, stored_estimator, words_of
+from dashboard.algorithm.rewards import AnyGroup, all_equal, exact, extremes, spell_term, terms
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
 from dashboard.components.model_text import in_html
+from dashboard.components.stored import number_at, text_at
 from dashboard.format import number
-from dashboard.group.completion_html import order_of
-from dashboard.group.in_words import state_in_words
+from dashboard.group.cards import order_of
 from dashboard.status import FINISHED
+
+
+def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
+    """One sentence or two, in Markdown, from the configuration that the run was stored with."""
+    how, highest = stored_estimator(config), reward_bound(config)
+    if group.state == "filtered":
+        return (
+            f"**Filtered:** {_same(group, 'no two of its rewards differed', highest)}, so dynamic sampling replaced it by a group of "
+            "another prompt. Nothing here was trained on."
+        )
+    if group.state == "probe":
+        return (
+            f"**Probe:** a fixed prompt, sampled again at regular steps to see how the policy changes and never trained on. "
+            f"Here {_scored(group)}."
+        )
+    if group.state == "unscored":
+        return (
+            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; the "
+            "errors stand at the completions."
+        )
+    if group.state == "live":
+        return words_of(how).live
+    return _equal_in_words(group, config)
+
+
+def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
+    if not all_equal(group):
+        return (
+            "**Alike but for the KL:** the task's rewards are all equal. What still differs is the KL penalty in the reward, and it "
+            "is all that this group teaches: to stay near the reference."
+        )
+    how, same = stored_estimator(config), _same(group, "all rewards are equal", reward_bound(config))
+    if not how.centred:
+        return f"**All alike, yet trained on:** {same}; {words_of(how).equal.format(mean=exact(group.reward_mean))}."
+    why = words_of(how).dead or f"{same}, so nobody is better than the mean"
+    return f"**Dead:** {why}: {_nothing_to_compare(config)}."
+
+
+def _nothing_to_compare(config: Mapping[str, Json]) -> str:
+    """What an advantage of 0 leaves of the loss: its other parts are taken on every token, whatever its advantage."""
+    beta = number_at(config, "algorithm.kl.beta", 0.0)
+    in_the_loss = text_at(config, "algorithm.kl.placement", "loss") == "loss"
+    parts = [f"the KL penalty (β = {beta:g})"] if beta > 0 and in_the_loss else []
+    parts += ["the entropy bonus"] if number_at(config, "algorithm.entropy_bonus", 0.0) > 0 else []
+    if not parts:
+        return "every advantage is 0 and the policy is not moved by this group"
+    return f"every advantage is 0 and nothing is left of its loss but {' and '.join(parts)}"
+
+
+def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
+    """all 8 scored completions got 1.00, the most there is (all right)."""
+    rewards = {completion.reward for completion in group.completions if completion.reward is not None}
+    if len(rewards) != 1:
+        return otherwise
+    reward = rewards.pop()
+    right = highest is not None and math.isclose(reward, highest, abs_tol=1e-6)
+    meant = (
+        ", the most there is (all right)" if right else " (all wrong)" if highest is not None and reward == 0 else ""
+    )
+    return f"all {group.scored} scored completions got {number(reward)}{meant}"
+
+
+def _scored(group: AnyGroup) -> str:
+    rewards = [completion.reward for completion in group.completions if completion.reward is not None]
+    whole = len(group.completions)
+    return (
+        f"{len(rewards)} of {whole} completions were scored, {number(fmean(rewards))} on average"
+        if rewards
+        else f"none of {whole} completions was scored"
+    )
+
+
+def _too_few(group: AnyGroup, config: Mapping[str, Json]) -> str:
+    if not group.scored:
+        return ", and the policy is not moved by this group"
+    if stored_estimator(config).centred:
+        return f", too few to compare: {_nothing_to_compare(config)}"
+    return ". What could be scored is trained on, since this estimator needs no other completion to compare with"
 
 
 def draw_numbers(run: Run, group: Group) -> None:

@@ -8,10 +8,8 @@ import streamlit as st
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
 from dashboard.components.address import write
-from dashboard.difference.pair import opposite, written_as
-from dashboard.difference.panel import PARAMETER
-from dashboard.group.completion_card import foot
-from dashboard.group.completion_html import GroupLook, TextLook, account_html, text_html
+from dashboard.group.cards import GroupLook, TextLook, account_html, foot, text_html
+from dashboard.group.pair import PARAMETER, opposite, written_as
 from dashboard.group.path import open_completion
 from dashboard.people.marks import draw_thumbs
 from dashboard.token_view.component import draw_tokens

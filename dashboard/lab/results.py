@@ -14,7 +14,7 @@ from dashboard.components.model_text import show_text
 from dashboard.components.stored import highest_reward
 from dashboard.form.draft import Draft
 from dashboard.format import MISSING, percent, plain
-from dashboard.group.completion_card import STYLE, draw_cards
+from dashboard.group.cards import STYLE, draw_cards
 from dashboard.group.numbers import draw_numbers, draw_strip
 from dashboard.group.rows import pick_group
 from dashboard.lab import request, words

@@ -11,8 +11,7 @@ from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour
 from dashboard.components.address import number_in_address, write
 from dashboard.components.synced import on_choice, sync
-from dashboard.difference.drawing import in_words, side_html
-from dashboard.difference.words import difference, words
+from dashboard.difference import difference, in_words, side_html, words
 from dashboard.format import count, number, signed
 from dashboard.prompts.draws import describe
 from dashboard.session import client, guard, link

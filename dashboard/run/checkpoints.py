@@ -15,7 +15,7 @@ from dashboard.downloads.routes import model_address
 from dashboard.form.paths import get
 from dashboard.form.written import show_number
 from dashboard.format import absolute, ago, size
-from dashboard.group.completion_card import draw_cards
+from dashboard.group.cards import draw_cards
 from dashboard.session import client, explain, guard, link
 from dashboard.status import look
 

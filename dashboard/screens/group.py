@@ -8,12 +8,11 @@ from backend.contract.groups import Group
 from backend.contract.records import Run
 from dashboard.components.address import number_in_address, read
 from dashboard.components.model_text import show_text
-from dashboard.difference.panel import PARAMETER, draw_difference
 from dashboard.format import MISSING
-from dashboard.group.completion_card import STYLE, draw_cards
-from dashboard.group.completion_html import look_at, order_of
+from dashboard.group.cards import STYLE, draw_cards, look_at, order_of
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
 from dashboard.group.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
+from dashboard.group.pair import PARAMETER, draw_difference
 from dashboard.group.path import draw_path, follow_to_step, opened_completion
 from dashboard.people.agreement import WHICH
 from dashboard.people.choices import draw_choices

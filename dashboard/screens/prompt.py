@@ -12,7 +12,7 @@ from dashboard.components.live import follow
 from dashboard.components.model_text import one_line, show_text
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import MISSING, count, counted
-from dashboard.group.completion_card import STYLE
+from dashboard.group.cards import STYLE
 from dashboard.group.rows import pick_group
 from dashboard.leaving import go
 from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, has_drawn, highest

@@ -22,7 +22,7 @@ from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.grpo import GrpoConfig
 from dashboard.algorithm.estimators import formula, spell_advantage, std_of, stored_estimator
 from dashboard.algorithm.rewards import exact, extremes, spell_term, terms
-from dashboard.group.in_words import state_in_words
+from dashboard.group.numbers import state_in_words
 from dashboard.playground.rewards import Typed, played
 
 CONFIG = GrpoConfig().model_dump(mode="json")

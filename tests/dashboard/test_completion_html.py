@@ -8,7 +8,7 @@ import recorded
 
 from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.group.completion_html import FOLDED_LINES, TextLook, card_html, look_at, order_of, text_html
+from dashboard.group.cards import FOLDED_LINES, TextLook, card_html, look_at, order_of, text_html
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.difference.align import MOST_EDITS, align
+from dashboard.difference import MOST_EDITS, align
 
 Pieces = Sequence[str]
 FEW = st.lists(st.sampled_from("abc "), max_size=20)

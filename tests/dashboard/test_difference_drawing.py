@@ -7,9 +7,8 @@ import pytest
 import recorded
 
 from backend.contract.groups import Group
-from dashboard.difference.drawing import KEPT, LONG, in_words, side_html
-from dashboard.difference.pair import DEFAULT, opposite, pair_in, written_as
-from dashboard.difference.words import Run, difference, words
+from dashboard.difference import KEPT, LONG, Run, difference, in_words, side_html, words
+from dashboard.group.pair import DEFAULT, opposite, pair_in, written_as
 
 
 def side(runs: list[Run], *, visible: bool = False, full: bool = False) -> str:

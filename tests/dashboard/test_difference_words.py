@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.difference.words import Run, difference, words
+from dashboard.difference import Run, difference, words
 
 
 @given(st.text(max_size=60))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, TokenTrace
 from backend.contract.grpo import GrpoConfig
-from dashboard.token_view.data import NOT_TRAINED_ON, Drawn, View, view_of
+from dashboard.token_view.columns import NOT_TRAINED_ON, Drawn, View, view_of
 
 CONFIG = GrpoConfig().model_dump(mode="json")
 LONG = 4000

@@ -3,7 +3,7 @@
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, GroupState
 from backend.contract.grpo import GrpoConfig
-from dashboard.token_view.absent import why_absent
+from dashboard.token_view.component import why_absent
 
 
 def config(**telemetry: Json) -> dict[str, Json]:

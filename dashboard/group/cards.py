@@ -1,9 +1,13 @@
-"""One completion as HTML: what it got and why, then what it says. Pure text; every letter from elsewhere is escaped."""
+"""The completions of a group as cards: what each got and why, then what it says. Every letter from elsewhere is escaped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
+from pathlib import Path
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.advantage import Estimator
 from backend.contract.base import Json
@@ -195,3 +199,45 @@ def order_of(completions: Sequence[CompletionRecord], *, by_advantage: bool) -> 
     if not by_advantage:
         return list(completions)
     return sorted(completions, key=lambda one: (one.advantage is None, -(one.advantage or 0.0)))
+
+
+STYLE = Path(__file__).with_name("group.css")
+STACKED_COLUMNS = 100  # letters in a line of a card that has the page's width
+
+
+def draw_cards(
+    group: Group,
+    config: Mapping[str, Json],
+    *,
+    by_advantage: bool,
+    visible: bool,
+    full: bool = False,
+    stacked: bool = False,
+    draw_foot: Callable[[CompletionRecord], None] | None = None,
+) -> None:
+    """All completions of the group; `draw_foot` draws what can be done with one."""
+    look = look_at(group, config)
+    shown = TextLook(visible, full, STACKED_COLUMNS) if stacked else TextLook(visible, full)
+    st.html(STYLE)
+    st.html(_edges(look))
+    with st.container(key=f"cards-{'stacked' if stacked else 'grid'}-{group.id}"):
+        for completion in order_of(group.completions, by_advantage=by_advantage):
+            with st.container(border=True, height="stretch", key=f"card-{completion.id}"):
+                st.html(card_html(completion, look, shown))
+                if draw_foot is not None:
+                    with foot(f"card-{completion.id}"):
+                        draw_foot(completion)
+
+
+def foot(key: str) -> DeltaGenerator:
+    """A card's last line, of small buttons."""
+    return st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"foot-{key}")
+
+
+def _edges(look: GroupLook) -> str:
+    """Each card's left edge in the colour of its advantage."""
+    rules = "".join(
+        f".st-key-card-{completion.id}, .st-key-opened-{completion.id} {{ border-left: 4px solid {look.colour(completion)}; }}"
+        for completion in look.group.completions
+    )
+    return f"<style>{rules}</style>"

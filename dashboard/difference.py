@@ -1,14 +1,19 @@
-"""Which pieces two sequences share, in time that grows with their length and not with its square.
+"""Two texts side by side: which pieces they share, where they differ, and both as HTML.
 
-What both begin and end with is taken off first. A short list of edits is then found exactly (Myers, "An O(ND) difference
-algorithm", 1986); where there are too many edits for that, pieces that occur once on either side are the anchors (Cohen's
-patience diff), and the stretches between them are aligned by themselves. What is left is called different, not guessed at.
+Aligning takes time that grows with the texts' length and not with its square. What both begin and end with is taken off first.
+A short list of edits is then found exactly (Myers, "An O(ND) difference algorithm", 1986). If that takes too many edits, pieces
+that occur once on either side are the anchors (Cohen's patience diff), and the stretches between them are aligned by
+themselves. The rest is called different, not guessed at.
 """
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from dashboard.components.model_text import in_html
+from dashboard.format import count, counted
 
 MOST_EDITS = 256  # of one stretch; Myers takes their square
 DEEPEST = 12  # anchors within stretches within stretches
@@ -23,14 +28,14 @@ class Block(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """The equal blocks in order, and how many pieces lie in stretches that were too tangled to look into."""
+    """The equal blocks in order, and how many pieces lie in stretches that were too tangled to align."""
 
     blocks: list[Block]
     unaligned: int
 
 
 class _Stretch(NamedTuple):
-    """Pieces left to align: left[a:b] against right[c:d]."""
+    """Pieces that are not aligned yet: left[a:b] against right[c:d]."""
 
     a: int
     b: int
@@ -83,7 +88,7 @@ def _few_edits(x: Sequence[int], y: Sequence[int]) -> list[Block] | None:
     """The longest common subsequence as blocks, if at most MOST_EDITS insertions and deletions lead from x to y."""
     if abs(len(x) - len(y)) > MOST_EDITS:
         return None
-    furthest = {1: 0}  # on each diagonal k = i − j, the furthest i that so many edits reach
+    furthest = {1: 0}  # on each diagonal k = i − j, the furthest i that this number of edits reaches
     history: list[dict[int, int]] = []
     for edits in range(min(MOST_EDITS, len(x) + len(y)) + 1):
         history.append(dict(furthest))
@@ -150,3 +155,108 @@ def _joined(blocks: Sequence[Block]) -> list[Block]:
                 continue
         joined.append(block)
     return joined
+
+
+_PIECES = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+class Run(NamedTuple):
+    """A stretch of one text: its pieces, and whether the other text has them too."""
+
+    pieces: tuple[str, ...]
+    shared: bool
+
+    @property
+    def text(self) -> str:
+        """The stretch as it stands in its text."""
+        return "".join(self.pieces)
+
+
+class Difference(NamedTuple):
+    """Both texts, cut where what they share begins and ends. Joined, the runs of a side are its whole text."""
+
+    left: list[Run]
+    right: list[Run]
+    shared: float  # share of the pieces, spaces left aside, that stand in both
+    unaligned: int  # pieces in stretches that were too tangled to align
+
+
+def words(text: str) -> list[str]:
+    """Words, stretches of white space and single signs. Joined, they are the text."""
+    return _PIECES.findall(text)
+
+
+def difference(left: Sequence[str], right: Sequence[str]) -> Difference:
+    """What two texts, given as their pieces (words or tokens), share, and where they differ."""
+    found = align(left, right)
+    # a space between different words is not something that they share
+    blocks = [block for block in found.blocks if "".join(left[block.left : block.left + block.size]).strip()]
+    alike = sum(_told(left[block.left : block.left + block.size]) for block in blocks)
+    whole = _told(left) + _told(right)
+    return Difference(
+        _runs(left, [(block.left, block.size) for block in blocks]),
+        _runs(right, [(block.right, block.size) for block in blocks]),
+        2 * alike / whole if whole else 1.0,
+        found.unaligned,
+    )
+
+
+def _told(pieces: Sequence[str]) -> int:
+    return sum(bool(piece.strip()) for piece in pieces)
+
+
+def _runs(pieces: Sequence[str], shared: Sequence[tuple[int, int]]) -> list[Run]:
+    runs: list[Run] = []
+    place = 0
+    for start, size in [*shared, (len(pieces), 0)]:
+        runs += [Run(tuple(pieces[place:start]), shared=False)] if start > place else []
+        runs += [Run(tuple(pieces[start : start + size]), shared=True)] if size else []
+        place = start + size
+    return runs
+
+
+LONG = 80  # pieces; a longer stretch that both share is folded
+KEPT = 30  # pieces that stay in sight on the side of a difference
+
+
+def side_html(runs: Sequence[Run], *, colour: str, visible: bool, full: bool) -> str:
+    """One side: its whole text, in a box of its own direction."""
+    last = len(runs) - 1
+    parts = [
+        _shared(run, first=place == 0, last=place == last, visible=visible, full=full)
+        if run.shared
+        else _differing(run, visible=visible)
+        for place, run in enumerate(runs)
+    ]
+    return f'<div class="model-text difference" style="--tint:{colour}">{"".join(parts)}</div>'
+
+
+def in_words(found: Difference, unit: str) -> str:
+    """How much the two share, in a sentence; and how much could not be aligned."""
+    if all(run.shared for run in (*found.left, *found.right)):
+        return "Both say exactly the same."
+    share = int(found.shared * 100)  # not rounded up: 100 % is said of equal texts alone
+    sentence = f"They share {share} % of their {unit}s. What only one of them says is marked."
+    if found.unaligned:
+        sentence += f" {counted(found.unaligned, unit)} in stretches too unlike to align are marked as a whole."
+    return sentence
+
+
+def _differing(run: Run, *, visible: bool) -> str:
+    """Marked. White space alone gets signs, or nobody would see it."""
+    return f"<mark>{in_html(run.text, visible=visible or run.text.isspace())}</mark>"
+
+
+def _shared(run: Run, *, first: bool, last: bool, visible: bool, full: bool) -> str:
+    if full or len(run.pieces) <= LONG:
+        return in_html(run.text, visible=visible)
+    start, end = 0 if first else KEPT, len(run.pieces) - (0 if last else KEPT)
+    begins, middle, ends = (
+        in_html("".join(part), visible=visible)
+        for part in (run.pieces[:start], run.pieces[start:end], run.pieces[end:])
+    )
+    letters = count(sum(len(piece) for piece in run.pieces[start:end]))
+    summary = (
+        f'<summary><span class="more">⋯ {letters} equal characters ⋯</span><span class="less">fold</span></summary>'
+    )
+    return f"{begins}<details>{summary}{middle}</details>{ends}"

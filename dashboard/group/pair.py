@@ -1,4 +1,7 @@
-"""Two completions of a group side by side, with what differs marked."""
+"""Two completions of a group side by side, with what differs marked. The address says which two.
+
+`diff=1,6` names them by their numbers, `diff=best,worst` by their marks.
+"""
 
 from functools import partial
 from typing import Literal, NamedTuple
@@ -7,14 +10,50 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
+from dashboard.algorithm.rewards import extremes
 from dashboard.components.address import read, write
 from dashboard.components.synced import on_choice, sync
-from dashboard.difference.drawing import in_words, side_html
-from dashboard.difference.pair import DEFAULT, pair_in, written_as
-from dashboard.difference.words import difference, words
+from dashboard.difference import difference, in_words, side_html, words
 from dashboard.format import signed
-from dashboard.group.completion_html import GroupLook
+from dashboard.group.cards import GroupLook
 from dashboard.session import client, guard
+
+BEST, WORST = "best", "worst"
+DEFAULT = f"{BEST},{WORST}"
+
+
+def pair_in(written: str, group: Group) -> tuple[int, int]:
+    """The indices of the two. A part that names no completion means the best or the worst; if all are equal, the first or the last."""
+    sides = written.split(",")
+    best, worst = _ends(group)
+    left, right = sides if len(sides) == 2 else (BEST, WORST)
+    return _index(left, group, best, best, worst), _index(right, group, worst, best, worst)
+
+
+def written_as(left: int, right: int) -> str:
+    """The two as the address has them, counted from 1 like the cards."""
+    return f"{left + 1},{right + 1}"
+
+
+def opposite(index: int, group: Group) -> int:
+    """The completion to compare with first: the best one, or the worst for the best itself."""
+    best, worst = _ends(group)
+    return worst if index == best else best
+
+
+def _ends(group: Group) -> tuple[int, int]:
+    marks = {mark: index for index, mark in extremes(group).items()}
+    indices = [completion.index for completion in group.completions]
+    return marks.get(BEST, indices[0]), marks.get(WORST, indices[-1])
+
+
+def _index(written: str, group: Group, default: int, best: int, worst: int) -> int:
+    written = written.strip()
+    if written in (BEST, WORST):
+        return best if written == BEST else worst
+    known = {str(completion.index + 1): completion.index for completion in group.completions}
+    return known.get(written, default)
+
 
 PARAMETER = "diff"
 Unit = Literal["word", "token"]
@@ -59,7 +98,7 @@ def _put(left: int, right: int) -> None:
 
 
 def _unit(place: DeltaGenerator, left: CompletionRecord, right: CompletionRecord) -> Unit:
-    """Words; tokens where both have theirs and somebody asks."""
+    """Words; or tokens, if both completions have theirs and a person chooses them."""
     if not (left.has_trace and right.has_trace):
         return "word"
     chosen = place.segmented_control(

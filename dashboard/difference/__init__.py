@@ -1,1 +1,0 @@
-"""Two texts side by side: what they share, and where they differ."""
