@@ -40,6 +40,7 @@ from worker.learner import Learner, Update, _Pass
 from worker.policy import device as devices
 from worker.policy.attention import Padded, backend_for
 from worker.policy.cards import take_device
+from worker.policy.device import Transfers
 from worker.policy.kernels import Plain, States
 from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch
@@ -47,7 +48,6 @@ from worker.policy.packing import Packing
 from worker.policy.policy import Policy
 from worker.policy.recording import Recomputation
 from worker.policy.sources import TINY_ARITHMETIC, resolve
-from worker.policy.transfers import Transfers
 from worker.rollout import choice
 from worker.rollout.draws import Draws
 from worker.rollout.engine import (

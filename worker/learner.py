@@ -16,10 +16,9 @@ from worker.algorithms.preference import dpo_loss, preference_margin
 from worker.credit import Credit
 from worker.micro_batches import Batch, MicroBatch, split, with_progress
 from worker.optimization import Optimization
-from worker.policy.device import send
+from worker.policy.device import Transfers, send
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
-from worker.policy.transfers import Transfers
 from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 

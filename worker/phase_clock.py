@@ -23,11 +23,6 @@ class PhaseClock:
         """Count seconds that were measured elsewhere."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-    def move(self, source: str, target: str, seconds: float) -> None:
-        """Take seconds that were counted in one phase to the one that they belong to."""
-        self.add(source, -seconds)
-        self.add(target, seconds)
-
     def metrics(self, tokens: int) -> dict[str, float]:
         """`time/<phase>`, `step_time`, and the sampled tokens per second of rollout."""
         total = time.monotonic() - self._began

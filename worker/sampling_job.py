@@ -15,7 +15,7 @@ from worker.algorithms.estimator import estimate
 from worker.credit import components_of, live_in
 from worker.group_records import finite, sampled_reports
 from worker.groups import GroupSampler, Scored
-from worker.rewards.numeric import number
+from worker.rewards.answers import number
 from worker.rollout.draws import Draws
 from worker.tasks.items import Item, draw
 from worker.tasks.loading import load_items

@@ -1,19 +1,106 @@
-"""What a finished step tells: its metrics, its groups, and the tokens of some completions."""
+"""What a finished step reports: its metrics, under the names that TRL's GRPO trainer logs and our own beside them, its groups, and the tokens of some completions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit
 from worker.group_records import filtered_reports, group_reports
 from worker.groups import Scored
 from worker.learner import Update
 from worker.reporter import StepContent
-from worker.step_metrics import step_metrics
+from worker.rewards.scoring import Scores
+from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
 from worker.token_texts import TokenTexts
 from worker.traces import TraceTooLarge, trace_file, traced_rows
+
+
+def step_metrics(
+    scored: Scored, filtered: Scored | None, tokens: TokenRecord, credit: Credit, update: Update
+) -> dict[str, float]:
+    """Metrics by name; NaN where there was nothing to measure. Of the batch that was trained on, but for `frac_filtered`.
+
+    `reward_std` is the std over the whole batch and `group_reward_std` the mean of the groups' stds: the field uses one
+    word for both. Both are population stds. `frac_reward_zero_std` counts groups with two scored completions or more, and
+    looks at the task's rewards: a KL penalty in the reward differs between any two completions, and teaches no task.
+    """
+    rollout, rewards_P_G = scored.rollout, credit.rewards_P_G
+    rewards_R = rewards_P_G.flatten()
+    scored_R = rewards_R[~rewards_R.isnan()]
+    lengths_R = torch.tensor([len(completion.ids) for completion in rollout.completions_R], dtype=torch.float64)
+    truncated_R = torch.tensor([completion.finish_reason == "length" for completion in rollout.completions_R])
+    return {
+        "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
+        "reward_std": float(scored_R.std(correction=0)) if len(scored_R) else math.nan,
+        **_spread(rewards_P_G, credit.statistics),
+        **_components(scored.scores),
+        "frac_unscored": float(rewards_R.isnan().double().mean()),
+        "completions/mean_length": float(lengths_R.mean()),
+        "completions/min_length": float(lengths_R.min()),
+        "completions/max_length": float(lengths_R.max()),
+        "completions/clipped_ratio": float(truncated_R.double().mean()),
+        "sampling_logprob_diff": _mismatch(rollout, tokens),
+        **_looked_at(tokens, credit),
+        **_filtered(scored, filtered),
+        **update.metrics,
+    }
+
+
+def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:
+    """What was measured before the update: the KL where it is in the reward, and how good the critic is."""
+    metrics = {} if credit.penalty_R is None else {"kl": tokens.mean("kl")}
+    if credit.returns_R_T is not None:
+        returns_R_T = credit.returns_R_T.numpy()
+        known_R_T = tokens.mask.numpy() & ~np.isnan(returns_R_T)
+        returns, values = returns_R_T[known_R_T], tokens["value"].numpy()[known_R_T].astype(np.float64)
+        variance = float(returns.var()) if len(returns) else 0.0
+        error = float((returns - values).var()) if len(returns) else 0.0
+        metrics["explained_variance"] = 1 - error / variance if variance > 0 else math.nan
+    return metrics
+
+
+def _filtered(scored: Scored, filtered: Scored | None) -> dict[str, float]:
+    """The share of all sampled groups that dynamic sampling took out; nothing where it took none."""
+    if filtered is None:
+        return {}
+    gone, kept = len(filtered.rollout.items_P), len(scored.rollout.items_P)
+    return {"frac_filtered": gone / (gone + kept)}
+
+
+def _spread(rewards_P_G: Tensor, groups: GroupStatistics) -> dict[str, float]:
+    stds_P = np.nanstd(rewards_P_G[groups.scored_P >= 2].numpy(), axis=-1)
+    dead_P = ~groups.live_P[groups.scored_P >= 2]
+    return {
+        "group_reward_std": float(stds_P.mean()) if len(stds_P) else math.nan,
+        "frac_reward_zero_std": float(dead_P.double().mean()) if len(dead_P) else math.nan,
+    }
+
+
+def _components(scores: Scores) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for column in zip(*scores.components, strict=True):
+        values = [score.raw for score in column if score.raw is not None]
+        name = column[0].name
+        metrics[f"rewards/{name}/mean"] = float(np.mean(values)) if values else math.nan
+        metrics[f"rewards/{name}/std"] = float(np.std(values)) if values else math.nan
+    return metrics
+
+
+def _mismatch(rollout: Rollout, tokens: TokenRecord) -> float:
+    """Mean |sampler's log-prob − training path's| over the tokens that went through it: cached decoding rounds differently."""
+    known_R = tokens.known("old_logprob").tolist()
+    sampled = [one.logprobs for one, known in zip(rollout.completions_R, known_R, strict=True) if known]
+    if not sampled:
+        return math.nan
+    return float(np.abs(np.concatenate(sampled) - tokens.flat("old_logprob")).mean())
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from backend.contract.grpo import GrpoConfig
 from worker.attempt import Attempt
 from worker.checkpoint import load_reference
 from worker.credit import Credit, assign_credit
-from worker.evaluation import evaluate
+from worker.evaluation import evaluate, probe_items, sample_probes
 from worker.groups import GroupSampler, Scored, fill_with_live
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.phase_clock import PhaseClock
 from worker.policy.device import peak_memory
 from worker.policy.policy import Policy
-from worker.probes import probe_items, sample_probes
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws

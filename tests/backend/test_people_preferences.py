@@ -13,8 +13,7 @@ from backend.contract.groups import Group, GroupReport, GroupState
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import DatasetPairs
 from backend.contract.task import Dataset
-from worker.preferences.dataset import load_pairs
-from worker.preferences.pairs import Pair
+from worker.preferences.pairs import Pair, load_pairs
 from worker.tasks.items import Item
 from worker.tasks.loading import load_items
 

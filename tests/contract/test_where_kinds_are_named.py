@@ -21,7 +21,6 @@ ESTIMATOR_FILES = {
 }
 SURROGATE_FILES = {
     "backend/contract/surrogate.py",
-    "worker/algorithms/surrogates.py",
     "worker/algorithms/objective.py",
     "dashboard/algorithm/surrogates.py",
 }

@@ -18,7 +18,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rewards.scoring import Score, Scores
 from worker.rollout.engine import Rollout
-from worker.step_metrics import step_metrics
+from worker.step_report import step_metrics
 
 
 def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: object) -> GrpoConfig:

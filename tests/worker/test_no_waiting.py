@@ -21,10 +21,10 @@ from worker.algorithms.advantages import group_statistics
 from worker.credit import Credit
 from worker.learner import Learner, _Pass
 from worker.policy import device
+from worker.policy.device import Transfers
 from worker.policy.fused import SamplingWeights
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.policy.transfers import Transfers
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.slots import Drawing, Slots

@@ -19,7 +19,7 @@ from worker.groups import Scored
 from worker.learner import Update
 from worker.rewards.scoring import Score, Scores
 from worker.rollout.engine import Completion, Rollout
-from worker.step_metrics import step_metrics
+from worker.step_report import step_metrics
 from worker.token_record import TokenRecord
 from worker.token_texts import TokenTexts
 from worker.traces import trace_file

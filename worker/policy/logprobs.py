@@ -16,8 +16,21 @@ from worker.policy.attention import attend
 from worker.policy.decoder import Decoder, run_layers
 from worker.policy.device import send
 from worker.policy.packing import Packing
-from worker.policy.value_head import ValueHead
 from worker.policy.vocabulary import Output, TokenStatistics, among_support, at_least_float32, token_statistics
+
+
+class ValueHead(torch.nn.Module):
+    """V(s) = w · h(s) + b, h the last hidden state; it begins at 0 and expects nothing."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(hidden_size))
+        self.bias = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, hidden_R_T_H: Tensor) -> Tensor:
+        """Values (R, T). In float32 also under autocast, which would round a matrix product to bfloat16."""
+        return (hidden_R_T_H.float() * self.weight).sum(-1) + self.bias
+
 
 Path = Literal["packed", "rows", "plain"]
 # Apart from a plain forward by more than this, a path computes something else; rounding stays far below. At most, in

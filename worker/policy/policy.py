@@ -14,8 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
-from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass
-from worker.policy.value_head import ValueHead
+from worker.policy.logprobs import TokenBatch, TokenValues, TrainingPass, ValueHead
 
 # What a training pass on a CPU keeps for the gradient, at most.
 _ACTIVATION_BYTES = 3 * 2**29

@@ -1,12 +1,21 @@
-"""Preference pairs, and the file beside a run's checkpoints that keeps those that were sampled for it."""
+"""Preference pairs: from a person's rows or from the best and the worst of sampled groups, and the file that keeps sampled ones."""
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from worker.tasks.items import ChatMessage, digest
+import numpy as np
+
+from backend.contract.base import Json
+from backend.contract.preference import DatasetPairs, SampledPairs
+from worker.algorithms.advantages import group_statistics
+from worker.groups import GroupSampler, Scored
+from worker.rollout.draws import Draws
+from worker.rollout.engine import Completion
+from worker.tasks.items import ChatMessage, Item, Items, TaskError, digest, draw, held_out
+from worker.tasks.rows import Row, held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of, written
 
 
 @dataclass(frozen=True)
@@ -57,20 +66,104 @@ def stored_pairs(path: Path, *, origin: str) -> Pairs | None:
         head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if head["origin"] != digest(origin):
             return None
-        split = {name: [_pair(row) for row in rows if row["split"] == name] for name in ("train", "held_out")}
+        split = {name: [_stored_pair(row) for row in rows if row["split"] == name] for name in ("train", "held_out")}
         return Pairs(split["train"], split["held_out"], head["undecided"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _pair(row: dict[str, object]) -> Pair:
+def _stored_pair(row: dict[str, object]) -> Pair:
     fields = {name: value for name, value in row.items() if name != "split"}
-    fields |= {name: _response(fields[name]) for name in ("chosen", "rejected")}
+    fields |= {name: _stored_response(fields[name]) for name in ("chosen", "rejected")}
     messages = fields["messages"]
     return Pair(**{**fields, "messages": tuple(messages) if isinstance(messages, list) else None})  # type: ignore[arg-type]
 
 
-def _response(value: object) -> Response:
+def _stored_response(value: object) -> Response:
     if not isinstance(value, dict):
         raise TypeError("a response is an object")
     return Response(value["text"], None if value["ids"] is None else tuple(value["ids"]))
+
+
+def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) -> Pairs:
+    """The rows as pairs; those with two equal answers are left out. The split is by prompt.
+
+    Raises TaskError where the source cannot be read or a row lacks one of the three.
+    """
+    rows = read_rows(config, fetch_upload)
+    for column in (config.prompt_column, config.chosen_column, config.rejected_column):
+        require_column(column, rows)
+    keys = prompt_keys(config.prompt_column, rows)
+    evaluated = held_out_keys(keys, config.held_out)
+    train: list[Pair] = []
+    held_out: list[Pair] = []
+    for key, (number, row) in zip(keys, rows, strict=True):
+        pair = _row_pair(config, key, number, row)
+        if pair.chosen != pair.rejected:
+            (held_out if key in evaluated else train).append(pair)
+    return Pairs(train, held_out, undecided=len(rows) - len(train) - len(held_out))
+
+
+def _row_pair(config: DatasetPairs, key: str, number: int, row: Row) -> Pair:
+    question, messages = prompt_of(config, number, row[config.prompt_column])
+    chosen, rejected = (
+        Response(_answer(number, column, row[column])) for column in (config.chosen_column, config.rejected_column)
+    )
+    return Pair(f"dataset:{key}", question, messages, chosen, rejected)
+
+
+def _answer(number: int, column: str, value: Json) -> str:
+    """A text; of a chat the last turn, which is the assistant's."""
+    if not isinstance(value, list):
+        return written(value)
+    last = turns_of(number, value)[-1]
+    if last["role"] != "assistant":
+        text = f"the chat in column {column} of row {number} ends with {last['role']}; it must end with the assistant's answer"
+        raise TaskError("dataset_prompts", text)
+    return last["content"]
+
+
+def sample_pairs(
+    config: SampledPairs,
+    sampler: GroupSampler,
+    items: Items,
+    *,
+    seed: int,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pairs:
+    """Pairs to train on from the task's training items, and others from its held-out items; both depend on `seed` alone.
+
+    `on_progress` gets the finished completions and their total, again while they are scored, and may raise.
+    """
+    train = draw(items.train, cursor=0, count=config.prompts, seed=seed)
+    other = held_out(items, config.held_out_prompts)
+    total = (len(train) + len(other)) * config.group_size
+
+    def pairs_of(some: Sequence[Item], split: int, before: int) -> list[Pair]:
+        scored = sampler.sample_and_score(
+            some,
+            config.group_size,
+            config.decoding,
+            Draws(seed, "sample", split),
+            on_progress=lambda phase, done, of: on_progress(before + (of if phase == "reward" else done), total),
+        )
+        return _pairs(scored)
+
+    made = Pairs(pairs_of(train, 0, 0), pairs_of(other, 1, len(train) * config.group_size), undecided=0)
+    return replace(made, undecided=len(train) + len(other) - len(made.train) - len(made.held_out))
+
+
+def _pairs(scored: Scored) -> list[Pair]:
+    """The best of each group against its worst; none of a group in which nothing is better than anything else."""
+    rollout, size = scored.rollout, scored.rollout.group_size
+    rewards_P_G = scored.scores.total.reshape(-1, size)
+    pairs = []
+    for p in np.flatnonzero(group_statistics(rewards_P_G).live_P).tolist():
+        item, group = rollout.items_P[p], rollout.completions_R[p * size : (p + 1) * size]
+        best, worst = (group[int(of(rewards_P_G[p]))] for of in (np.nanargmax, np.nanargmin))
+        pairs.append(Pair(item.id, item.question, item.messages, _response(best), _response(worst)))
+    return pairs
+
+
+def _response(completion: Completion) -> Response:
+    return Response(completion.text, tuple(completion.ids))

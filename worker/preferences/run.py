@@ -19,10 +19,8 @@ from worker.groups import GroupSampler
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, commit_of, pinned
-from worker.preferences.dataset import load_pairs
 from worker.preferences.objective import BradleyTerry, DirectPreference
-from worker.preferences.pairs import Pairs, save_pairs, stored_pairs
-from worker.preferences.sampled import sample_pairs
+from worker.preferences.pairs import Pairs, load_pairs, sample_pairs, save_pairs, stored_pairs
 from worker.preferences.trainer import PairTrainer
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer

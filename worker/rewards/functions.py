@@ -1,12 +1,92 @@
-"""The reward functions by kind; each takes a Completion and its configuration's fields."""
+"""The pure reward functions, and the table that finds them by their kind."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
-from worker.rewards.correctness import correctness_score
-from worker.rewards.format import format_score
-from worker.rewards.length import length_score
-from worker.rewards.pattern import pattern_score
+from worker.rewards.answers import find_answer, reaches, same_number
+from worker.rewards.completion import Completion
 from worker.rewards.python_function import python_score
+
+
+def correctness_score(completion: Completion, *, extract: str, match: str) -> float:
+    """1 if the extracted answer matches, else 0; a task with a verifier of its own may give a part of 1.
+
+    Raises ValueError where there is nothing to compare with: that is the data's fault, not the completion's.
+    """
+    answer = find_answer(completion.text, extract)
+    how = completion.verifier["kind"] if match == "task" else match
+    if answer is None:
+        return 0.0
+    match how:
+        case "countdown":
+            return float(reaches(answer, completion.verifier["numbers"], completion.verifier["target"]))
+        case "reasoning_gym":
+            from worker.rewards.gym import gym_score  # seconds to import, and few runs need it
+
+            return gym_score(answer, completion.verifier["dataset"], completion.verifier["entry"])
+        case "exact":
+            return float(answer == _reference(completion).strip())
+        case "numeric":
+            return float(same_number(answer, _reference(completion)))
+        case "symbolic":
+            from worker.rewards.symbolic import same_value  # the same
+
+            return float(same_value(answer, _reference(completion)))
+        case _:
+            raise ValueError(f"there is no way {how!r} to compare answers")
+
+
+def _reference(completion: Completion) -> str:
+    if completion.answer is None:
+        raise ValueError("the item has no reference answer to compare with")
+    return completion.answer
+
+
+def format_score(completion: Completion, *, tags: Sequence[str]) -> float:
+    """1 if the text is <a>…</a><b>…</b> for the tags a, b, … in order, with only white space outside them; else 0."""
+    text = completion.text
+    marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
+    if any(text.count(mark) != 1 for mark in marks):
+        return 0.0
+    end = 0
+    for place, mark in enumerate(marks):
+        start = text.find(mark, end)
+        is_opening = place % 2 == 0
+        if start < 0 or (is_opening and text[end:start].strip()):
+            return 0.0
+        end = start + len(mark)
+    return 0.0 if text[end:].strip() else 1.0
+
+
+def length_score(completion: Completion, *, unit: str, minimum: int, maximum: int, ramp: int) -> float:
+    """1 from `minimum` to `maximum`, falling in a straight line to 0 at `ramp` outside; `unit` is what is counted."""
+    match unit:
+        case "tokens":
+            length = completion.token_count
+        case "words":
+            length = len(completion.text.split())
+        case "characters":
+            length = len(completion.text)
+        case _:
+            raise ValueError(f"a length has no unit {unit!r}")
+    outside = max(minimum - length, length - maximum, 0)
+    return max(0.0, 1 - outside / ramp)
+
+
+def pattern_score(completion: Completion, *, syntax: str, patterns: Sequence[str], case_sensitive: bool) -> float:
+    """The share of `patterns` found in the text.
+
+    A regular expression may backtrack for ever: it holds the interpreter all the while, and only the end of its
+    process stops it.
+    """
+    if syntax == "keyword":
+        text = completion.text if case_sensitive else completion.text.casefold()
+        found = [(pattern if case_sensitive else pattern.casefold()) in text for pattern in patterns]
+    else:
+        flags = re.NOFLAG if case_sensitive else re.IGNORECASE
+        found = [re.search(pattern, completion.text, flags) is not None for pattern in patterns]
+    return sum(found) / len(found)
+
 
 FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "correctness": correctness_score,

@@ -9,11 +9,10 @@ from threading import Lock, Thread
 
 from backend.contract.base import Json
 from backend.contract.reward import Judge
+from worker.rewards.answers import last_number, number
 from worker.rewards.child import LOOK_SECONDS
-from worker.rewards.extraction import last_number
 from worker.rewards.judge_cache import JudgeCache, cache_key
 from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
-from worker.rewards.numeric import number
 from worker.tasks.items import Item
 
 Known = tuple[Reply, bool]

@@ -1,8 +1,12 @@
 """What every sampling engine does: a group of completions for each prompt, which together are a rollout."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from backend.contract.algorithm import Logprobs
 from backend.contract.groups import FinishReason
@@ -116,3 +120,41 @@ def check_lengths(policy: Policy, request: Request) -> None:
             f"A prompt of {longest} tokens and {more} new ones exceed the model's context of "
             f"{policy.context}. Lower sampling.max_new_tokens to at most {max(0, policy.context - longest)}, or shorten the prompt.",
         )
+
+
+@dataclass
+class Row:
+    """Which completion is written, of which of the P prompts, and by which numbers it is drawn."""
+
+    completion: Completion
+    prompt: int
+    group: int  # among the step's
+    index: int  # within the group
+
+
+def rows_of(request: Request) -> list[Row]:
+    """A row for each completion, those of a prompt one after the other."""
+    return [
+        Row(Completion(), p, request.first_group + p, g)
+        for p in range(len(request.prompts_P))
+        for g in range(request.group_size)
+    ]
+
+
+def row_keys(draws: Draws, rows: Sequence[Row]) -> Tensor:
+    """The key of each row's random numbers, (R,)."""
+    groups, indices = ([getattr(row, name) for row in rows] for name in ("group", "index"))
+    return draws.keys(torch.tensor(groups), torch.tensor(indices))
+
+
+def seed_of(draws: Draws, group: int) -> int:
+    """A seed in [0, 2**31) for a group of the rollout, another one in each step and stream."""
+    key = f"{draws.seed} {draws.stream} {draws.step} {group}"
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest()) >> 1
+
+
+def check_measures_what_it_draws(decoding: Decoding, logprobs: Logprobs) -> None:
+    """Raises ValueError where other log-probs are wanted. Configurations that ask for them with such an engine are refused."""
+    truncates = decoding.top_k or decoding.top_p < 1
+    if truncates or logprobs == "renormalized" or (logprobs == "plain" and decoding.temperature != 1):
+        raise ValueError(f"{logprobs} log-probs are not of the distribution that {decoding} draws from")

@@ -9,10 +9,8 @@ from worker.policy.device import abilities
 from worker.policy.fused import SamplingWeights
 from worker.policy.policy import Policy
 from worker.rollout.choice import supports
-from worker.rollout.engine import Request
-from worker.rollout.prefill import Prefilled, prefill
-from worker.rollout.rows import Row, row_keys
-from worker.rollout.slots import SLACK, Drawing, Slots
+from worker.rollout.engine import Request, Row, row_keys
+from worker.rollout.slots import SLACK, Drawing, Prefilled, Slots, prefill
 from worker.rollout.stop_texts import StopTexts
 
 # What prompts may hold at once while they pass through the model.

@@ -10,8 +10,7 @@ from transformers import DynamicCache
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import uniforms
-from worker.rollout.engine import Completion, Request
-from worker.rollout.rows import Row, row_keys
+from worker.rollout.engine import Completion, Request, Row, row_keys
 from worker.rollout.stop_texts import StopTexts
 
 # Tokens whose keys and values are held at once: bounds memory, and is far above what saturates a small machine.

@@ -13,10 +13,9 @@ from worker.policy.fused import SamplingWeights
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
+from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, Row, check_lengths, rows_of
 from worker.rollout.generation import Generation
 from worker.rollout.plain import sample_plainly
-from worker.rollout.rows import Row, rows_of
 from worker.rollout.slots import Slots
 
 _KEPT_BYTES = 256 * 2**20  # slots of this size are kept while the policy is trained on a CPU

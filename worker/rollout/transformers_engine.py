@@ -16,8 +16,15 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.failure import of_device
 from worker.policy.policy import Policy
-from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
-from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
+from worker.rollout.engine import (
+    Completion,
+    OnGroup,
+    OnProgress,
+    Request,
+    check_lengths,
+    check_measures_what_it_draws,
+    seed_of,
+)
 from worker.rollout.weights import plain_weights
 
 _LOOK_SECONDS = 0.1

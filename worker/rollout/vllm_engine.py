@@ -15,8 +15,15 @@ from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, check_lengths
-from worker.rollout.unkeyed import check_measures_what_it_draws, seed_of
+from worker.rollout.engine import (
+    Completion,
+    OnGroup,
+    OnProgress,
+    Request,
+    check_lengths,
+    check_measures_what_it_draws,
+    seed_of,
+)
 from worker.rollout.vllm_server import Choice, VllmServer
 from worker.rollout.weight_check import WeightCheck
 from worker.rollout.weights import plain_weights

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from backend.contract.task import Dataset
 from worker.tasks.items import Item, Items, by_digest, digest
-from worker.tasks.jsonl import Row
-from worker.tasks.rows import held_out_keys, prompt_keys, prompt_of, read_rows, require_column, written
+from worker.tasks.rows import Row, held_out_keys, prompt_keys, prompt_of, read_rows, require_column, written
 
 
 def load(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Items:

@@ -1,14 +1,75 @@
 """Rows of a person's own data: read from an upload or the Hub, checked for their columns, split by their prompts."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from backend.contract.base import Json, clean
 from backend.contract.client import ApiError
-from worker.tasks.hub import read_hub
 from worker.tasks.items import ChatMessage, Prompted, TaskError, chat, digest, system_message
-from worker.tasks.jsonl import Row, read_jsonl
+
+Row = dict[str, Json]
+
+
+def read_jsonl(content: bytes) -> list[tuple[int, Row]]:
+    """The rows with their line numbers, from 1; empty lines are skipped.
+
+    Raises TaskError (`dataset_unreadable`) that names the line.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"is not UTF-8 text (byte {error.start})") from None
+    return [(number, _row(number, line)) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _row(number: int, line: str) -> Row:
+    try:
+        row: Json = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(f"has no JSON in line {number}: {error}") from None
+    if not isinstance(row, dict):
+        raise _unreadable(f"has a {type(row).__name__} in line {number}; each line must hold one JSON object")
+    return row
+
+
+def _unreadable(what: str) -> TaskError:
+    return TaskError("dataset_unreadable", f"the uploaded file {what}")
+
+
+# The library takes anything else for a built-in loader ("json") or a local directory ("a/../../etc"), and reads that.
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def read_hub(name: str, subset: str | None, split: str) -> list[tuple[int, Row]]:
+    """The rows of a split with their numbers, from 1. Downloads what the library's cache does not hold.
+
+    Raises TaskError: `dataset_unknown`, `dataset_unreachable` or `dataset_unreadable`.
+    """
+    if not _REPOSITORY.fullmatch(name) or ".." in name:
+        raise TaskError(
+            "dataset_unknown",
+            f"{name!r} is not the name of a data set on the Hub; write owner/name, as in openai/gsm8k",
+        )
+    import datasets
+
+    try:
+        dataset = datasets.load_dataset(f"hf://datasets/{name}", subset, split=split)
+        # Dates and the like become text: a row is JSON.
+        return [(number, json.loads(json.dumps(row, default=str))) for number, row in enumerate(dataset, 1)]
+    except datasets.exceptions.DatasetNotFoundError as error:
+        raise TaskError(
+            "dataset_unknown", f"the data set {name} is not on the Hub, or not open to you: {error}"
+        ) from error
+    except ConnectionError as error:
+        raise TaskError(
+            "dataset_unreachable",
+            f"the data set {name} cannot be fetched: {error}. Give the worker network access, or upload the rows as JSONL",
+        ) from error
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise TaskError("dataset_unreadable", f"the data set {name} cannot be read: {error}") from error
+
 
 _ROLES = ("system", "user", "assistant")
 _ROWS_NAMED = 5

@@ -8,15 +8,10 @@ from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from worker.rewards.answers import find_answer, number, reaches, same_number
 from worker.rewards.completion import Completion, Verifier
-from worker.rewards.correctness import correctness_score
-from worker.rewards.countdown import reaches
-from worker.rewards.extraction import find_answer
-from worker.rewards.format import format_score
+from worker.rewards.functions import correctness_score, format_score, length_score, pattern_score
 from worker.rewards.gym import gym_score
-from worker.rewards.length import length_score
-from worker.rewards.numeric import number, same_number
-from worker.rewards.pattern import pattern_score
 from worker.rewards.symbolic import same_value
 
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from worker.rewards.countdown import reaches
+from worker.rewards.answers import reaches
 from worker.tasks.countdown import problems
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from backend.contract.client import ApiError
 from backend.contract.task import Dataset
-from worker.tasks.hub import read_hub
 from worker.tasks.items import Items, TaskError
 from worker.tasks.loading import load_items
+from worker.tasks.rows import read_hub
 
 ROWS = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n), "level": n} for n in range(40)]
 
