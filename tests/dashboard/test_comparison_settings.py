@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 from backend.contract.base import Json
 from backend.contract.recipes import RECIPES
-from backend.contract.records import Progress, Run
+from backend.contract.records import Metrics, Progress, Run
+from dashboard.comparison.curves import groups_of
 from dashboard.comparison.settings import cell, setting, settings_of_sweep, short_names, swept
 from dashboard.sweep.fields import place
 
@@ -83,3 +84,15 @@ def test_a_label_names_what_a_kind_is_the_kind_of_and_writes_numbers_as_people_d
 def test_whole_numbers_are_exact_and_their_thousands_separated() -> None:
     written = [cell(value) for value in (1_000_000, 1e6, -1.0, 8, 2e-4, 0.95, True, None)]
     assert written == ["1,000,000", "1,000,000", "-1", "8", "2e-4", "0.95", "true", "–"]
+
+
+def test_groups_are_in_the_order_of_their_first_run_and_without_fields_each_run_is_one() -> None:
+    rate = "optimizer.learning_rate"
+    made = runs({rate: 5e-4}, {rate: 1e-4}, {rate: 5e-4})
+    found = {run.id: Metrics(run_id=run.id, series={}) for run in made}
+    together = groups_of(made, found, [rate])
+    assert [(group.label, len(group.members)) for group in together] == [
+        ("learning_rate 5e-4", 2),
+        ("learning_rate 1e-4", 1),
+    ]
+    assert [group.number for group in groups_of(made, found, [])] == [run.id for run in made]
