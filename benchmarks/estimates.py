@@ -2,7 +2,7 @@
 
     python benchmarks/estimates.py --models DIRECTORY [WORK …]      # the table of docs/inspector/before-launch.md
 
-What a process holds before it loads a model (Python, PyTorch) is no part of an estimate, and is shown beside it.
+What a process holds before it loads a model (Python, PyTorch) is not a part of an estimate, and is shown beside it.
 """
 
 import subprocess

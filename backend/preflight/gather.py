@@ -96,7 +96,7 @@ def _training_items(tx: Connection, config: RunConfig) -> int | None:
 
 
 def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
-    """The newest runs of the same model on the same task; compared here, since JSON equality is no portable SQL."""
+    """The newest runs of the same model on the same task; compared here, since databases compare JSON differently."""
     query = select(run).where(runs.PRESENT, run.c.kind != "sample", run.c.attempt > 0)
     wanted = config.model_dump(mode="json")
     for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
@@ -106,7 +106,7 @@ def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
 
 
 def _asked(config: Any) -> object:
-    """The task of a run, or of its pairs; the pairs themselves where no task gave them."""
+    """The task of a run, or of its pairs; the pairs themselves if no task gave them."""
     pairs = config.get("pairs") or {}
     return config.get("task") or pairs.get("task") or pairs
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 
 from floor.operations import ACCELERATOR_ROWS, PYTORCH, ROWS, Rates, Seconds, Shape
 
-_SECONDS, _TIMES = 0.1, 5  # a point of the table is measured for so long and so often, at least
+_SECONDS, _TIMES = 0.1, 5  # each point of the table is measured at least this long, and this often
 _MOST = 1000  # times; a small product's median is settled long before its time is up
 _CALLS = 20
 _BANDWIDTH_BYTES = 2**29

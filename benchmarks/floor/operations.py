@@ -43,7 +43,7 @@ class Shape(BaseModel):
     head_dim: int
     intermediate: int
     vocabulary: int
-    parameters: int  # trained ones: all of them, where no adapters are
+    parameters: int  # the trained ones: all of them without adapters
 
     @property
     def layer_matrices(self) -> list[Matrix]:
@@ -63,11 +63,11 @@ class Shape(BaseModel):
         return Matrix(outputs=self.vocabulary, inputs=self.hidden)
 
     def attention_operations(self, contexts: int) -> int:
-        """Of all layers, for queries that look at so many keys in sum: two products, a multiplication and an addition each."""
+        """Of all layers, for queries that look at this number of keys in sum: two products, a multiplication and an addition each."""
         return 4 * self.layers * self.heads * self.head_dim * contexts
 
     def cache_values(self, tokens: int) -> int:
-        """Numbers in the keys and values of so many tokens."""
+        """Numbers in the keys and values of this number of tokens."""
         return 2 * self.layers * self.kv_heads * self.head_dim * tokens
 
 
@@ -204,7 +204,7 @@ class _Counter:
     value_bytes: int
 
     def phase(self, rows: Sequence[int], head_rows: Sequence[int], contexts: int, values: float) -> Phase:
-        """Passes with so many rows each, of which so many reach the output layer; `values` are numbers read."""
+        """Passes with these numbers of rows, of which `head_rows` reach the output layer; `values` are numbers read."""
         [way] = self.rates.seconds
         passes = [
             (matrix, count, self.shape.layers * matrix.count) for count in rows for matrix in self.shape.layer_matrices

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def command_line(doc: str | None, *, kept: Path | None = None, page: Path | None = None) -> argparse.ArgumentParser:
-    """A parser whose help is the script's own text; with --out where measurements are `kept`, and --write where a page has tables."""
+    """A parser whose help is the script's own text; with --out if measurements are `kept`, and --write if there is a page for tables."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if kept is not None:
         parser.add_argument(

@@ -50,7 +50,7 @@ class Measured(BaseModel):
 
     @property
     def rewards(self) -> list[float]:
-        """Of each step, where it had one."""
+        """Of each step that had one."""
         return [value for one in self.metrics if (value := one["reward"]) is not None]
 
 
@@ -82,7 +82,7 @@ class Alone(BaseModel):
 
 
 class Agreement(BaseModel):
-    """How far two traces of the same step agree; differences are the largest ones, None where the tokens differ."""
+    """How far two traces of the same step agree; differences are the largest ones, None if the tokens differ."""
 
     same_tokens: bool
     sampling: float | None = None

@@ -40,7 +40,7 @@ class UnderWay:
 
 
 def measure_live(site: Site, known: Contents, plan: Plan, steps: int) -> Live:
-    """A person looks at the charts of the run while it takes so many steps, at no beat with the page."""
+    """A person watches the charts of the run while it takes this number of steps, out of time with the page."""
     pause = random.Random(0)
     under_way = UnderWay(site, plan)
     live = Live(shown=[], drawn=[])
@@ -60,7 +60,7 @@ def measure_live(site: Site, known: Contents, plan: Plan, steps: int) -> Live:
 
 
 def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> Memory:
-    """Watch for so many minutes; the first sixth does not count."""
+    """Watch for this number of minutes; the first sixth does not count."""
     under_way = UnderWay(site, plan)
     first = under_way.step
     memory = Memory(since=60 * minutes * WARM_UP, samples=[])

@@ -22,7 +22,7 @@ _CHARTS = (
 
 
 def measure_api(site: Site, known: Contents, times: int, before: Callable[[], None]) -> list[Route]:
-    """Every route so many times, after `before` and three that do not count; the slowest first."""
+    """Every route `times` times, after `before` and three that do not count; the slowest first."""
     routes = []
     for name, draw in _routes(known).items():
         before()

@@ -14,7 +14,7 @@ from scale.site import Contents, Site
 CHART, TABLE = "svg.marks", '[data-testid="stDataFrame"] canvas'
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run")
 SIZE = ViewportSize(width=1440, height=900)
-PATIENCE = 60_000  # milliseconds; what takes longer is no view
+PATIENCE = 60_000  # milliseconds; a view that takes longer has failed
 
 # Milliseconds since the navigation began, once: the script has ended, nothing on the page is of an earlier one, nothing stands
 # in for what is to come, every chart and table is drawn, and what was asked for is there, also in a component's own tree.
@@ -36,7 +36,7 @@ _STEP = """step => [...document.querySelectorAll('[data-testid="stMetricValue"]'
 
 @dataclass(frozen=True)
 class Content:
-    """What a person came for: so many elements in sight."""
+    """What a person came for: at least `count` visible elements."""
 
     selector: str
     count: int = 1
@@ -69,12 +69,12 @@ def settled(page: Page, content: Content) -> float:
 
 
 def wait_for_step(page: Page, step: int) -> None:
-    """Wait until the head of a run's page says that so many steps are done."""
+    """Wait until the head of a run's page says that this number of steps is done."""
     page.wait_for_function(_STEP, arg=step, polling="raf")
 
 
 def measure_views(site: Site, known: Contents, times: int, *, uncounted: int) -> list[View]:
-    """Each view so many times, after those that warm up and do not count."""
+    """Each view `times` times, after `uncounted` ones that warm up."""
     with chromium(site.dashboard_url) as page:
         views = _views(known).items()
         return [_measure(page, name, address, content, times, uncounted) for name, (address, content) in views]

@@ -106,7 +106,7 @@ class Pipe:
 def peak_memory() -> int | None:
     """The most bytes that this process has held: of a GPU, if it used one, what torch reserved; else what was resident.
 
-    None where the system does not say (Linux does).
+    None if the system does not say (Linux does).
     """
     if torch.cuda.is_available() and torch.cuda.max_memory_reserved():
         return int(torch.cuda.max_memory_reserved())

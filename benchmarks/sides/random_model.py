@@ -1,4 +1,4 @@
-"""A model with random weights for timing, where nothing can be downloaded: python -m sides.random_model FOLDER [--toy]."""
+"""A model with random weights, to time steps without a download: python -m sides.random_model FOLDER [--toy]."""
 
 import argparse
 from pathlib import Path

@@ -41,7 +41,7 @@ class Workload:
 
 
 def _worked_examples(count: int) -> str:
-    """A system prompt that shows so many sums and their answers."""
+    """A system prompt that shows this number of sums and their answers."""
     sums = ((7 * number % 19 + 1, 11 * number % 17 + 1) for number in range(count))
     shown = " ".join(f"What is {left} + {right}? It is {left + right}." for left, right in sums)
     return f"You add numbers. {shown}"
