@@ -13,11 +13,11 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from backend import document, errors
+from backend import document, errors, monitoring, workers
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
 from backend.catalog.routes import router as catalog
-from backend.checkpoints.routes import router as checkpoints
+from backend.checkpoints.files import router as checkpoints
 from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
 from backend.events import Broadcast
@@ -25,8 +25,6 @@ from backend.export.routes import router as export
 from backend.health.routes import router as health
 from backend.lifecycle.deletion import Remover
 from backend.lifecycle.routes import router as runs
-from backend.monitoring import exposition
-from backend.monitoring.requests import Requests
 from backend.people.routes import router as people
 from backend.preflight.routes import router as preflight
 from backend.queue import lease
@@ -39,13 +37,11 @@ from backend.server.origin import LOOPBACK
 from backend.services import Services
 from backend.settings import Settings
 from backend.storage.opening import open_database
-from backend.sweeps.routes import router as sweeps
+from backend.sweeps import router as sweeps
 from backend.telemetry import traces
 from backend.telemetry.routes import router as telemetry
 from backend.uploads import store as uploads_store
 from backend.uploads.routes import router as uploads
-from backend.workers import store as workers_store
-from backend.workers.routes import router as workers
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +58,7 @@ ROUTERS = (
     people,
     checkpoints,
     uploads,
-    workers,
+    workers.router,
     queue,
     export,
 )
@@ -91,7 +87,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     # no generated pages; the document is a route of ours, so that it needs the token as every path does
     app = FastAPI(title="Groupscope", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
-    app.state.registry = exposition.registry_of(services)
+    app.state.registry = monitoring.registry_of(services)
     app.router.redirect_slashes = False
     errors.install(app)
     for router in ROUTERS:
@@ -99,12 +95,12 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route(document.PATH, lambda: document.document(app), methods=["GET"], name="openapi")
     app.add_api_route(
-        exposition.PATH, exposition.exposition, methods=["GET"], name="metrics", response_class=exposition.Exposition
+        monitoring.PATH, monitoring.exposition, methods=["GET"], name="metrics", response_class=monitoring.Exposition
     )
     # the last one added is the outermost: the gate stands before all, but for what counts its refusals, too
     app.add_middleware(BodyLimit, upload_bytes=settings.max_upload_bytes)
     app.add_middleware(Gate, token=token_of(settings), allowed_hosts=settings.backend_allowed_hosts)
-    app.add_middleware(Requests, registry=app.state.registry)
+    app.add_middleware(monitoring.Requests, registry=app.state.registry)
     return app
 
 
@@ -123,7 +119,7 @@ def open_services(settings: Settings, clock: Clock) -> Services:
     try:
         with database.write() as tx:
             lease.extend_all(tx, services.terms())
-            workers_store.not_from_the_future(tx, services.clock.seconds())
+            workers.not_from_the_future(tx, services.clock.seconds())
     except OperationalError as error:
         if is_disk_full(error, settings.home):
             raise no_room(settings.home) from None

@@ -91,7 +91,7 @@ def dashboard(
 ) -> NoReturn:
     """Run the dashboard alone."""
     _require("dashboard", "streamlit")
-    from backend.dashboard_command import dashboard_command
+    from backend.supervisor import dashboard_command
 
     _export(token_file, backend_url=backend, home=home)
     command = dashboard_command(port, host)

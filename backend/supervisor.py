@@ -177,3 +177,8 @@ def _end_with_parent() -> None:
     """Runs in the new process: have the kernel end it should the supervisor be killed outright (prctl(2))."""
     if _LIBC:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def dashboard_command(port: int, address: str = "127.0.0.1") -> list[str]:
+    """Program and arguments; the backend's address and token reach it through the environment."""
+    return [sys.executable, "-m", "dashboard.server", "--host", address, "--port", str(port)]

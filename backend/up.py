@@ -15,9 +15,8 @@ from backend.auth import token_of
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, alone, make_private
 from backend.contract.recipes import QUICKSTART, RECIPES
-from backend.dashboard_command import dashboard_command
 from backend.settings import Settings
-from backend.supervisor import Program, Supervisor
+from backend.supervisor import Program, Supervisor, dashboard_command
 
 SAID_EVERY = (
     30.0  # seconds while the backend starts: an upgrade of the database that is broken off would only begin anew

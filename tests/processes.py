@@ -13,7 +13,7 @@ import zygote
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.records import Run
-from backend.dashboard_command import dashboard_command
+from backend.supervisor import dashboard_command
 
 TOKEN = "a-token-of-the-fault-tests"
 PATIENCE = 240.0

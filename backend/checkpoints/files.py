@@ -6,10 +6,16 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fastapi import APIRouter
 from sqlalchemy import RowMapping
 
+from backend.answers import Zip, file
+from backend.checkpoints import store
+from backend.contract import records as r
 from backend.contract.home import store_path
 from backend.errors import Conflict, NotFound
+from backend.runs import store as runs
+from backend.services import RowId, ServicesDep, StepNumber
 
 FOLDER = "checkpoints"
 MODEL = "model"
@@ -85,3 +91,27 @@ class _Sink(io.RawIOBase):
 def remove(home: Path, run_id: int) -> None:
     """Delete all that a run has in our own store: its checkpoints, and the pairs that it sampled."""
     shutil.rmtree(home / FOLDER / f"run-{run_id}", ignore_errors=True)
+
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}/checkpoints", tags=["checkpoints"])
+
+
+@router.get("")
+def list_checkpoints(services: ServicesDep, run_id: RowId) -> r.Page[r.Checkpoint]:
+    """Checkpoints of the live history, by step."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        rows = store.live(tx, run_id)
+    return r.Page[r.Checkpoint](items=[r.Checkpoint.model_validate(dict(row)) for row in rows])
+
+
+@router.get("/{step}/model.zip", response_class=Zip)
+def download_model(services: ServicesDep, run_id: RowId, step: StepNumber) -> Zip:
+    """The directory that `from_pretrained` opens, as a zip."""
+    with services.database.read() as tx:
+        runs.require(tx, run_id)
+        row = store.live_at(tx, run_id, step)
+    if row is None:
+        raise NotFound(f"Run {run_id} has no checkpoint at step {step}.")
+    model = model_directory(services.settings.home, row)
+    return file(Zip, f"run-{run_id}-step-{step}.zip", archive(model))

@@ -9,8 +9,8 @@ from backend.contract.people import Bookmark, Choice, ChoiceWrite, Thumb
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.runs import store as runs
+from backend.storage.statements import upsert
 from backend.storage.tables import bookmark, choice, completion, prompt_group, thumb
-from backend.storage.upsert import upsert
 
 BETTER, WORSE = completion.alias("better"), completion.alias("worse")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
+from backend import workers
 from backend.checkpoints import files
 from backend.checkpoints import store as checkpoints
 from backend.contract.config import RunConfig, TrainingConfig, data_of
@@ -24,7 +25,6 @@ from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
 from backend.uploads import columns
 from backend.uploads import store as uploads
-from backend.workers import store as workers
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection
 
+from backend import workers
 from backend.checkpoints import retention
 from backend.checkpoints import store as checkpoints
 from backend.contract import protocol as p
@@ -19,7 +20,6 @@ from backend.queue import claim as claims
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, with_reserve
 from backend.telemetry import traces
-from backend.workers import store as workers
 
 router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
 

@@ -24,7 +24,7 @@ from backend.contract.queries import RunQuery
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.runs import curve
-from backend.storage.paging import newest_first
+from backend.storage.statements import newest_first
 from backend.storage.tables import report, run
 
 WAITING = ("queued", "running", "paused")

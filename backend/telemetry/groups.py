@@ -12,7 +12,7 @@ from backend.contract.inspection import CompletionHit
 from backend.contract.queries import CompletionQuery, GroupQuery, PromptGroupQuery, StepQuery
 from backend.errors import NotFound
 from backend.runs import store as runs
-from backend.storage import history, paging
+from backend.storage import history, statements
 from backend.storage.tables import bookmark, completion, prompt_group, thumb
 from backend.telemetry import search
 
@@ -85,7 +85,7 @@ def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]
     live = history.uncut(tx, prompt_group, run_id)
     found = select(prompt_group.c.id).where(*_conditions(query), _said(tx, run_id, query.search))
     found = found if query.bookmarked else found.where(live)
-    return _summaries(tx, live, *paging.find(tx, found.order_by(*_order(query.sort)), query))
+    return _summaries(tx, live, *statements.find(tx, found.order_by(*_order(query.sort)), query))
 
 
 def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
@@ -96,15 +96,15 @@ def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
         .where(prompt_group.c.run_id.in_(query.runs), prompt_group.c.prompt_id == query.prompt_id, live)
         .order_by(prompt_group.c.run_id, prompt_group.c.step, prompt_group.c.id)
     )
-    return _summaries(tx, live, *paging.find(tx, found, query))
+    return _summaries(tx, live, *statements.find(tx, found, query))
 
 
 def _summaries(
     tx: Connection, live: ColumnElement[bool], ids: Sequence[int], cursor: str | None
 ) -> r.Page[GroupSummary]:
-    columns = (paging.beginning(one) if one.name in TEXTS else one for one in prompt_group.c)
+    columns = (statements.beginning(one) if one.name in TEXTS else one for one in prompt_group.c)
     query = select(*columns, BOOKMARKED.label("bookmarked"), not_(live).label("superseded"))
-    rows = paging.fetch(tx, query, prompt_group.c.id, ids)
+    rows = statements.fetch(tx, query, prompt_group.c.id, ids)
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 
 
@@ -197,14 +197,14 @@ def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[C
     """Live completions; those without the number that sorts come last."""
     live = select(completion.c.id).where(history.uncut(tx, completion, run_id), *_completion_conditions(query))
     found = search.narrow(tx, live, completion, run_id, completion.c.text, query.search)
-    ids, cursor = paging.find(tx, found.order_by(*_completion_order(query.sort)), query)
+    ids, cursor = statements.find(tx, found.order_by(*_completion_order(query.sort)), query)
     whole = select(
         completion,
         prompt_group.c.index.label("group_index"),
         prompt_group.c.prompt_id,
-        paging.beginning(prompt_group.c.prompt),
+        statements.beginning(prompt_group.c.prompt),
     ).join(prompt_group, prompt_group.c.id == completion.c.group_id)
-    rows = paging.fetch(tx, whole, completion.c.id, ids)
+    rows = statements.fetch(tx, whole, completion.c.id, ids)
     return r.Page[CompletionHit](items=[_hit(row, query.search) for row in rows], next_cursor=cursor)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, case, func, select
 from backend.contract import records as r
 from backend.contract.inspection import Distribution, GroupScores, PromptSummary, StepScores
 from backend.contract.queries import DistributionQuery, PromptQuery, StepScoresQuery
-from backend.storage import history, paging
+from backend.storage import history, statements
 from backend.storage.tables import completion, prompt_group
 from backend.telemetry import search
 
@@ -35,7 +35,7 @@ def prompts(tx: Connection, run_id: int, query: PromptQuery) -> r.Page[PromptSum
         said = search.narrow_few(tx, said, prompt_group, run_id, prompt_group.c.prompt_text, query.search)
         found = found.where(prompt_group.c.prompt_id.in_(said))
     found = found.group_by(prompt_group.c.prompt_id).order_by(*_order(tx, run_id, query.sort))
-    ids, cursor = paging.find(tx, found, query)
+    ids, cursor = statements.find(tx, found, query)
     return r.Page[PromptSummary](items=_summaries(tx, run_id, ids), next_cursor=cursor)
 
 
@@ -74,7 +74,7 @@ def _summaries(tx: Connection, run_id: int, prompt_ids: Sequence[str]) -> list[P
     for row in tx.execute(query):
         draws[row.prompt_id].append(row)
     firsts = [draws[prompt_id][0].id for prompt_id in prompt_ids]
-    words = paging.fetch(tx, select(draw.id, paging.beginning(draw.prompt)), draw.id, firsts)
+    words = statements.fetch(tx, select(draw.id, statements.beginning(draw.prompt)), draw.id, firsts)
     return [_summary(draws[one], row["prompt"]) for one, row in zip(prompt_ids, words, strict=True)]
 
 
@@ -108,8 +108,8 @@ def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) 
         .where(history.uncut(tx, prompt_group, run_id))
         .order_by(prompt_group.c.index, prompt_group.c.id)
     )
-    ids, cursor = paging.find(tx, found, query)
-    rows = paging.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
+    ids, cursor = statements.find(tx, found, query)
+    rows = statements.fetch(tx, select(prompt_group), prompt_group.c.id, ids)
     numbers = [column for column in completion.c if column.name != "text"]
     one = completion.c
     members = select(*numbers).where(one.group_id.in_(ids)).order_by(one.group_id, one.index)

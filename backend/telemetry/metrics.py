@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Connection, case, select
 from backend.contract import records as r
 from backend.contract.queries import MetricQuery
 from backend.storage import history
+from backend.storage.statements import upsert
 from backend.storage.tables import METRIC_WIDTHS, attempt, metric, run
-from backend.storage.upsert import upsert
 from backend.telemetry import stretches
 from backend.telemetry.stretches import Point, fitting_width, in_stretches, plain, stretch_of
 

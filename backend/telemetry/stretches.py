@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, case, delete, func, literal, or_, 
 from backend.contract import records as r
 from backend.contract.protocol import EVALUATION
 from backend.storage import history
+from backend.storage.statements import insert_into
 from backend.storage.tables import METRIC_WIDTHS, attempt, metric, metric_stretch
-from backend.storage.upsert import insert_into
 
 Point = tuple[int, float | None]
 

@@ -11,7 +11,7 @@ from backend.contract import records as r
 from backend.contract.queries import PageQuery
 from backend.errors import Conflict, NotFound
 from backend.runs.store import WAITING
-from backend.storage.paging import newest_first
+from backend.storage.statements import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
 

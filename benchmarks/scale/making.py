@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
 
+from backend import workers
 from backend.app import open_services
 from backend.clock import Clock
 from backend.contract import protocol as p
@@ -16,7 +17,6 @@ from backend.queue import claim as claims
 from backend.services import Services
 from backend.settings import Settings
 from backend.telemetry import traces
-from backend.workers import store as workers
 from scale.plan import Plan, RunPlan
 from scale.reported import Reporter, config
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from backend.contract.client import Client
-from backend.dashboard_command import dashboard_command
+from backend.supervisor import dashboard_command
 
 TOKEN = "a-token-of-the-benchmark"  # noqa: S105  (for a backend on loopback that lives for minutes)
 PATIENCE = 60.0  # seconds for a process to come up

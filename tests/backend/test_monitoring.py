@@ -15,7 +15,7 @@ from test_events import listening
 
 from backend.app import create_app
 from backend.contract.client import ApiError
-from backend.monitoring.requests import NO_ROUTE, WORKER_MESSAGES
+from backend.monitoring import NO_ROUTE, WORKER_MESSAGES
 
 Values = dict[tuple[str, ...], float]
 

@@ -1,9 +1,14 @@
-"""A page of a list in two steps: which rows, found in an index that covers the question, and then those rows alone."""
+"""Statements that stores share: a page of a list, and insert or replace in the two dialects that we speak.
 
-from collections.abc import Sequence
+A page is read in two steps: which rows, found in an index that covers the question, and then those rows alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Label, RowMapping, Select, func
+from sqlalchemy import Column, ColumnElement, Connection, Label, RowMapping, Select, Table, func
+from sqlalchemy.dialects import postgresql, sqlite
 
 from backend.contract.queries import PageQuery
 
@@ -37,3 +42,24 @@ def fetch(tx: Connection, query: Select[Any], key: ColumnElement[Any], ids: Sequ
     """The rows whose key is one of `ids`, in that order; the query selects the key."""
     rows = {row[key]: row for row in tx.execute(query.where(key.in_(ids))).mappings()}
     return [rows[one] for one in ids]
+
+
+Insert = postgresql.Insert | sqlite.Insert
+
+
+def insert_into(dialect: str, table: Table) -> Insert:
+    """An insert that can say what happens to a row that is there already."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
+def upsert(tx: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
+    """Insert rows; one whose primary key exists takes the new values."""
+    tx.execute(_statement(tx.dialect.name, table, tuple(rows[0])), list(rows))
+
+
+@cache  # one for each use in the code; building it costs as much as running it
+def _statement(dialect: str, table: Table, columns: tuple[str, ...]) -> Insert:
+    key = [column.name for column in table.primary_key]
+    statement = insert_into(dialect, table)
+    fresh = {name: statement.excluded[name] for name in columns if name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=fresh)

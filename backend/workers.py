@@ -1,14 +1,16 @@
-"""The SQL of workers."""
+"""Workers: what each has, when it was heard of, and what it held in the last day."""
 
 from datetime import datetime, timedelta
 
+from fastapi import APIRouter
 from sqlalchemy import Connection, case, select, update
 
 from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.runs.store import PRESENT
+from backend.services import ServicesDep
+from backend.storage.statements import upsert
 from backend.storage.tables import attempt, run, worker
-from backend.storage.upsert import upsert
 
 MOST = 1000  # workers in a list
 DAY = 86_400.0
@@ -68,3 +70,21 @@ def use(tx: Connection, at: datetime) -> list[r.Held]:
 def not_from_the_future(tx: Connection, now: float) -> None:
     """For a start: no worker was heard of later than now. One that was, by a clock that has been set back, would stay alive as long."""
     tx.execute(update(worker).where(worker.c.seen_at > now).values(seen_at=now))
+
+
+router = APIRouter(prefix="/api/v1/workers", tags=["workers"])
+
+
+@router.get("")
+def list_workers(services: ServicesDep) -> r.Page[r.Worker]:
+    """Every worker heard of in the last day."""
+    with services.database.read() as tx:
+        workers = recent(tx, services.clock.seconds(), silence=services.settings.lease_seconds)
+    return r.Page[r.Worker](items=workers)
+
+
+@router.get("/use")
+def list_use(services: ServicesDep) -> r.Page[r.Held]:
+    """What every worker held in the last day, the latest first."""
+    with services.database.read() as tx:
+        return r.Page[r.Held](items=use(tx, services.clock.stamp()))

@@ -1,1 +1,0 @@
-"""Sweeps: runs that were queued together, to be compared."""

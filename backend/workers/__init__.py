@@ -1,1 +1,0 @@
-"""Workers: who asks for work, and when they were last heard of."""
