@@ -1,14 +1,12 @@
 """Algorithms as what varies: recipes to tick, all put on the same ground."""
 
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from backend.contract.catalog import RecipeCard
 from backend.contract.common_ground import comparable, distinct, on_common_ground
 from dashboard.components.address import read, write
-from dashboard.components.synced import on_choice, sync
 from dashboard.format import plain
 from dashboard.sweep.base import Base, about, choose_base, grounds_of
 from dashboard.sweep.variant import Plan, Variant
@@ -37,19 +35,21 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
 
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
     """Cards to tick; the ticks stand in the address."""
-    known = [card.id for card in recipes]
-    ticked = _ticked(known)
+    keys = {card.id: f"sweep-recipe-{card.id}" for card in recipes}
+    ticked = _ticked(list(keys))
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Recipes**", width="content")
-        st.button("All", type="tertiary", on_click=_tick, args=(known, known))
-        st.button("None", type="tertiary", on_click=_tick, args=(known, ()))
+        st.button("All", type="tertiary", on_click=_tick, args=(list(keys),))
+        st.button("None", type="tertiary", on_click=_tick, args=([],))
     for start in range(0, len(recipes), ACROSS):
         for column, card in zip(st.columns(ACROSS), recipes[start : start + ACROSS], strict=False):
-            key = f"sweep-recipe-{card.id}"
-            sync(key, card.id in ticked)
-            switch = on_choice(key, partial(_switch, known, card.id))
+            key = keys[card.id]
+            if st.session_state.get(key) != (card.id in ticked):
+                st.session_state[key] = card.id in ticked
             with column.container(border=True, height="stretch"):
-                st.checkbox(f"**{plain(card.title)}**", key=key, help=plain(card.source), on_change=switch)
+                st.checkbox(
+                    f"**{plain(card.title)}**", key=key, help=plain(card.source), on_change=_tick_as_shown, args=(keys,)
+                )
                 st.caption(plain(card.sentence))
     return [card for card in recipes if card.id in ticked]
 
@@ -57,16 +57,15 @@ def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
 def _ticked(known: Sequence[str]) -> list[str]:
     """The recipes in the address; the suggested ones if it names none of them."""
     asked = read(_RECIPES).split(",")
-    return (
-        []
-        if asked == [NOTHING]
-        else [one for one in known if one in asked] or [one for one in known if one in SUGGESTED]
-    )
+    if asked == [NOTHING]:
+        return []
+    return [one for one in known if one in asked] or [one for one in known if one in SUGGESTED]
 
 
-def _tick(known: Sequence[str], ticked: Collection[str]) -> None:
-    write(**{_RECIPES: ",".join(one for one in known if one in ticked) or NOTHING})
+def _tick(recipes: Sequence[str]) -> None:
+    write(**{_RECIPES: ",".join(recipes) or NOTHING})
 
 
-def _switch(known: Sequence[str], recipe: str, on: bool) -> None:
-    _tick(known, {*_ticked(known), recipe} if on else {*_ticked(known)} - {recipe})
+def _tick_as_shown(keys: Mapping[str, str]) -> None:
+    """Take all the boxes as the browser shows them: a second tick may come before the answer to the first."""
+    _tick([recipe for recipe, key in keys.items() if st.session_state[key]])
