@@ -24,7 +24,7 @@ from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.recipes import RECIPES
 from backend.contract.records import TERMINAL, Run
-from dashboard.form.paths import put
+from dashboard.stored import put
 
 SERIES = ("reward", "eval/pass@1", "eval/greedy_pass@1", "kl", "step_time")
 

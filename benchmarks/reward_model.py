@@ -14,8 +14,8 @@ from results.page import command_line, home_in, keep, stack, where
 
 from backend.contract.base import Json
 from backend.contract.recipes import QUICKSTART, RECIPES
-from dashboard.form.paths import put
-from dashboard.form.reward import rewarded_by
+from dashboard.form.start import rewarded_by
+from dashboard.stored import put
 
 CARDS = {card.id: card for card in RECIPES}
 SERIES = ("eval/accuracy", "eval/margin", "eval/pass@1", "rewards/reward-model/mean", "rewards/correctness/mean")

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dashboard.components.model_text import in_html
 from dashboard.format import count, counted
+from dashboard.text import in_html
 
 MOST_EDITS = 256  # of one stretch; Myers takes their square
 DEEPEST = 12  # anchors within stretches within stretches

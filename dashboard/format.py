@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from dashboard.components.model_text import unturned
+from dashboard.text import unturned
 
 MISSING = "–"
 NOT_FINITE = "NaN"

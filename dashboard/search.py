@@ -18,13 +18,13 @@ from dashboard.components.listing import (
     show_pager,
     words_field,
 )
-from dashboard.components.model_text import one_line
 from dashboard.components.table import Column, pick
 from dashboard.format import counted, number, signed
 from dashboard.group.rows import WORDS
 from dashboard.leaving import go
 from dashboard.session import client, guard
 from dashboard.status import FINISHED
+from dashboard.text import one_line
 
 PAGES = "found"  # the name of the pages in the address
 SORTS = {

@@ -13,10 +13,9 @@ from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.algorithm.surrogates import SURROGATE, WORDS
 from dashboard.components.synced import chosen, last_good, typed
-from dashboard.form.paths import get
-from dashboard.form.widgets import in_words
-from dashboard.form.written import read_number, show_number
 from dashboard.format import plain
+from dashboard.stored import get
+from dashboard.wording import in_words, read_number, show_number
 
 KL = TypeAdapter(Kl)
 FROM_REWARDS = tuple(kind for kind, one in ESTIMATORS.items() if one.reads != "tokens")

@@ -10,8 +10,7 @@ from backend.contract.advantage import Advantage, BatchStd, Estimator, GroupZsco
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Json
 from dashboard.algorithm.rewards import AnyCompletion, AnyGroup, all_equal, exact
-from dashboard.components.stored import text_at
-from dashboard.form.paths import get
+from dashboard.stored import get, text_at
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
 Spell = Callable[[str, AnyGroup, Estimator], str]

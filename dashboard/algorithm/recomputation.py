@@ -21,8 +21,7 @@ from backend.contract.groups import GroupState
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import KL_PENALTY, Rewards
 from backend.contract.surrogate import Surrogate
-from dashboard.components.stored import number_at
-from dashboard.form.paths import get
+from dashboard.stored import get, number_at
 from worker.algorithms.advantages import GroupStatistics, group_state, group_statistics
 from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.total_reward import total_reward, with_penalty

@@ -12,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import Gate
-from dashboard.form.paths import get
+from dashboard.stored import get
 from worker.algorithms.advantages import group_statistics
 from worker.algorithms.total_reward import closed_gates
 

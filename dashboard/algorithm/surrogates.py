@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.base import Json
 from backend.contract.surrogate import Cispo, Clip, Surrogate
-from dashboard.form.paths import get
+from dashboard.stored import get
 from worker.algorithms.objective import TokenTerms, token_terms
 
 SURROGATE: TypeAdapter[Surrogate] = TypeAdapter(Surrogate)

@@ -1,6 +1,7 @@
 """The dead groups to expect, by group size."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import altair as alt
@@ -8,10 +9,26 @@ import pandas as pd
 
 from dashboard.charts.figure import Figure, Spec, canvas, specification
 from dashboard.charts.palette import INK, NEUTRAL
-from dashboard.lab.forecast import Share, in_percent
+from dashboard.format import percent
 
 ABOVE = -8  # pixels: the row of numbers stands over the plot
+LITTLE = 0.01
 OTHER = "#a9c7e8"  # sizes that the form does not have
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is expected of groups of one size, as shares of all groups."""
+
+    group_size: int
+    right_or_wrong: float  # all right, or all wrong
+    equal: float  # all with one reward: nothing tells two completions apart
+    at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, too low where prompts differ
+
+
+def in_percent(share: float) -> str:
+    """A forecast share: less than 1 % also where the sample held no such group, since few prompts prove no 0."""
+    return percent(share) if share >= LITTLE else "< 1 %"
 
 
 def dead_forecast_figure(shares: Sequence[Share], own_size: int) -> Figure:

@@ -37,11 +37,10 @@ from dashboard.comparison.metrics import Found, fetch, with_whole_ends
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, seed_of, setting
 from dashboard.components.chart import show
-from dashboard.components.stored import completions_per_step
-from dashboard.form.paths import get
 from dashboard.format import count, plain
 from dashboard.session import guard
 from dashboard.status import look
+from dashboard.stored import completions_per_step, get
 
 CALM = 5  # this many groups can all be in front
 BEST = 3  # of more groups, the first and those that gained most

@@ -8,8 +8,8 @@ from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.charts.comparison import View
 from dashboard.charts.series import TOTALS, refined, steps_within, stretches_of
-from dashboard.components.stored import completions_per_step
 from dashboard.session import client
+from dashboard.stored import completions_per_step
 
 AT_ONCE = 20  # runs whose series one request answers
 _DRAWN = 1800  # points of one chart, over all its lines: what a browser draws in a moment

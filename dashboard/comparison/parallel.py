@@ -17,9 +17,9 @@ from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, differing, short_names, swept
 from dashboard.components.address import read_all, write
 from dashboard.components.chart import offer_pictures
-from dashboard.form.paths import get
 from dashboard.format import MISSING, number
 from dashboard.session import guard
+from dashboard.stored import get
 
 _MOST = 6  # axes at first
 _OUTCOME = "outcome"

@@ -9,9 +9,9 @@ from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
 from dashboard.comparison.selection import label
 from dashboard.components.address import show_more, shown_at_once
-from dashboard.components.model_text import one_line
 from dashboard.format import MISSING, count, counted, number
 from dashboard.session import client, guard, url
+from dashboard.text import one_line
 
 LOOKED = 100  # of each run's prompts, those drawn most often
 SHOWN = 30

@@ -7,10 +7,10 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run, Sweep
 from dashboard.components.address import number_in_address, numbers, write, write_only
-from dashboard.components.model_text import one_line
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import counted, duration, plain
 from dashboard.session import carried_out, client, guard, link, run_or_none
+from dashboard.text import one_line
 
 MOST = 20
 SWEEPS = 20

@@ -8,10 +8,10 @@ import yaml
 
 from backend.contract.base import Json
 from backend.contract.records import Run
-from dashboard.components.model_text import one_line
-from dashboard.form.paths import get
-from dashboard.form.written import show_number
 from dashboard.format import MISSING
+from dashboard.stored import get
+from dashboard.text import one_line
+from dashboard.wording import show_number
 
 RECIPE = "recipe"
 SEED = "budget.seed"

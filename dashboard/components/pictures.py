@@ -17,7 +17,7 @@ import vl_convert
 
 from backend.contract.base import Json
 from dashboard.charts.figure import Figure, Spec
-from dashboard.components.model_text import unturned
+from dashboard.text import unturned
 
 # In every link to a file. Pages learn it over Streamlit's connection, which is refused to other sites; these cannot guess it.
 TICKET = token_urlsafe(16)

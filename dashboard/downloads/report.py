@@ -24,13 +24,13 @@ from backend.contract.records import Metrics, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
 from dashboard.charts.training import Panel, pair_panels, panels, training_figure
-from dashboard.components.model_text import in_html, unturned
 from dashboard.components.pictures import svg
-from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.format import count, counted, duration, improvement, model_name, reading
 from dashboard.group.cards import TextLook, card_html, look_at, order_of
 from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
+from dashboard.stored import number_at, reward_names, text_at
+from dashboard.text import in_html, unturned
 
 POINTS = 600  # of each series
 BOOKMARKED = 30  # groups, at most

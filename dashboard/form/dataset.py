@@ -8,12 +8,12 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import Upload, UploadPreview
-from dashboard.components.model_text import one_line
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
 from dashboard.format import count, counted, plain, size
 from dashboard.session import client, explain
+from dashboard.text import one_line
 
 UPLOAD, HUB = "Uploaded file", "Hub"
 USUAL = {  # what columns are called, the likeliest first

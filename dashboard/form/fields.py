@@ -1,16 +1,18 @@
-"""Fields as they stand on the page: side by side, nested, in lists, each with what is wrong with it beneath."""
+"""Fields as they stand on the page: side by side, nested, in lists, each with what is wrong with it beneath, in the form's own words."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 
 import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.preflight import Message
 from dashboard.form.draft import Draft
-from dashboard.form.labels import in_labels
 from dashboard.form.schema import (
+    FIELDS,
     Choice,
     Choices,
     Constant,
@@ -23,11 +25,11 @@ from dashboard.form.schema import (
     Whole,
     changed_kind,
     fresh,
-    title,
+    inside,
 )
-from dashboard.form.widgets import in_words, show_raw, show_widget
-from dashboard.form.written import fits, show_number
+from dashboard.form.widgets import fits, show_raw, show_widget
 from dashboard.format import plain
+from dashboard.wording import in_words, show_number, title
 
 COLUMNS = 3
 
@@ -225,3 +227,30 @@ def _brief(value: Json) -> str:
         return in_words(value)
     text = show_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+_PATH = re.compile(
+    rf"\b(?:{'|'.join(sorted({field.name for record in FIELDS.values() for field in record.fields}))})(?:\.\w+)+"
+)
+_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+
+
+def in_labels(text: str) -> str:
+    """`optimizer.micro_batch_tokens` is Optimizer › Micro batch tokens, group_zscore is group z-score; other names stay."""
+    known = _names()
+    text = _PATH.sub(lambda found: path_in_words(found[0]), text)
+    return _NAME.sub(lambda found: in_words(found[0]) if found[0] in known else found[0], text)
+
+
+def path_in_words(path: str) -> str:
+    """A field with the parts of the form that it stands in: Sampling › Top k."""
+    return " › ".join(title(part) for part in path.split(".") if not part.isdecimal())
+
+
+@cache
+def _names() -> frozenset[str]:
+    """Every field and every choice of a configuration."""
+    found = [field for fields in FIELDS.values() for field in inside(fields)]
+    choices = [field.options for field in found if isinstance(field, Choice | Choices)]
+    kinds = [tuple(field.kinds) for field in found if isinstance(field, Union)]
+    return frozenset(chain((field.name for field in found), *choices, *kinds))

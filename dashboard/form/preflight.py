@@ -1,20 +1,23 @@
 """What the run would do, always in sight beside the form: counts, memory, time, dead groups, and what is wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
 
 import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
+from backend.contract.records import PHASES
+from dashboard.charts.dead_forecast import in_percent
+from dashboard.charts.palette import CATEGORICAL
+from dashboard.forecast import Forecast
 from dashboard.form.draft import Draft
-from dashboard.form.fields import show_fix
-from dashboard.form.labels import in_labels, place
-from dashboard.form.parts import show_parts
-from dashboard.form.written import show_number
+from dashboard.form.fields import in_labels, path_in_words, show_fix
 from dashboard.format import count, duration, number, percent, plain, size
-from dashboard.lab.forecast import Forecast, in_percent
 from dashboard.session import client, explain
+from dashboard.wording import show_number
 
 _LOOKS = {
     "error": (":red[:material/error:]", "red"),
@@ -67,7 +70,9 @@ def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) ->
 
 def _show_intended(preflight: Preflight) -> None:
     """In one line, which settings of the recipe are unusual; in its help, what each of them does."""
-    intended = {plain(place(one.field or "")): plain(in_labels(one.text)) for one in preflight.messages if one.intended}
+    intended = {
+        plain(path_in_words(one.field or "")): plain(in_labels(one.text)) for one in preflight.messages if one.intended
+    }
     if intended:
         said = "\n".join(f"- **{field}**: {text}" for field, text in intended.items())
         st.markdown(f":small[:gray[Unusual on purpose in this recipe: {', '.join(intended)}]]", help=said)
@@ -171,6 +176,63 @@ def _bold(text: str, chosen: bool) -> str:
 
 def _show_message(draft: Draft, message: Message, key: str) -> None:
     icon, colour = _LOOKS[message.level]
-    where = f"**{plain(place(message.field))}** " if message.field else ""
+    where = f"**{plain(path_in_words(message.field))}** " if message.field else ""
     st.markdown(f":small[{icon} {where}:{colour}[{plain(in_labels(message.text))}]]")
     show_fix(draft, message, key)
+
+
+STYLE = Path(__file__).with_name("parts.css")
+# Each part has its colour, whichever others are there.
+NAMES = {
+    "activations": "activations",
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "reference": "reference",
+    "logits": "logits, in chunks",
+    "cache": "keys and values (KV cache)",
+    "copies": "copies of the weights",
+    **{phase: word for phase, word in PHASES.items() if phase != "reference"},
+    "rest": "rest",
+}
+
+
+def show_parts(parts: Mapping[str, float], show_value: Callable[[float], str], advice: str) -> None:
+    """The bar, what `advice` says of it, and folded in it a line for each part."""
+    html = parts_html(parts, show_value, advice)
+    if html:  # Streamlit refuses an empty one
+        st.html(STYLE)
+        st.html(html)
+
+
+def parts_html(parts: Mapping[str, float], show_value: Callable[[float], str], advice: str) -> str:
+    """As HTML; every text is escaped."""
+    total = sum(parts.values())
+    if not total > 0:
+        return ""
+    order = [(name, value) for name, value in sorted(parts.items(), key=lambda part: -part[1]) if value > 0]
+    bar = "".join(
+        f'<i style="flex-grow:{value / total:.5f};background:{_colour(name)}" title="{escape(_name(name))}"></i>'
+        for name, value in order
+    )
+    lines = "".join(_line(name, show_value(value), value / total) for name, value in order)
+    return (
+        f'<details class="parts"><summary><div class="bar">{bar}</div>{escape(advice)} <u>All parts</u></summary>'
+        f"<table>{lines}</table></details>"
+    )
+
+
+def _line(name: str, value: str, share: float) -> str:
+    return (
+        f'<tr><td><i style="background:{_colour(name)}"></i>{escape(_name(name))}</td>'
+        f"<td>{escape(value)}</td><td>{percent(share)}</td></tr>"
+    )
+
+
+def _name(part: str) -> str:
+    return NAMES.get(part, part.replace("_", " "))
+
+
+def _colour(name: str) -> str:
+    known = list(NAMES)
+    return CATEGORICAL[known.index(name) % 10] if name in known else CATEGORICAL[9]

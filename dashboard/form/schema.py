@@ -265,13 +265,3 @@ def unknown(field: Field, value: Json, path: str = "") -> Iterator[str]:
     if isinstance(field, Many) and isinstance(value, list):
         for index, item in enumerate(value):
             yield from unknown(field.item, item, f"{path}.{index}")
-
-
-_WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
-_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}
-
-
-def title(name: str) -> str:
-    """A field's name in words: `top_k` is Top k, `kl` is KL, `eps` is ε."""
-    words = " ".join(_WORDS.get(word, word) for word in name.split("_"))
-    return words[:1].upper() + words[1:] if words.isascii() else words

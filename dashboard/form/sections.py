@@ -1,21 +1,99 @@
 """The order of the form: what everybody sets at the top, everything else in folded sections that say what they hold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.catalog import Catalog
+from backend.contract.client import ApiError, Unreachable
+from backend.contract.records import Worker
 from dashboard.form.dataset import show_dataset
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_kind, show_problems
-from dashboard.form.layout import label_of, layout_of
-from dashboard.form.offers import offered_by_workers
-from dashboard.form.paths import get
 from dashboard.form.schema import Field, Record, Union
-from dashboard.form.widgets import in_words
-from dashboard.form.written import show_number
 from dashboard.format import counted, model_name, plain
+from dashboard.session import client
+from dashboard.stored import get
+from dashboard.wording import in_words, show_number
+
+LABELS = {
+    "telemetry": "What to keep",
+    "pairs.task": "Task",
+    "pairs.rewards": "Rewards",
+    "pairs.decoding": "Decoding",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Dotted paths. `kinds` are unions whose kind is chosen at the top; `numbers` are what most runs differ in."""
+
+    kinds: tuple[str, ...]
+    numbers: tuple[str, ...]
+    sections: tuple[str, ...]
+
+    @property
+    def at_the_top(self) -> frozenset[str]:
+        """What stands in no section."""
+        return frozenset({"model.source", "optimizer.learning_rate", "budget.seed", *self.numbers})
+
+
+POLICY = Layout(
+    kinds=("task",),
+    numbers=("sampling.prompts_per_step", "sampling.group_size", "sampling.max_new_tokens", "budget.steps"),
+    sections=("model", "task", "rewards", "sampling", "algorithm", "optimizer", "budget", "telemetry"),
+)
+
+
+def layout_of(config: Mapping[str, Json]) -> Layout:
+    """The layout for the configuration's kind, and for where its pairs come from."""
+    if config.get("kind", "grpo") == "grpo":
+        return POLICY
+    numbers = ("budget.pairs_per_step", "budget.steps", *(("beta",) if config["kind"] == "dpo" else ()))
+    if get(dict(config), "pairs.kind") == "dataset":
+        return Layout(("pairs",), numbers, ("model", "pairs", "optimizer", "budget"))
+    sections = ("model", "pairs", "pairs.task", "pairs.rewards", "pairs.decoding", "optimizer", "budget")
+    return Layout(("pairs", "pairs.task"), ("pairs.prompts", *numbers), sections)
+
+
+def label_of(path: str) -> str:
+    """What a section or a choice at the top is called."""
+    return LABELS.get(path, path.capitalize())
+
+
+@st.cache_data(ttl=10, max_entries=1, show_spinner=False)
+def fetch_workers() -> list[Worker]:
+    """The workers that are alive."""
+    return [worker for worker in client().workers() if worker.alive]
+
+
+def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
+    """By path, what the rewards of the draft may name; nothing where no worker has any, or the backend is away."""
+    named = list(_named(draft))
+    if not named:
+        return {}
+    try:
+        workers = fetch_workers()
+    except (Unreachable, ApiError):
+        return {}
+    have = {
+        "judge": sorted({name for worker in workers for name in worker.judges}),
+        "python": sorted({name for worker in workers for name in worker.reward_functions}),
+    }
+    return {path: have[kind] for kind, path in named if have[kind]}
+
+
+def _named(draft: Draft) -> Iterator[tuple[str, str]]:
+    """The kind of each reward that names something of a worker's, and the path of the name."""
+    field = {"judge": "endpoint", "python": "function"}
+    for rewards in ("rewards", "pairs.rewards"):
+        functions: Json = draft.get(f"{rewards}.functions")
+        for index, function in enumerate(functions if isinstance(functions, list) else []):
+            kind = str(function.get("kind")) if isinstance(function, dict) else ""
+            if kind in field:
+                yield kind, f"{rewards}.functions.{index}.{field[kind]}"
 
 
 def suggestions(catalog: Catalog, draft: Draft) -> dict[str, list[str]]:

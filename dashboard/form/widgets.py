@@ -4,16 +4,57 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from backend.contract.advantage import ESTIMATORS
 from backend.contract.base import Json
-from backend.contract.surrogate import SURROGATES
 from dashboard.form.draft import Draft
-from dashboard.form.schema import Choice, Choices, Field, Flag, Lines, Settings, Text, Whole
-from dashboard.form.written import read_lines, read_number, read_settings, show_lines, show_number, show_settings
+from dashboard.form.schema import (
+    Choice,
+    Choices,
+    Constant,
+    Field,
+    Flag,
+    Lines,
+    Many,
+    Real,
+    Record,
+    Settings,
+    Text,
+    Union,
+    Whole,
+)
 from dashboard.format import plain
+from dashboard.wording import in_words, read_lines, read_number, read_settings, show_lines, show_number, show_settings
 
 SIDE_BY_SIDE = 20  # choices with so few letters in all stand side by side; longer ones fold into a list
+_EXACT = 2**53 - 1  # beyond it a browser's numbers skip some
 LINE = 24  # pixels of a line of text in a box
+
+
+def fits(field: Field, value: Json) -> bool:
+    """Whether the field's own widget can show the value; a wrong type or an impossible choice is shown as text."""
+    if value is None:
+        return field.optional or isinstance(field, Real)
+    match field:
+        case Flag():
+            return isinstance(value, bool)
+        case Whole():
+            return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT
+        case Choice():
+            return value in field.options
+        case Choices():
+            return isinstance(value, list) and all(entry in field.options for entry in value)
+        case Text():
+            return isinstance(value, str)
+        case Lines():
+            return value == field.word or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
+        case Record():
+            return isinstance(value, dict)
+        case Union():
+            return isinstance(value, dict) and value.get("kind") in field.kinds
+        case Many():
+            return isinstance(value, list)
+        case Real() | Settings() | Constant():
+            return True
+    return False
 
 
 def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Sequence[str] | None = None) -> None:
@@ -60,18 +101,6 @@ def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
     st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=plain(field.help) or None, on_change=take)
     default, button = {path: field.default}, draft.key(f"{path}.default")
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
-
-
-_ACRONYMS = {kind for kind, one in ESTIMATORS.items() if one.acronym} | {
-    kind for kind, one in SURROGATES.items() if one.acronym
-}
-
-
-def in_words(name: str) -> str:
-    """A word of the schema as people write it: `group_zscore` is group z-score, `gae` is GAE."""
-    if name in _ACRONYMS:
-        return name.upper()
-    return name.replace("zscore", "z-score").replace("_", " ")
 
 
 def _show_choice(

@@ -17,9 +17,9 @@ from dashboard.algorithm.estimators import spell_advantage, stored_estimator
 from dashboard.algorithm.rewards import Term, exact, extremes, spell_term, terms
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import advantage_colour, reward_colours
-from dashboard.components.model_text import in_html
 from dashboard.format import count, counted, number, percent, signed
 from dashboard.status import FINISHED
+from dashboard.text import in_html
 
 FOLDED_LINES = 16  # a text that needs more of them is folded in the middle: how it ends is what was scored
 BAR_DIGITS = 4  # significant ones beside a bar; the pointer brings all six

@@ -9,10 +9,10 @@ from backend.contract.preflight import dead_share_at_rate
 from backend.contract.records import Run
 from backend.contract.reward import BOUNDED, reward_bound
 from dashboard.algorithm.estimators import stored_estimator
-from dashboard.components.stored import number_at, reward_functions, text_at
-from dashboard.form.widgets import in_words
 from dashboard.format import counted, number, percent
 from dashboard.session import client, guard
+from dashboard.stored import number_at, reward_functions, text_at
+from dashboard.wording import in_words
 
 MOST = 0.5  # from this share of dead groups on, the page says why
 BY_CHANCE = 0.01  # below it, that no answer of a step is right is no chance

@@ -16,11 +16,11 @@ from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, st
 from dashboard.algorithm.rewards import AnyGroup, all_equal, exact, extremes, spell_term, terms
 from dashboard.charts.group import strip_figure
 from dashboard.components.chart import show
-from dashboard.components.model_text import in_html
-from dashboard.components.stored import number_at, text_at
 from dashboard.format import number
 from dashboard.group.cards import order_of
 from dashboard.status import FINISHED
+from dashboard.stored import number_at, text_at
+from dashboard.text import in_html
 
 
 def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:

@@ -13,9 +13,9 @@ from dashboard.components.address import GROUPS, OVERVIEW, number_in_address, wr
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
-from dashboard.components.model_text import one_line
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
+from dashboard.text import one_line
 
 OPENED = "tokens"  # in the address: the number of the completion that is opened
 _ASKED = "step-asked-for"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from backend.contract.groups import GroupState, GroupSummary
 from dashboard.charts.group import reward_squares
-from dashboard.components.model_text import one_line
 from dashboard.components.table import Column, pick
 from dashboard.format import MISSING, number, signed
+from dashboard.text import one_line
 
 WORDS: dict[GroupState, str] = {
     "live": "live",

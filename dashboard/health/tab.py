@@ -9,10 +9,10 @@ from backend.contract.health import CheckedRule, Health, Hint
 from backend.contract.records import TERMINAL, Run, Series
 from dashboard.charts.meaning import meaning
 from dashboard.components.chart import heading, show
-from dashboard.components.model_text import one_line
 from dashboard.format import counted, plain
 from dashboard.health.evidence import draw_ways, evidence_figure, go_to, leave_if_asked, shown_steps
 from dashboard.session import client, guard
+from dashboard.text import one_line
 
 SECONDS = 5.0
 CHARTS = 2

@@ -6,12 +6,12 @@ import streamlit as st
 
 from backend.contract.people import Agreement, Disagreement
 from backend.contract.records import Run, Upload
-from dashboard.components.model_text import one_line
 from dashboard.components.table import Column, pick
 from dashboard.format import count, counted, number, percent
 from dashboard.leaving import go
 from dashboard.people.proposal import next_to_judge
 from dashboard.session import carried_out, client, guard, link
+from dashboard.text import one_line
 
 WHICH = "which is better?"  # in a group's address: the open panel
 CHANCE = 0.5

@@ -6,10 +6,10 @@ from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Choice
 from backend.contract.records import Run
 from dashboard.components.address import write
-from dashboard.components.model_text import show_text
 from dashboard.format import counted
 from dashboard.people.proposal import Places, next_to_judge, propose
 from dashboard.session import carried_out, client, guard, link
+from dashboard.text import show_text
 
 _LONG = 700  # characters, from which a text gets a frame of its own to scroll in
 _FRAME = 380  # pixels

@@ -6,7 +6,7 @@ from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.records import Run, UploadPreview
 from dashboard.components.address import whole
-from dashboard.form.paths import get, put
+from dashboard.stored import get, put
 
 
 class Origin(NamedTuple):

@@ -5,9 +5,9 @@ import streamlit as st
 from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.components.address import write_only
-from dashboard.components.model_text import one_line
 from dashboard.format import number
 from dashboard.session import client, guard
+from dashboard.text import one_line
 
 _MOST = 200
 

@@ -14,11 +14,11 @@ from dashboard.charts.palette import CATEGORICAL
 from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.chart import show
 from dashboard.components.synced import chosen, last_good, typed
-from dashboard.form.written import show_number
 from dashboard.format import plain, signed
 from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title
 from dashboard.playground.surrogate import OLD, POINTS, Point, Traced, probability
+from dashboard.wording import show_number
 from worker.algorithms.objective import kl_per_token
 
 KL_ESTIMATORS: tuple[KlEstimator, ...] = get_args(KlEstimator)

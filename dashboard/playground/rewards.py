@@ -11,7 +11,7 @@ from backend.contract.groups import RewardScore
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import Correctness, Rewards
 from dashboard.algorithm.recomputation import Own, StepArrays, recompute
-from dashboard.form.written import show_number
+from dashboard.wording import show_number
 from worker.algorithms.total_reward import total_reward
 
 MOST = 1024  # completions of a group, as in a run

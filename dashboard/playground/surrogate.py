@@ -17,10 +17,10 @@ from dashboard.charts.playground import Curve, curves_figure
 from dashboard.components.address import write
 from dashboard.components.chart import show
 from dashboard.components.synced import chosen, stepped
-from dashboard.form.widgets import in_words
 from dashboard.format import plain, signed
 from dashboard.playground.opening import Opening
 from dashboard.playground.style import draw_title
+from dashboard.wording import in_words
 
 NEW, OLD = 0.9, 0.5  # a ratio that is clipped
 CASES = (NEW, 0.2, 0.7, OLD)  # its new probabilities, and none at all

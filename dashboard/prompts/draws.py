@@ -14,12 +14,12 @@ from dashboard.charts.group import reward_squares
 from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.palette import run_colours
 from dashboard.components.address import number_in_address, write
-from dashboard.components.model_text import one_line, show_text
-from dashboard.components.stored import highest_reward
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import count, counted, number
 from dashboard.group.rows import WORDS
 from dashboard.session import client, guard, link
+from dashboard.stored import highest_reward
+from dashboard.text import one_line, show_text
 
 MOST = 1000  # draws on the page, over all its runs
 _PAGE = 200

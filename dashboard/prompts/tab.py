@@ -10,11 +10,11 @@ from backend.contract.records import Page, Run
 from dashboard.charts.sparkline import sparkline
 from dashboard.components.keys import listen
 from dashboard.components.listing import ROWS, cursor, nothing, order_field, show_pager, words_field
-from dashboard.components.model_text import one_line
 from dashboard.components.table import Column, pick
 from dashboard.format import MISSING, counted, number, signed
 from dashboard.leaving import go
 from dashboard.session import client, guard
+from dashboard.text import one_line
 
 PAGES = "prompts"  # the name of the pages in the address
 ORDERS = {

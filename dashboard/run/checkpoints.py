@@ -9,15 +9,14 @@ from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.sample import SampleConfig
 from dashboard.components.address import number_in_address, write
-from dashboard.components.model_text import show_text
-from dashboard.components.stored import as_policy_run, number_at, text_at
 from dashboard.downloads.routes import model_address
-from dashboard.form.paths import get
-from dashboard.form.written import show_number
 from dashboard.format import absolute, ago, size
 from dashboard.group.cards import draw_cards
 from dashboard.session import client, explain, guard, link
 from dashboard.status import look
+from dashboard.stored import as_policy_run, get, number_at, text_at
+from dashboard.text import show_text
+from dashboard.wording import show_number
 
 SAMPLE = "sample"  # in the address: the sample whose completions are shown
 

@@ -5,9 +5,9 @@ import yaml
 
 from backend.contract.base import Json
 from backend.contract.records import Run
-from dashboard.components.stored import completions_per_step, number_at
 from dashboard.format import count, plain
 from dashboard.session import link
+from dashboard.stored import completions_per_step, number_at
 
 PARTS = {
     "model": "Model",

@@ -7,12 +7,12 @@ from backend.contract.records import Run
 from dashboard.components.address import choose, chosen
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
-from dashboard.components.stored import highest_reward
 from dashboard.components.synced import on_choice, sync
 from dashboard.group.dead import describe_states, why_dead
 from dashboard.group.rows import WORDS, pick_group
 from dashboard.leaving import go
 from dashboard.session import client, guard
+from dashboard.stored import highest_reward
 from dashboard.what_if.panel import draw_what_if_step
 
 PAGE = 200

@@ -8,14 +8,14 @@ from backend.contract.commands import possible
 from backend.contract.records import BETWEEN_STEPS, PHASES, TERMINAL, Run
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
-from dashboard.components.model_text import one_line, show_text
-from dashboard.components.stored import number_at, text_at
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.downloads.menu import draw_downloads
 from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look
+from dashboard.stored import number_at, text_at
+from dashboard.text import one_line, show_text
 
 _ADVICE = {
     "process_ended": "Everything before that is kept. Retry continues from the last checkpoint.",

@@ -3,9 +3,9 @@
 import streamlit as st
 
 from backend.contract.records import LogRecord, Run
-from dashboard.components.model_text import unturned
 from dashboard.format import aware
 from dashboard.session import client, guard
+from dashboard.text import unturned
 
 LEVELS = ("info", "warning", "error")
 TALL, FITTING = 560, 24  # pixels of the view, and the lines that fit into it

@@ -11,13 +11,13 @@ from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.training import Panel, pair_panels, panels, single, training_figure
 from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, place_key, show
-from dashboard.components.stored import number_at, reward_names, text_at
 from dashboard.components.style import CHARTS
-from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
 from dashboard.health.tab import draw_health_line
 from dashboard.session import client, guard
 from dashboard.shared import Shared
+from dashboard.stored import number_at, reward_names, text_at
+from dashboard.wording import in_words
 
 COLUMNS = 3
 # Charts at first, as many as a laptop's screen shows: drawing one takes a browser a tenth of a second.

@@ -8,10 +8,10 @@ import streamlit as st
 
 from backend.contract.records import Page, Run, Status
 from dashboard.components.listing import choice_field, cursor, first_page, words_field
-from dashboard.components.model_text import one_line
-from dashboard.form.paths import get
 from dashboard.format import model_name
 from dashboard.session import client
+from dashboard.stored import get
+from dashboard.text import one_line
 
 ROWS = 30
 PAGES = "before"  # the name of the pages in the address

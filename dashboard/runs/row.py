@@ -4,11 +4,11 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.sparkline import sparkline
-from dashboard.form.paths import get
 from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
 from dashboard.runs.actions import show_actions, show_tick
 from dashboard.session import link
 from dashboard.status import look
+from dashboard.stored import get
 
 WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
 _WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])

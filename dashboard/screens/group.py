@@ -7,7 +7,6 @@ import streamlit as st
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from dashboard.components.address import number_in_address, read
-from dashboard.components.model_text import show_text
 from dashboard.format import MISSING
 from dashboard.group.cards import STYLE, draw_cards, look_at, order_of
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
@@ -18,6 +17,7 @@ from dashboard.people.agreement import WHICH
 from dashboard.people.choices import draw_choices
 from dashboard.people.marks import draw_bookmark
 from dashboard.session import client, guard, link
+from dashboard.text import show_text
 from dashboard.what_if.panel import draw_what_if
 
 CARDS, STACKED, TABLE = "side by side", "stacked", "table"

@@ -7,27 +7,25 @@ import streamlit as st
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.preflight import Message, Preflight
+from dashboard.before_launch.panel import draw_before_launch
+from dashboard.before_launch.request import SAMPLE, ask, restore
+from dashboard.before_launch.results import measured
 from dashboard.components.address import number_in_address, read, whole, write_only
-from dashboard.components.model_text import one_line
 from dashboard.form import draft as drafts
-from dashboard.form.draft import Draft
-from dashboard.form.exchange import show_yaml
+from dashboard.form.draft import Draft, show_yaml
 from dashboard.form.fields import Form
 from dashboard.form.preflight import check, show_estimates, show_verdict
-from dashboard.form.recipes import show_recipes
-from dashboard.form.reward import rewarded_by
 from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
+from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
-from dashboard.lab.panel import draw_lab
-from dashboard.lab.request import SAMPLE, ask, restore
-from dashboard.lab.results import measured
 from dashboard.leaving import go
 from dashboard.people.training import origin_of, trained_on
 from dashboard.session import client, explain, guard, link
+from dashboard.text import one_line
 
 _CATALOG = "catalog"
-PART, FORM, LAB = "part", "Form", "Before launch"
+PART, FORM, BEFORE_LAUNCH = "part", "Form", "Before launch"
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
@@ -117,8 +115,8 @@ def show_page() -> None:
         if preflight is not None:
             show_estimates(draft, preflight, measured(draft))
     with written:
-        if show_heading(draft) == LAB:
-            draw_lab(draft)
+        if show_heading(draft) == BEFORE_LAUNCH:
+            draw_before_launch(draft)
             return
         recipe = draft.get("recipe")
         show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
@@ -136,7 +134,7 @@ def show_heading(draft: Draft) -> str:
         if draft.get("kind") == "grpo":
             view = st.segmented_control(
                 "View",
-                (FORM, LAB),
+                (FORM, BEFORE_LAUNCH),
                 default=FORM,
                 required=True,
                 key=PART,
@@ -211,7 +209,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
 
 def sample_now(draft: Draft) -> None:
     """Ask for the sample, and look at it."""
-    st.session_state[PART] = LAB
+    st.session_state[PART] = BEFORE_LAUNCH
     ask(draft)
 
 

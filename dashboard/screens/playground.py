@@ -3,7 +3,6 @@
 import streamlit as st
 
 from dashboard.components.address import names, number_in_address, write_only
-from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.playground.advantages import draw_advantages
 from dashboard.playground.chooser import choose_group
@@ -13,6 +12,7 @@ from dashboard.playground.opening import Opening, load
 from dashboard.playground.style import apply_style
 from dashboard.playground.surrogate import draw_surrogate
 from dashboard.session import guard, link
+from dashboard.text import one_line
 
 MOST = 64  # letters of the prompt in the page's head; the group's page has all of it
 

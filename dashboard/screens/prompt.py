@@ -9,7 +9,6 @@ from backend.contract.records import Run
 from dashboard.components.address import PROMPTS, numbers, read, write
 from dashboard.components.chart import heading, show
 from dashboard.components.live import follow
-from dashboard.components.model_text import one_line, show_text
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import MISSING, count, counted
 from dashboard.group.cards import STYLE
@@ -18,6 +17,7 @@ from dashboard.leaving import go
 from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, has_drawn, highest
 from dashboard.prompts.pair import LATER, choose_draw, draw_compared
 from dashboard.session import client, guard, link, run_or_none
+from dashboard.text import one_line, show_text
 
 MOST_RUNS = 20
 COLUMNS = ("star", "step", "state", "rewards", "mean", "std", "best", "worst")

@@ -15,7 +15,6 @@ from dashboard.components.address import (
     tab_in_address,
 )
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
-from dashboard.components.model_text import one_line
 from dashboard.components.style import apply_style
 from dashboard.components.synced import on_choice, sync
 from dashboard.health.tab import HEALTH, draw_health, health_label
@@ -29,6 +28,7 @@ from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
 from dashboard.search import draw_search
 from dashboard.session import guard, link, run_or_none
+from dashboard.text import one_line
 
 JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
 # These follow the run's steps. The others do not move while a person types, or tick by themselves.

@@ -11,9 +11,9 @@ from dashboard.format import counted
 from dashboard.session import client, guard
 from dashboard.sweep.algorithms import show_algorithms
 from dashboard.sweep.base import others_of, recipes_of
+from dashboard.sweep.fields import Variant
 from dashboard.sweep.queue import show_queue
 from dashboard.sweep.settings import show_settings
-from dashboard.sweep.variant import Variant
 
 ALGORITHMS, SETTINGS = "Algorithms", "Settings"
 ROWS = 8  # of the runs that will be queued

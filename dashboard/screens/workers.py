@@ -8,9 +8,9 @@ import streamlit as st
 from backend.contract.records import Worker
 from dashboard.charts.worker_use import beginning, busy, worker_use_figure
 from dashboard.components.chart import show
-from dashboard.components.model_text import one_line
 from dashboard.format import duration, percent, plain, size
 from dashboard.session import client, guard, link, settings
+from dashboard.text import one_line
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _REVEAL = "show-token"

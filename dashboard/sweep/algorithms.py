@@ -9,7 +9,7 @@ from backend.contract.common_ground import comparable, distinct, on_common_groun
 from dashboard.components.address import read, write
 from dashboard.format import plain
 from dashboard.sweep.base import Base, about, choose_base, grounds_of
-from dashboard.sweep.variant import Plan, Variant
+from dashboard.sweep.fields import Plan, Variant
 
 ACROSS = 3
 SUGGESTED = {"grpo", "dapo", "rloo"}

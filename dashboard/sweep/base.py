@@ -11,13 +11,13 @@ from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.common_ground import warmed_up
 from backend.contract.records import Run
 from dashboard.components.address import read, whole
-from dashboard.components.model_text import one_line
 from dashboard.components.synced import whole_number
 from dashboard.form import draft as drafts
-from dashboard.form.paths import get, put
 from dashboard.form.schema import FIELDS, complete
 from dashboard.format import model_name
 from dashboard.session import client, guard
+from dashboard.stored import get, put
+from dashboard.text import one_line
 
 FORM, RUN = "form", "run:"
 LATEST = 30  # runs to choose from

@@ -1,12 +1,12 @@
-"""Which fields of a configuration may be swept, and how a value gets into them."""
+"""Which fields of a configuration may be swept, how a value gets into them, and what the runs of a sweep are called."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from backend.contract.base import Json
-from dashboard.form.layout import layout_of
-from dashboard.form.paths import get, put
+from dashboard.comparison.settings import cell, short_names
 from dashboard.form.schema import (
     Choice,
     Constant,
@@ -20,8 +20,10 @@ from dashboard.form.schema import (
     changed_kind,
     fields_of,
     fresh,
-    title,
 )
+from dashboard.form.sections import layout_of
+from dashboard.stored import get, put
+from dashboard.wording import title
 
 # The recipe is a label; seeds are no setting, and every sweep has its own control for them.
 NOT_SWEPT = frozenset({"recipe", "budget.seed"})
@@ -135,3 +137,42 @@ def _inside(record: Record, path: str, names: tuple[str, ...], value: Json) -> I
         named = isinstance(inner, Many)  # Rewards › correctness, not Rewards › Functions › correctness
         below = names if named and names else (*names, title(inner.name))
         yield from _walk(inner, f"{path}.{inner.name}" if path else inner.name, below, get(value, inner.name))
+
+
+LONGEST = 180  # characters of a variant's name; with its seed it is the name of a run
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One configuration of the sweep, and the values that make it this one, by dotted path."""
+
+    name: str
+    config: dict[str, Json]
+    values: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be queued, once with each seed; or why there is nothing to queue."""
+
+    variants: Sequence[Variant]
+    noun: str  # what a variant is called: recipe, combination
+    title: str  # of the sweep, where nobody names it
+    problems: Sequence[str] = ()
+    view: str | None = None  # of the comparison that it leads to
+
+
+def variants_of(base: Config, points: Sequence[Point]) -> list[Variant]:
+    """The base with each point's values. Points that come to the same configuration are one: where a kind lacks a swept field."""
+    found: dict[str, Variant] = {}
+    for point in points:
+        config, values = place(base, point)
+        found.setdefault(json.dumps(config, sort_keys=True), Variant(named(values), config, values))
+    return list(found.values())
+
+
+def named(values: Point) -> str:
+    """The values as the comparison writes them: learning_rate 1e-5 · group_size 8."""
+    names = short_names(list(values))
+    text = " · ".join(f"{names[path]} {cell(value)}" for path, value in values.items())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,21 +1,94 @@
 """Beside what varies: seeds, how many runs, how long, what is wrong, and the button that queues all of it."""
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.common_ground import over_seeds
+from backend.contract.common_ground import over_seeds, seeded
+from backend.contract.preflight import Preflight
 from dashboard.comparison.selection import runs_and_time
+from dashboard.components.synced import whole_number
 from dashboard.format import count, counted, plain
 from dashboard.leaving import go
 from dashboard.session import client, explain
-from dashboard.sweep.cost import Checked, check, seconds_of, wrong_of
-from dashboard.sweep.seeds import MOST_SEEDS, show_seeds
-from dashboard.sweep.variant import Plan, Variant
+from dashboard.sweep.fields import Plan, Variant
+
+MOST_SEEDS = 10
+
+
+def show_seeds() -> list[int] | None:
+    """So many from 0, or exactly those that are named; None where they cannot be read."""
+    many, named = st.columns(2)
+    number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
+    text = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
+    return list(range(number)) if not text.strip() else read_seeds(text)
+
+
+def read_seeds(text: str) -> list[int] | None:
+    """1, 2 7 as numbers; None where it is no list of at most ten different seeds."""
+    parts = [part for part in re.split(r"[,\s]+", text) if part]
+    if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
+        return None
+    seeds = list(dict.fromkeys(int(part) for part in parts))
+    return seeds if 1 <= len(seeds) <= MOST_SEEDS else None
+
+
+KEPT = 1000  # answers, so that a field that changes in a large sweep asks for what is new only
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A variant, the seconds that a run of it takes where a similar step was measured, and what is wrong with it."""
+
+    variant: Variant
+    seconds: float | None
+    with_evaluations: bool  # whether the seconds have them, too
+    wrong: Sequence[str]
+
+
+def check(variants: Sequence[Variant]) -> list[Checked]:
+    """Each variant as the backend would run it. Raises ApiError and Unreachable."""
+    with st.spinner(f"Checking {counted(len(variants), 'configuration')}"):
+        return [_checked(one, _ask(json.dumps(seeded(one.config, 0), sort_keys=True))) for one in variants]
+
+
+def seconds_of(found: Sequence[Checked], seeds: int) -> float | None:
+    """Of all runs together; a variant that was never measured is taken to be as long as the others. None where none was."""
+    known = [one.seconds for one in found if one.seconds is not None]
+    return sum(known) / len(known) * len(found) * seeds if known else None
+
+
+def wrong_of(found: Sequence[Checked]) -> list[str]:
+    """What is wrong, each thing once, with the variants that it is wrong with."""
+    named: dict[str, list[str]] = {}
+    for one in found:
+        for text in one.wrong:
+            named.setdefault(text, []).append(one.variant.name)
+    return [f"{names[0]}{_others(len(names) - 1)}: {text}" for text, names in named.items()]
+
+
+def _others(count: int) -> str:
+    return f" and {counted(count, 'other')}" if count else ""
+
+
+def _checked(variant: Variant, found: Preflight) -> Checked:
+    wrong = [f"{one.field or ''} {one.text}".strip() for one in found.messages if one.level == "error"]
+    time = found.time if found.time and found.time.measured else None
+    return Checked(variant, time.total_seconds if time else None, time is None or time.with_evaluations, wrong)
+
+
+@st.cache_data(ttl=60, max_entries=KEPT, show_spinner=False)
+def _ask(config: str) -> Preflight:
+    """What a run would do; the configuration as JSON."""
+    value: dict[str, Json] = json.loads(config)
+    return client().preflight(value)
+
 
 MOST_RUNS = 200
 SHOWN = 5  # of what is wrong

@@ -9,15 +9,13 @@ from backend.contract.base import Json
 from dashboard.comparison.settings import cell, short_names
 from dashboard.components.synced import whole_number
 from dashboard.form.schema import Whole
-from dashboard.form.widgets import in_words
 from dashboard.format import count, plain
 from dashboard.sweep.base import Base, choose_base
-from dashboard.sweep.draws import EmptyRange, Range, Source, draw
-from dashboard.sweep.fields import Config, Sweepable, sweepable, value_at
-from dashboard.sweep.grid import grid, size
+from dashboard.sweep.fields import Config, Plan, Sweepable, sweepable, value_at, variants_of
+from dashboard.sweep.points import EmptyRange, Range, Source, draw, grid, size
 from dashboard.sweep.queue import MOST_RUNS
 from dashboard.sweep.values import NONE, Unreadable, bounds, read_bound, read_values, suggested, write_values
-from dashboard.sweep.variant import Plan, variants_of
+from dashboard.wording import in_words
 
 GRID, RANDOM = "Grid", "Random"
 LINEAR, LOG = "linear", "log"

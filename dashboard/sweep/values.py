@@ -10,10 +10,10 @@ from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.yaml_text import Unreadable as NoPlainValue
 from backend.contract.yaml_text import read
-from dashboard.form.paths import put
 from dashboard.form.schema import Field, Real, Text, Whole
-from dashboard.form.written import read_lines, read_number, show_lines, show_number
+from dashboard.stored import put
 from dashboard.sweep.fields import Config, Sweepable, value_at
+from dashboard.wording import read_lines, read_number, show_lines, show_number
 
 NONE = "none"  # how the absence of a number is typed
 FEW = 6  # so many words are all swept at first

@@ -12,8 +12,8 @@ import numpy as np
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, TokenTrace
 from dashboard.algorithm.surrogates import Values, pull_in_words, pulls, stored_surrogate
-from dashboard.components.model_text import marked
-from dashboard.components.stored import text_at
+from dashboard.stored import text_at
+from dashboard.text import marked
 
 Colouring = Literal["signed", "size"]
 """`signed`: one colour above the middle, another below. `size`: the further from 0, the stronger."""

@@ -15,9 +15,8 @@ from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, SIZE
 from dashboard.components.address import write
-from dashboard.components.stored import number_at, text_at
-from dashboard.form.paths import get
 from dashboard.session import client, guard, link
+from dashboard.stored import get, number_at, text_at
 from dashboard.token_view.columns import View, view_of
 
 KEY = "token-view"

@@ -20,8 +20,8 @@ from dashboard.algorithm.recomputation import Own, Settings
 from dashboard.algorithm.surrogates import WORDS
 from dashboard.components.address import names, read, write
 from dashboard.components.synced import chosen, last_good, stepped, typed
-from dashboard.form.written import show_number
 from dashboard.format import plain
+from dashboard.wording import show_number
 
 PREFIX = "wi_"  # of every name in the address
 OPEN, TOKENS = f"{PREFIX}open", f"{PREFIX}tokens"  # what is looked at, not what is changed

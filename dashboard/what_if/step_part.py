@@ -7,10 +7,10 @@ import streamlit as st
 
 from dashboard.algorithm.recomputation import Recomputed, StepArrays
 from dashboard.components.chart import heading, show
-from dashboard.components.model_text import one_line
 from dashboard.components.style import FIGURES
 from dashboard.format import counted, number, signed
 from dashboard.session import url
+from dashboard.text import one_line
 from dashboard.what_if.changes import Flip, sign_flips, tally
 from dashboard.what_if.controls import OPEN, changes_in_address
 from dashboard.what_if.figures import distribution_figure

@@ -10,13 +10,13 @@ from dashboard.algorithm.recomputation import Own, Recomputed, Settings, StepArr
 from dashboard.algorithm.surrogates import free_range
 from dashboard.components.chart import heading, show
 from dashboard.components.synced import chosen as choose
-from dashboard.form.widgets import in_words
 from dashboard.format import MISSING, counted, number, percent, signed
 from dashboard.session import guard
 from dashboard.what_if.controls import TOKENS
 from dashboard.what_if.figures import tokens_figure
 from dashboard.what_if.loading import load_trace
 from dashboard.what_if.traced import Traced, traced
+from dashboard.wording import in_words
 
 ON_POLICY = "One update on each batch: every ratio is exactly 1, so no range clips anything, and each token's surrogate is its advantage."
 

@@ -1,9 +1,9 @@
 """What the numbers of the what-if mean, in sentences."""
 
 from dashboard.algorithm.recomputation import Own, Settings
-from dashboard.form.widgets import in_words
 from dashboard.format import number, percent, scientific
 from dashboard.what_if.changes import Tally
+from dashboard.wording import in_words
 
 ROUNDING = 1e-9
 CRITIC = (

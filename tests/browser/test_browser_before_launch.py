@@ -31,11 +31,11 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
     panel.get_by_text("All parts").first.click()
     expect(panel.get_by_role("cell", name="optimizer")).to_be_visible()
     page.get_by_role("button", name="Sample before launch").click()
-    forecast = page.locator(".st-key-lab-forecast")
+    forecast = page.locator(".st-key-before-launch-forecast")
     expect(forecast).to_contain_text(re.compile(r"At group size 4 (about )?\S+( than)? .*of the groups will be dead"))
     expect(forecast.locator("canvas, svg.marks").first).to_be_visible()
     expect(panel).to_contain_text(re.compile(r"measured: success rate [\d.]+ on 4 prompts"))
-    expect(page.locator(".st-key-lab-group")).to_contain_text(
+    expect(page.locator(".st-key-before-launch-group")).to_contain_text(
         "which is reward − mean of the other 15"
     )  # the form's estimator
     first = cards(page, 16)
@@ -43,7 +43,7 @@ def test_a_person_samples_before_the_launch_reads_the_forecast_and_starts_the_sa
 
     again = open_page(page.url)
     assert cards(again, 16) == first
-    expect(again.locator(".st-key-lab-forecast")).to_be_visible()
+    expect(again.locator(".st-key-before-launch-forecast")).to_be_visible()
     again.get_by_role("radio", name="Form").or_(again.get_by_role("button", name="Form", exact=True)).first.click()
     expect(field(again, "Steps")).to_have_value("55")
     expect(field(again, "Group size")).to_have_value("4")
@@ -65,7 +65,7 @@ def test_a_sample_is_drawn_between_the_steps_of_a_run_under_way(
     wait_until(lambda: stack.client.run(run_id).progress.step > 0, "the run trains")
     page = open_page("/new-run?recipe=grpo")
     page.get_by_role("button", name="Sample before launch").click()
-    expect(page.locator(".st-key-lab-forecast")).to_contain_text("of the groups will be dead")
+    expect(page.locator(".st-key-before-launch-forecast")).to_contain_text("of the groups will be dead")
     run = stack.client.run(run_id)
     assert run.status == "running"
     wait_until(lambda: stack.client.run(run_id).progress.step > run.progress.step, "the run trains on")
@@ -100,14 +100,16 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
     opened: list[str] = []
     page.on("dialog", lambda dialog: opened.append(dialog.message))
     expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()
-    click_row(page, f"lab-groups-{sample.id}", 1)
-    expect(page.locator(".st-key-lab-group")).to_contain_text("Group 2 of 2")
+    click_row(page, f"before-launch-groups-{sample.id}", 1)
+    expect(page.locator(".st-key-before-launch-group")).to_contain_text("Group 2 of 2")
     page.wait_for_url(re.compile(r"group=2"))
     settled(page)
-    group = open_page(page.url).locator(".st-key-lab-group")
+    group = open_page(page.url).locator(".st-key-before-launch-group")
     for text in (*HOSTILE[:3], IMAGE):
         expect(group.get_by_text(text).first).to_be_visible()
     expect(
-        page.locator(".st-key-lab-group img, .st-key-lab-group script, .st-key-lab-group a[href*='evil']")
+        page.locator(
+            ".st-key-before-launch-group img, .st-key-before-launch-group script, .st-key-before-launch-group a[href*='evil']"
+        )
     ).to_have_count(0)
     assert opened == []

@@ -11,7 +11,7 @@ from processes import tiny_run
 from stack import Stack
 
 from backend.contract.records import Run
-from dashboard.form.paths import get
+from dashboard.stored import get
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from streamlit.testing.v1.element_tree import Block, Element
 
 from backend.contract import protocol as p
 from backend.contract.records import RunError
-from dashboard.components.model_text import marked, one_line, unturned
+from dashboard.text import marked, one_line, unturned
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

@@ -9,9 +9,8 @@ from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import RECIPES
 from dashboard.comparison.settings import flatten
-from dashboard.form.paths import get
-from dashboard.sweep.fields import NOT_SWEPT, place, sweepable, value_at
-from dashboard.sweep.variant import LONGEST, named, variants_of
+from dashboard.stored import get
+from dashboard.sweep.fields import LONGEST, NOT_SWEPT, named, place, sweepable, value_at, variants_of
 
 QUICKSTART = RECIPES[0].config
 

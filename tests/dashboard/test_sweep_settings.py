@@ -13,7 +13,7 @@ from streamlit.testing.v1.element_tree import Button, Multiselect, Selectbox
 import dashboard
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Run
-from dashboard.form.paths import get
+from dashboard.stored import get
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import RECIPES
-from dashboard.form.paths import put
 from dashboard.form.schema import Field, Lines, Real, Settings, Text, Whole
-from dashboard.sweep.draws import Range
+from dashboard.stored import put
 from dashboard.sweep.fields import sweepable
+from dashboard.sweep.points import Range
 from dashboard.sweep.values import Unreadable, bounds, read_bound, read_values, suggested, write_values
 
 REAL, WHOLE = Real("rate"), Whole("size", minimum=1, maximum=64)

@@ -8,26 +8,15 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group
 from backend.contract.preflight import dead_share_at_rate
 from dashboard.algorithm.estimators import stored_estimator
-from dashboard.components.stored import highest_reward, reward_functions, text_at
-from dashboard.format import percent
+from dashboard.charts.dead_forecast import Share
+from dashboard.stored import highest_reward, reward_functions, text_at
 from worker.algorithms.dead_groups import Counts, dead_share
 
 ENOUGH = 16  # scored completions of a prompt
 SIZES = range(2, ENOUGH + 1)
 ROUNDING = 1e-6
 _DECIMALS = 12  # of rewards that count as equal
-LITTLE = 0.01
 TOLD_APART = 0.005  # a difference between two shares that is worth a sentence
-
-
-@dataclass(frozen=True)
-class Share:
-    """What is expected of groups of one size, as shares of all groups."""
-
-    group_size: int
-    right_or_wrong: float  # all right, or all wrong
-    equal: float  # all with one reward: nothing tells two completions apart
-    at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, too low where prompts differ
 
 
 @dataclass(frozen=True)
@@ -51,11 +40,6 @@ class Forecast:
     def at(self, group_size: int) -> Share | None:
         """The share at a size; None where it was not forecast."""
         return next((share for share in self.shares if share.group_size == group_size), None)
-
-
-def in_percent(share: float) -> str:
-    """A forecast share: less than 1 % also where the sample held no such group, since few prompts prove no 0."""
-    return percent(share) if share >= LITTLE else "< 1 %"
 
 
 def says_right(config: Mapping[str, Json]) -> bool:

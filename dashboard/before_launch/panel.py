@@ -4,15 +4,15 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import PHASES, STOPS, TERMINAL, Run
+from dashboard.before_launch import request
+from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
-from dashboard.components.model_text import show_text
 from dashboard.form.draft import Draft
-from dashboard.form.offers import fetch_workers
+from dashboard.form.sections import fetch_workers
 from dashboard.format import count, counted, plain
-from dashboard.lab import request
-from dashboard.lab.results import draw_results
 from dashboard.session import client, guard
 from dashboard.status import look
+from dashboard.text import show_text
 
 TICK = 1.0  # seconds between two looks at a sample under way
 
@@ -26,7 +26,7 @@ def follow_address(draft: Draft) -> None:
         write(**{request.SAMPLE: draft.sample_id})
 
 
-def draw_lab(draft: Draft) -> None:
+def draw_before_launch(draft: Draft) -> None:
     """What to sample, and the sample."""
     follow_address(draft)
     st.caption(
@@ -54,7 +54,7 @@ def draw_lab(draft: Draft) -> None:
 
 
 def _draw_controls(draft: Draft) -> None:
-    prompts_key, completions_key = draft.key("lab.prompts"), draft.key("lab.completions")
+    prompts_key, completions_key = draft.key("before-launch.prompts"), draft.key("before-launch.completions")
 
     def take_prompts() -> None:
         draft.sample_prompts = st.session_state[prompts_key]
@@ -62,7 +62,7 @@ def _draw_controls(draft: Draft) -> None:
     def take_completions() -> None:
         draft.sample_completions = st.session_state[completions_key]
 
-    with st.container(horizontal=True, vertical_alignment="bottom", key="lab-controls"):
+    with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
         st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
             "Completions of each",
@@ -78,7 +78,7 @@ def _draw_controls(draft: Draft) -> None:
             "Sample again" if draft.sample_id is not None else "Sample",
             icon=":material/casino:",
             type="primary",
-            key="lab-sample",
+            key="before-launch-sample",
             on_click=request.ask,
             args=(draft,),
         )
@@ -93,10 +93,12 @@ def _watch(sample_id: int) -> None:
         return
     if sample.status in TERMINAL:
         st.rerun()
-    with st.container(border=True, key="lab-progress"):
+    with st.container(border=True, key="before-launch-progress"):
         share, words = _how_far(sample)
         st.progress(share, f"{look(sample).markdown}  {words}")
-        st.button("Cancel", icon=":material/close:", key="lab-cancel", on_click=request.cancel, args=(sample_id,))
+        st.button(
+            "Cancel", icon=":material/close:", key="before-launch-cancel", on_click=request.cancel, args=(sample_id,)
+        )
 
 
 def _how_far(sample: Run) -> tuple[float, str]:
@@ -119,7 +121,7 @@ def _draw_ending(sample: Run) -> None:
     if sample.status == "stopped" or sample.error is None:
         st.info("This sample was cancelled. The form is as it was.", icon=":material/stop_circle:")
         return
-    with st.container(border=True, key="lab-failure"):
+    with st.container(border=True, key="before-launch-failure"):
         st.markdown(":red[:material/cancel: **The sample failed**] and a run of this form would fail in the same way:")
         show_text(sample.error.message)
         if sample.error.details:

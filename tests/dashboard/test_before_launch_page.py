@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.records import Progress, Run, RunError
 from dashboard.form.draft import Draft
-from dashboard.form.parts import parts_html
+from dashboard.form.preflight import parts_html
 from dashboard.format import size
 
 pytestmark = pytest.mark.slow
@@ -217,7 +217,7 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     answer(backend, sample, [1.0] * 4 + [0.5] * 12)
     at.run()
     assert "4 of 16 completions right" in texts(at)
-    at.number_input(key="lab-threshold").set_value(0.5).run()
+    at.number_input(key="before-launch-threshold").set_value(0.5).run()
     assert "16 of 16 completions right" in texts(at)
     at.segmented_control(key="part").set_value("Form").run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
@@ -237,7 +237,7 @@ def test_parts_are_drawn_largest_first_and_a_strange_name_is_escaped() -> None:
 
 def test_a_time_without_known_parts_draws_no_bar() -> None:
     def page() -> None:
-        from dashboard.form.parts import show_parts
+        from dashboard.form.preflight import show_parts
 
         show_parts({}, str, "")
 

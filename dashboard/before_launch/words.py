@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from backend.contract.base import Json
 from backend.contract.groups import CompletionData, Group, GroupState
 from dashboard.algorithm.estimators import stored_estimator
-from dashboard.components.stored import number_at
+from dashboard.charts.dead_forecast import LITTLE, in_percent
+from dashboard.forecast import TOLD_APART, Forecast, is_right
 from dashboard.format import counted, percent
-from dashboard.lab.forecast import LITTLE, TOLD_APART, Forecast, in_percent, is_right
+from dashboard.stored import number_at
 
 LARGEST = 16
 

@@ -8,10 +8,9 @@ from backend.contract.records import Run
 from backend.contract.sample import SampleConfig
 from backend.contract.training import Decoding
 from dashboard.components.address import write
-from dashboard.components.stored import number_at
 from dashboard.form.draft import Draft
-from dashboard.form.paths import get
 from dashboard.session import carried_out, client, explain
+from dashboard.stored import get, number_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name

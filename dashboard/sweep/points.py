@@ -1,13 +1,26 @@
-"""Random points: each field drawn by itself, from a range or a list. The same seed gives the same points."""
+"""The points of a sweep: a grid of all the values, or random draws; the same seed gives the same draws."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from random import Random
 from typing import TypeAlias
 
 from backend.contract.base import Json
+
+
+def size(values: Mapping[str, Sequence[Json]]) -> int:
+    """How many points the grid has; without a field it has none."""
+    return prod(len(some) for some in values.values()) if values else 0
+
+
+def grid(values: Mapping[str, Sequence[Json]]) -> list[dict[str, Json]]:
+    """The points, the last field's values changing first."""
+    return [dict(zip(values, point, strict=True)) for point in product(*values.values())] if values else []
+
 
 TRIES = 50  # for each point, to find one that was not drawn yet
 DIGITS = 3  # a draw is no finer than this share of its range, and reads as people write numbers

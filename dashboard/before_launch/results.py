@@ -7,24 +7,24 @@ import streamlit as st
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.groups import Group, GroupSummary
 from backend.contract.records import Run
+from dashboard.before_launch import request, words
 from dashboard.charts.dead_forecast import dead_forecast_figure
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
-from dashboard.components.model_text import show_text
-from dashboard.components.stored import highest_reward
+from dashboard.forecast import Forecast, forecast, says_right
 from dashboard.form.draft import Draft
 from dashboard.format import MISSING, percent, plain
 from dashboard.group.cards import STYLE, draw_cards
 from dashboard.group.numbers import draw_numbers, draw_strip
 from dashboard.group.rows import pick_group
-from dashboard.lab import request, words
-from dashboard.lab.forecast import Forecast, forecast, says_right
 from dashboard.session import client, guard, link
 from dashboard.status import GROUP
+from dashboard.stored import highest_reward
+from dashboard.text import show_text
 
 OPENED = "group"  # in the address: the number of the opened group
 COLUMNS = ("group", "prompt", "state", "rewards", "mean", "std", "advantages")
-THRESHOLD = "lab-threshold"
+THRESHOLD = "before-launch-threshold"
 
 
 def draw_results(draft: Draft, sample: Run) -> None:
@@ -120,12 +120,16 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
         )
         return
     own = _own_size(draft)
-    with st.container(border=True, key="lab-forecast"):
+    with st.container(border=True, key="before-launch-forecast"):
         rates = " · ".join(percent(rate) for rate in found.rates_P)
         chart, said = st.columns([3, 2], gap="medium", vertical_alignment="center")
         with chart:
             st.markdown(heading("Dead groups to expect", f"measured on {len(found.rates_P)} prompts"))
-            show(dead_forecast_figure(found.shares, own), key="lab-dead", about="Share of dead groups by group size")
+            show(
+                dead_forecast_figure(found.shares, own),
+                key="before-launch-dead",
+                about="Share of dead groups by group size",
+            )
             too_low = ", which is too low here: the prompts differ" if found.mean_rate_is_too_low else ""
             st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.")
         with said:
@@ -143,13 +147,13 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
 
 def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequence[Group]) -> None:
     """The groups as rows; the one that is opened, as on its own page."""
-    picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"lab-groups-{sample.id}")
+    picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
     if picked is not None:
         write(**{OPENED: picked.index + 1})
     number = number_in_address(OPENED) or 1
     group = next((one for one in groups if one.index + 1 == number), groups[0])
     st.html(STYLE)
-    with st.container(key="lab-group"):
+    with st.container(key="before-launch-group"):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"**Group {group.index + 1} of {len(groups)}** {GROUP[group.state].markdown}", width="content")
             link("group", "Open its own page", icon=":material/open_in_new:", id=group.id)

@@ -1,9 +1,33 @@
-"""Reading a stored configuration as it is: it may be older or newer than this program, so any field may be absent."""
+"""A configuration as it was stored: older or newer than this program, so that any field may be absent. A place in it is a dotted
+path, such as `rewards.functions.0.weight`."""
 
 from collections.abc import Mapping
 
 from backend.contract.base import Json
-from dashboard.form.paths import get
+
+
+def get(value: Json, path: str) -> Json:
+    """What stands at the path; None where nothing does."""
+    for part in path.split(".") if path else []:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def put(value: Json, path: str, new: Json) -> Json:
+    """A copy of the value with `new` at the path; missing objects on the way are made."""
+    head, _, rest = path.partition(".")
+    if not head:
+        return new
+    if isinstance(value, list) and head.isdecimal() and int(head) < len(value):
+        index = int(head)
+        return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
+    known = value if isinstance(value, dict) else {}
+    return {**known, head: put(known.get(head), rest, new)}
 
 
 def number_at(config: Mapping[str, Json], path: str, default: float) -> float:

@@ -1,32 +1,18 @@
-"""Values as people type them: numbers such as 2e-4, lists one entry a line, settings as `name: value` lines."""
+"""Names as words, and values as people type them: numbers such as 2e-4, lists one entry a line, settings as `name: value` lines."""
 
 import math
 import re
 
 import yaml
 
+from backend.contract.advantage import ESTIMATORS
 from backend.contract.base import Json
+from backend.contract.surrogate import SURROGATES
 from backend.contract.yaml_text import Unreadable, read
-from dashboard.form.schema import (
-    Choice,
-    Choices,
-    Constant,
-    Field,
-    Flag,
-    Lines,
-    Many,
-    Real,
-    Record,
-    Settings,
-    Text,
-    Union,
-    Whole,
-)
 from dashboard.format import scientific
 
 _BREAK = re.compile(r"(\\*)\n|(\\+)n")  # a line break, or a written \n, with all backslashes before it
 _WRITTEN_BREAK = re.compile(r"(\\+)n")
-_EXACT = 2**53 - 1  # beyond it a browser's numbers skip some
 
 
 def show_number(value: Json) -> str:
@@ -102,29 +88,23 @@ def dump(value: Json) -> str:
     return text if same else str(yaml.dump(value, Dumper=_WrittenOut, sort_keys=False))
 
 
-def fits(field: Field, value: Json) -> bool:
-    """Whether the field's own widget can show the value; a wrong type or an impossible choice is shown as text."""
-    if value is None:
-        return field.optional or isinstance(field, Real)
-    match field:
-        case Flag():
-            return isinstance(value, bool)
-        case Whole():
-            return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT
-        case Choice():
-            return value in field.options
-        case Choices():
-            return isinstance(value, list) and all(entry in field.options for entry in value)
-        case Text():
-            return isinstance(value, str)
-        case Lines():
-            return value == field.word or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
-        case Record():
-            return isinstance(value, dict)
-        case Union():
-            return isinstance(value, dict) and value.get("kind") in field.kinds
-        case Many():
-            return isinstance(value, list)
-        case Real() | Settings() | Constant():
-            return True
-    return False
+_ACRONYMS = {kind for kind, one in ESTIMATORS.items() if one.acronym} | {
+    kind for kind, one in SURROGATES.items() if one.acronym
+}
+
+
+def in_words(name: str) -> str:
+    """A word of the schema as people write it: `group_zscore` is group z-score, `gae` is GAE."""
+    if name in _ACRONYMS:
+        return name.upper()
+    return name.replace("zscore", "z-score").replace("_", " ")
+
+
+_WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
+_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}
+
+
+def title(name: str) -> str:
+    """A field's name in words: `top_k` is Top k, `kl` is KL, `eps` is ε."""
+    words = " ".join(_WORDS.get(word, word) for word in name.split("_"))
+    return words[:1].upper() + words[1:] if words.isascii() else words

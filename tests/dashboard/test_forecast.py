@@ -8,9 +8,9 @@ import recorded
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.charts.dead_forecast import dead_forecast_figure
-from dashboard.lab import words
-from dashboard.lab.forecast import Forecast, forecast, in_percent, is_right
+from dashboard.before_launch import words
+from dashboard.charts.dead_forecast import dead_forecast_figure, in_percent
+from dashboard.forecast import Forecast, forecast, is_right
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 JUDGED = {**CONFIG, "rewards": {"functions": [{"kind": "judge", "name": "taste", "weight": 2.0}]}}
