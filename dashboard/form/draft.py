@@ -14,9 +14,9 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Run
 from backend.contract.yaml_text import Unreadable, read
-from dashboard import stored
 from dashboard.form.schema import FIELDS, complete, fields_of, unknown
 from dashboard.format import plain
+from dashboard.stored import get, put
 from dashboard.wording import dump
 
 _KEY = "draft"
@@ -50,11 +50,11 @@ class Draft:
 
     def get(self, path: str) -> Json:
         """The value at a path."""
-        return stored.get(self.config, path)
+        return get(self.config, path)
 
     def write(self, path: str, value: Json) -> None:
         """Take what a widget holds."""
-        self.config = cast("dict[str, Json]", stored.put(self.config, path, value))
+        self.config = cast("dict[str, Json]", put(self.config, path, value))
 
     def change(self, values: Mapping[str, Json]) -> None:
         """Set values from outside the widgets."""

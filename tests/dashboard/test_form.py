@@ -9,7 +9,6 @@ from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from dashboard import stored
 from dashboard.form.draft import Unreadable, from_yaml, to_yaml
 from dashboard.form.fields import in_labels
 from dashboard.form.schema import (
@@ -27,6 +26,7 @@ from dashboard.form.schema import (
     unknown,
 )
 from dashboard.form.widgets import fits
+from dashboard.stored import get, put
 from dashboard.wording import read_lines, read_number, read_settings, show_lines, show_number, show_settings, title
 
 GRPO = FIELDS["grpo"]
@@ -83,7 +83,7 @@ def test_the_form_begins_with_the_models_own_defaults() -> None:
 def test_choosing_another_task_gives_a_valid_run(kind: str) -> None:
     union = field_at("task")
     assert isinstance(union, Union)
-    assert valid(stored.put(DEFAULT, "task", changed_kind(union, DEFAULT["task"], kind)))
+    assert valid(put(DEFAULT, "task", changed_kind(union, DEFAULT["task"], kind)))
 
 
 def test_choosing_another_task_keeps_what_means_the_same_and_nothing_else() -> None:
@@ -103,15 +103,15 @@ def test_a_reward_of_another_kind_keeps_its_name_only_if_it_was_chosen() -> None
     assert isinstance(many.item, Union)
     named_after_kind = changed_kind(many.item, {"kind": "format", "name": "format", "weight": 0.5}, "length")
     chosen = changed_kind(many.item, {"kind": "format", "name": "shape", "weight": 0.5}, "length")
-    assert stored.get(named_after_kind, "name") == "length"
-    assert stored.get(chosen, "name") == "shape"
-    assert stored.get(chosen, "weight") == 0.5
+    assert get(named_after_kind, "name") == "length"
+    assert get(chosen, "name") == "shape"
+    assert get(chosen, "weight") == 0.5
 
 
 def test_switching_lora_on_gives_a_valid_run() -> None:
     lora = field_at("model.lora")
     assert isinstance(lora, Record)
-    assert valid(stored.put(DEFAULT, "model.lora", fresh(lora)))
+    assert valid(put(DEFAULT, "model.lora", fresh(lora)))
 
 
 def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_named() -> None:
@@ -123,8 +123,8 @@ def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_
     completed = complete(GRPO, stored)
     assert sorted(unknown(GRPO, stored)) == ["sampling.beam_width", "swarm"]
     assert valid(completed)
-    assert stored.get(completed, "sampling.group_size") == 4
-    assert stored.get(completed, "task.numbers") == 4
+    assert get(completed, "sampling.group_size") == 4
+    assert get(completed, "task.numbers") == 4
 
 
 def test_a_task_of_an_unknown_kind_is_kept_for_the_backend_to_refuse() -> None:
@@ -210,7 +210,7 @@ def test_settings_come_back_as_they_were_shown(settings: dict[str, Json]) -> Non
 @pytest.mark.slow
 def test_an_exported_prompt_is_imported_unchanged(prompt: str) -> None:
     config = {**DEFAULT, "task": {"kind": "single_prompt", "prompt": prompt}}
-    assert stored.get(from_yaml(to_yaml(config)), "task.prompt") == prompt
+    assert get(from_yaml(to_yaml(config)), "task.prompt") == prompt
 
 
 @recipes
@@ -233,7 +233,7 @@ def test_a_setting_that_no_json_holds_stays_as_it_was_typed(text: str) -> None:
 def test_a_part_that_stands_in_two_places_is_exported_twice() -> None:
     stop: list[Json] = ["a", "b"]
     config: dict[str, Json] = {**DEFAULT, "sampling": {"stop": stop}, "evaluation": {"stop": stop}}
-    assert stored.get(from_yaml(to_yaml(config)), "evaluation.stop") == stop
+    assert get(from_yaml(to_yaml(config)), "evaluation.stop") == stop
 
 
 @pytest.mark.parametrize(

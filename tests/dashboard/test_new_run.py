@@ -14,9 +14,9 @@ from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.recipes import RECIPES
-from dashboard import stored
 from dashboard.form.draft import Draft
 from dashboard.session import script
+from dashboard.stored import get, put
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
         nudge(widget)
     at.run()
     nudged = draft_of(at).config
-    assert {path for path in shown if stored.get(nudged, path) == stored.get(recipe.config, path)} == set()
+    assert {path for path in shown if get(nudged, path) == get(recipe.config, path)} == set()
     for path, widget in value_widgets(at).items():
         widget.set_value(shown[path])
     at.run()
@@ -248,7 +248,7 @@ def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page:
 
 
 def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backend: Backend) -> None:
-    config = stored.put(DEFAULT, "sampling.group_size", 5)
+    config = put(DEFAULT, "sampling.group_size", 5)
     parent = backend.client.create_run(cast("dict[str, Json]", config), name="first", tags=["a"])
     at = open_page("new-run", clone=parent.id)
     assert draft_of(at).config == parent.config
@@ -257,7 +257,7 @@ def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backe
     press_start(at)
     copy = backend.client.runs().items[0]
     assert (copy.name, copy.parent_id, copy.tags) == ("first (copy)", parent.id, ["a"])
-    assert stored.get(copy.config, "sampling.group_size") == 7
+    assert get(copy.config, "sampling.group_size") == 7
 
 
 def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backend: Backend) -> None:
@@ -284,7 +284,7 @@ def test_another_task_brings_its_own_fields(open_page: OpenPage) -> None:
 def test_rewards_are_added_and_taken_away(open_page: OpenPage) -> None:
     at = open_page("new-run")
     at.button(key=key(at, "rewards.functions.add.format")).click().run()
-    assert [stored.get(one, "name") for one in cast(list[Json], draft_of(at).get("rewards.functions"))] == [
+    assert [get(one, "name") for one in cast(list[Json], draft_of(at).get("rewards.functions"))] == [
         "correctness",
         "format",
         "format-2",
