@@ -128,7 +128,7 @@ def runs(
 ) -> None:
     """List the newest runs; samples of the form and of checkpoints are not among them."""
     with _client(backend, token_file, home) as client:
-        found = client.runs(status=status, limit=limit).items
+        found = client.runs(kind="training", status=status, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
             typer.echo(_row(run))

@@ -140,7 +140,7 @@ def _one(name: str, description: str, value: float) -> Metric:
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 WORKER_MESSAGES = ("claim", "start", "heartbeat", "report", "checkpoint", "finish", "fail")
 NO_ROUTE = "none"
-"""The label of a path that is no route, and of what was refused before a route was looked for."""
+"""The label of a path without a route, and of a request that was refused before its route was looked up."""
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _WORKER = "/api/v1/worker/"
 

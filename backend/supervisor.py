@@ -80,7 +80,7 @@ class Child:
         return True
 
     def stop(self, hurry: Callable[[], bool]) -> None:
-        """Ask the program to stop, wait its grace, then kill what is left of it and of its children."""
+        """Ask the program to stop, wait its grace, then kill it and its children if they still run."""
         if self._process is None:
             return
         self._process.terminate()

@@ -116,9 +116,9 @@ def _environment(up: Up, token: str) -> Mapping[str, str]:
 
 
 def _submit_quickstart(client: Client, say: Callable[[str], None]) -> None:
-    """Queue the first run of an empty installation, so that there is something to watch."""
+    """Queue the first run of an empty installation, to have something to watch."""
     try:
-        if client.runs(kind="all", limit=1).items:
+        if client.runs(limit=1).items:
             return
         recipe = next(card for card in RECIPES if card.id == QUICKSTART)
         run = client.create_run(recipe.config, name="quickstart", idempotency_key="quickstart")

@@ -14,7 +14,7 @@ from backend.storage.tables import attempt, run, worker
 
 MOST = 1000  # workers in a list
 DAY = 86_400.0
-HELD = 2_000  # times that are told of; a day of runs that take a minute has fewer
+HELD = 2_000  # times that are kept; a day of runs that take a minute has fewer
 
 
 def seen(tx: Connection, info: p.WorkerInfo, now: float) -> None:

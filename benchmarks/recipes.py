@@ -63,7 +63,7 @@ def there(client: Client) -> list[Run]:
     """Every run of this home that finished or still may."""
     runs, cursor = [], None
     while True:
-        page = client.runs(kind="all", limit=200, cursor=cursor)
+        page = client.runs(limit=200, cursor=cursor)
         runs += [run for run in page.items if run.status not in ("failed", "stopped")]
         cursor = page.next_cursor
         if cursor is None:

@@ -5,7 +5,7 @@
     python benchmarks/side_by_side.py --write                          and put the tables into docs/benchmarks.md
     python benchmarks/side_by_side.py --trial --out /tmp/trial.json    a trial of the benchmark itself, on the tiny model
 
-Each side is a process of its own that stays alive and trains one step when it is told to. docs/benchmarks.md explains it all.
+Each side is a process of its own that stays alive and trains one step on request. docs/benchmarks.md explains it all.
 """
 
 import tempfile

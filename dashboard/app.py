@@ -41,7 +41,7 @@ def _read_pulse() -> str | None:
     """The line; None if the backend does not answer."""
     try:
         workers = [worker for worker in client().workers() if worker.alive]
-        queued = client().runs(status="queued", limit=100)
+        queued = client().runs(kind="training", status="queued", limit=100)
     except Unreachable:
         return None
     except ApiError as refusal:

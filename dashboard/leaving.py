@@ -1,4 +1,4 @@
-"""Leaving a page: by a click on what is no link, and so that the browser's Back finds it as it was (decision 0023)."""
+"""Leaving a page: by a click on something that is not a link, so that the browser's Back finds it as it was (decision 0023)."""
 
 from typing import NoReturn
 

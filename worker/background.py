@@ -15,9 +15,9 @@ MOST_WAITING = 4
 
 
 class Background:
-    """Does what it is given, while it is entered. After a task that raised none is done; its error meets whoever comes next.
+    """Does what it is given, while it is entered. After a task that raised, no other is done; the next caller gets its error.
 
-    Whoever leaves waits for the tasks to be done. An error that they leave with goes before one of a task.
+    Leaving the context waits for the tasks to be done. The caller's own exception wins over a task's.
     """
 
     def __init__(self, name: str) -> None:
@@ -57,12 +57,12 @@ class Background:
             self._tasks.task_done()
 
     def _do(self, task: Task | None) -> bool:
-        """False where there are no more. A function of its own, so that nothing of a task is kept while the next is awaited."""
+        """False if there are no further tasks. A function of its own, so that nothing of a task is kept while the next is awaited."""
         if task is None:
             return False
         if self._error is None:
             try:
                 task()
-            except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever comes next gets it
+            except Exception as error:  # noqa: BLE001 — the boundary of a thread: the next caller gets it
                 self._error = error
         return True

@@ -95,6 +95,6 @@ def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """Of those that are known; NaN where none is."""
+    """The mean of the known ones; NaN if none is known."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan

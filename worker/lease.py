@@ -21,7 +21,7 @@ class LeaseLost(Exception):
 class Lease:
     """Renews the lease of one claimed run while it is entered. Training asks it, at safe places, whether to go on.
 
-    A backend that does not answer is no reason to stop: the lease is lost only when the backend says so.
+    A backend that does not answer does not end the run: the lease is lost only when the backend says so.
     """
 
     def __init__(self, client: Client, claim: Claim, worker: str) -> None:

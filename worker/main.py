@@ -1,4 +1,4 @@
-"""The worker process: claim, train, finish, and again until it is told to stop."""
+"""The worker process: claim a run, train it, finish it, and again until it is asked to stop."""
 
 import argparse
 import gc

@@ -113,7 +113,7 @@ def learning_rate(optimizer: Optimizer, step: int, *, steps: int) -> float:
 def clipped(parameters: Sequence[tuple[str, torch.nn.Parameter]], most: float, loss: float) -> tuple[float, str]:
     """Scale the gradient down to the norm `most`. Returns its norm before that, and what was not finite, in words; "" if all was.
 
-    A gradient that is not finite stays as it is: scaled by a norm that is NaN, no tensor could be told from another.
+    A gradient that is not finite stays as it is: scaled by a norm that is NaN, all tensors would look alike.
     """
     known = [(name, parameter) for name, parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for _, parameter in known if parameter.grad is not None]

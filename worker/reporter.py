@@ -140,7 +140,7 @@ class Reporter:
         self._background.put(lambda: self._register(step, complete()))
 
     def wait(self) -> None:
-        """Until all is told that there was to tell."""
+        """Wait until every report has been sent."""
         self._background.wait()
 
     def show(self, step: int, phase: str, done: int, total: int) -> None:

@@ -7,12 +7,24 @@ import socket
 from pathlib import Path
 from typing import IO, Annotated
 
-from pydantic import AnyHttpUrl, Field, field_validator, model_validator
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.contract.home import DEFAULT, Token, stored_token
 from backend.contract.reward import Name, PythonFunction
-from worker.rewards.judge_endpoint import JudgeSettings
+
+
+class JudgeSettings(BaseModel):
+    """An endpoint as the operator names it; requests go to <url>/chat/completions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: AnyHttpUrl
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    api_key_env: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    requests_per_minute: Annotated[float, Field(gt=0, le=1_000_000)] = 60.0
+    max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
 
 class Settings(BaseSettings):

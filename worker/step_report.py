@@ -105,7 +105,7 @@ def _mismatch(rollout: Rollout, tokens: TokenRecord) -> float:
 
 @dataclass(frozen=True)
 class FinishedStep:
-    """All that is told of a step is made from this. Nothing of it changes any more, so that it can be told beside the next."""
+    """Everything that is reported of a step is made from this. It no longer changes, so it can be reported during the next step."""
 
     step: int
     scored: Scored

@@ -37,7 +37,7 @@ class TokenTexts:
         return self._alone[token]
 
     def _completed(self, ids: Sequence[int], texts: Sequence[str]) -> Iterator[str]:
-        """Tokens that are no text alone, read together with those after them until they are one."""
+        """Tokens that are not a text by themselves, read together with those after them until they are."""
         pending: list[int] = []
         for place, (token, text) in enumerate(zip(ids, texts, strict=True), start=1):
             if not pending and _INCOMPLETE not in text:

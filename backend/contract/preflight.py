@@ -58,9 +58,9 @@ class Preflight(Record):
     messages: list[Message] = []
     completions_per_step: int | None = None
     total_completions: int | None = None
-    # of a run on preference pairs: about so many there are, without a success rate at most
+    # of a run on preference pairs: about how many there are, without a success rate at most
     training_pairs: int | None = None
-    trained_pairs: int | None = None  # and so many are trained on, those seen again counted again
+    trained_pairs: int | None = None  # how many are trained on; a pair that is seen twice counts twice
     memory: MemoryEstimate | None = None
     time: TimeEstimate | None = None
     # None until something like this run was sampled; no dead groups are forecast then

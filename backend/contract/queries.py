@@ -74,10 +74,11 @@ class PageQuery(Frozen):
 
 
 class RunQuery(PageQuery):
-    """Runs, newest first. `recipe` and `model` (its source) are the configuration's; `training` is every kind but samples."""
+    """Runs, newest first. `recipe` and `model` (its source) are the configuration's; `training` is every kind but samples, and
+    without `kind` samples are in the list too."""
 
     status: Status | None = None
-    kind: Kind | Literal["training", "all"] = "training"
+    kind: Kind | Literal["training"] | None = None
     recipe: Word | None = None
     model: Word | None = None
     tag: Word | None = None

@@ -132,7 +132,7 @@ class Sweep(SweepSummary):
 
 
 class RunUpdate(Frozen):
-    """The body of PATCH /runs/{id}; what is left out stays."""
+    """The body of PATCH /runs/{id}; a field that is not sent stays as it is."""
 
     name: ShortText | None = None
     tags: Annotated[list[Annotated[CleanText, Field(min_length=1, max_length=50)]], Field(max_length=20)] | None = None

@@ -135,7 +135,7 @@ class Judge(_Function):
     instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
         "Rate how well the answer does what the task asks.\n\nTask:\n{prompt}\n\nAnswer:\n{completion}\n\n"
         'Reply with a number from 0 (useless) to 10 (perfect) and nothing else, as {"score": number}.',
-        description="What the judge is told; {prompt} and {completion} are replaced, and {answer} by the reference answer.",
+        description="The instruction for the judge; {prompt} and {completion} are replaced, and {answer} by the reference answer.",
     )
     minimum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(0.0, description="The verdict that scores 0.")
     maximum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(10.0, description="The verdict that scores 1.")

@@ -96,7 +96,8 @@ class Countdown(Prompted):
     def _complete(self) -> "Countdown":
         if "{numbers}" not in self.template or "{target}" not in self.template:
             raise Misfit(
-                "template must hold {numbers} and {target}; the model cannot solve what it is not told", "template"
+                "template must hold {numbers} and {target}; the model cannot solve a problem that it does not see",
+                "template",
             )
         return self
 

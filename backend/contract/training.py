@@ -76,7 +76,7 @@ class Optimizer(Frozen):
     micro_batch_tokens: Annotated[int, Field(ge=16, le=16_777_216)] = Field(
         8192,
         description="Tokens, prompts included, in one forward and backward pass. Less memory if smaller; never another result. "
-        "On a CPU fewer pass where these would hold more than 1.5 GiB: more are no faster there.",
+        "On a CPU fewer pass where these would hold more than 1.5 GiB: more would not be faster there.",
     )
 
 

@@ -17,7 +17,7 @@ class Unreadable(ValueError):
 
 
 class _Plain(yaml.SafeLoader):
-    """Refuses aliases, which make a short text large, and tags and dates, which are no JSON values."""
+    """Refuses aliases, which make a short text large, and tags and dates, which JSON does not have."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -75,7 +75,7 @@ def read(text: str) -> Json:
     except RecursionError as error:
         raise Unreadable("it is nested too deeply; flatten it") from error
     except UnicodeEncodeError as error:
-        raise Unreadable("it holds half of a pair such as \\ud800, which is no letter; remove it") from error
+        raise Unreadable("it holds half of a pair such as \\ud800, which is not a character; remove it") from error
     except (ValueError, TypeError, OverflowError) as error:
         raise Unreadable(f"it holds what JSON cannot carry; correct it ({error})") from error
     return plain

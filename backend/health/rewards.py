@@ -14,7 +14,7 @@ NEVER_RIGHT = (
     "prompt, or add a reward for a part of the task (the format)."
 )
 DEAD = 0.5
-WELL = 0.8  # of the highest reward: then groups die of being all right, and that is no fault
+WELL = 0.8  # of the highest reward: then groups are dead because all answers are right, which is fine
 RIGHT = 0.95  # of the highest reward: a KL penalty in the reward takes a little off
 CUT = 0.25
 UNSCORED = 0.01

@@ -237,7 +237,9 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
         if not there:
             os.replace(scratch, home)
         else:
-            for part in sorted(scratch.iterdir(), key=lambda part: part.name == DATABASE):  # without it, it is no home
+            for part in sorted(
+                scratch.iterdir(), key=lambda part: part.name == DATABASE
+            ):  # without it, the directory is not a home
                 os.replace(part, home / part.name)
     return BackedUp(len(written), sum(size for size, _ in written.values()), runs)
 

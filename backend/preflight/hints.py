@@ -146,8 +146,8 @@ def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
     learned = [one.name for one in config.rewards.functions if one.kind == "reward_model" and one.weight]
     if learned and config.algorithm.advantage.divides_by == "group":
         text = (
-            f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, {config.algorithm.advantage.kind} makes what "
-            "is left between them as large as right and wrong; group_center does not"
+            f"scores of the model {learned[0]} are never quite equal: where all completions of a group are right, {config.algorithm.advantage.kind} makes the "
+            "remaining differences as large as right and wrong; group_center does not"
         )
         yield _hint("info", "algorithm.advantage", text, {"kind": "group_center"})
 

@@ -145,11 +145,10 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
 
 
 def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
-    """What a row must meet; None and `all` let every row through."""
-    kind = None if query.kind == "all" else query.kind
+    """What a row must meet; a field that is None lets every row through."""
     conditions: list[tuple[str | int | None, ColumnElement[bool]]] = [
         (query.status, run.c.status == query.status),
-        (kind, run.c.kind != "sample" if kind == "training" else run.c.kind == kind),
+        (query.kind, run.c.kind != "sample" if query.kind == "training" else run.c.kind == query.kind),
         (query.recipe, run.c.config["recipe"].as_string() == query.recipe),
         (query.model, run.c.config["model"]["source"].as_string() == query.model),
         (query.tag, _has_tag(query.tag)),

@@ -52,7 +52,7 @@ run = Table(
     Column("phase", String(200)),
     Column("phase_done", Id),
     Column("phase_total", Id),
-    Column("phase_since", Float(53)),  # by Clock.seconds: when a heartbeat first told of this phase
+    Column("phase_since", Float(53)),  # by Clock.seconds: when a heartbeat first reported this phase
     Column("error", JSON(none_as_null=True)),
     # what lists show of the live metrics, so that a list reads one row per run
     Column("summary", JSON, nullable=False),

@@ -43,7 +43,7 @@ def rows_of(path: Path) -> Iterator[Row]:
 
 
 def contents(path: Path) -> Contents:
-    """Count rows and collect columns, in the order in which they appear. Raises Invalid for a file that is no JSONL.
+    """Count rows and collect columns, in the order in which they appear. Raises Invalid for a file that is not JSONL.
 
     Also for one with a line, or columns, beyond the bounds: everybody who looks at the upload would wait for all of it.
     """
@@ -106,13 +106,13 @@ def _row(number: int, line: bytes) -> Row:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _wrong(number, f"is no UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
+        raise _wrong(number, f"is not UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
     try:
         row = json.loads(text, parse_constant=_no_constant)
         if "\\u" in text:
             row = json.loads(to_json(row))  # an escape may have brought in half of a surrogate pair
     except json.JSONDecodeError as error:
-        raise _wrong(number, f"is no JSON: {error.msg} at column {error.colno}") from None
+        raise _wrong(number, f"is not valid JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
         raise _wrong(number, f"has a number that cannot be read: {error}") from None
     except RecursionError:
@@ -123,7 +123,7 @@ def _row(number: int, line: bytes) -> Row:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _kind(value: object) -> str:

@@ -110,7 +110,7 @@ def prompt(number: int) -> str:
     draw = random.Random(number)
     a, b, c = (draw.randint(2, 90) for _ in range(3))
     return (
-        f"A shop sells {a} boxes with {b} pencils each. On Monday {c} pencils are taken out of every tenth box, and what is left "
+        f"A shop sells {a} boxes with {b} pencils each. On Monday {c} pencils are taken out of every tenth box, and the rest "
         f"is shared among {draw.randint(2, 9)} schools. How many pencils does each school get? (item {number})"
     )
 

@@ -95,7 +95,7 @@ class Contents:
 
 def contents(client: Client) -> Contents:
     """Look around."""
-    runs = [*client.runs(limit=200).items]
+    runs = [*client.runs(kind="training", limit=200).items]
     by_role: dict[str, list[int]] = {}
     for run in runs:
         by_role.setdefault(run.name.split()[0], []).append(run.id)

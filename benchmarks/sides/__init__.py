@@ -1,1 +1,1 @@
-"""The two sides of a comparison: processes that stay alive and train one step when told."""
+"""The two sides of a comparison: processes that stay alive and train one step on request."""

@@ -97,7 +97,7 @@ def _trace(report: Report) -> Trace | None:
 
 
 def main() -> None:
-    """Load, say so, and train whenever told."""
+    """Load, report it, and train a step on each request."""
     transformers.logging.set_verbosity_error()
     pipe = Pipe()
     job = pipe.asked(Job)

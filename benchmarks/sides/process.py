@@ -1,4 +1,4 @@
-"""The driver's end: a side is started, trains a step when it is told to, and two sides take turns, never both at once."""
+"""The driver's end: a side is started, trains a step on request, and two sides take turns, never both at once."""
 
 import os
 import subprocess

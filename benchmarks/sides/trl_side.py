@@ -153,7 +153,7 @@ def settings(config: GrpoConfig, job: Job) -> GRPOConfig:
 
 
 def main() -> None:
-    """Load, say so, and train whenever told."""
+    """Load, report it, and train a step on each request."""
     transformers.logging.set_verbosity_error()
     pipe = Pipe()
     job = pipe.asked(Job)

@@ -15,7 +15,7 @@ from dashboard.stored import get, number_at
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name
 MOST = 64  # completions of a prompt
-ENOUGH = 16  # from so many on, dead groups are forecast
+ENOUGH = 16  # with at least this number, dead groups are forecast
 COMPARED = {
     "model": ("model.source", "model.dtype"),
     "task": ("task",),
@@ -60,7 +60,7 @@ def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
 
 
 def ask(draft: Draft) -> None:
-    """Queue the sample, and keep its number with the form. What is refused is told on the next page."""
+    """Queue the sample, and keep its number with the form. A refusal is shown on the next page."""
     draft.sample_refused = None
     try:
         sample = client().create_run(

@@ -122,7 +122,7 @@ def _draw_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None
 
 
 def plain_title(name: str) -> str:
-    """A metric's title, told apart from fields of the same name."""
+    """A metric's title, distinguished from fields of the same name."""
     return f"→ {name}"
 
 

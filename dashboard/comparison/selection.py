@@ -41,7 +41,7 @@ def choose() -> Chosen:
 
 def runs_of(sweep_id: int) -> list[Run]:
     """The runs of a sweep as they are now, oldest first."""
-    return client().runs(sweep=sweep_id, kind="all", limit=200).items[::-1]
+    return client().runs(sweep=sweep_id, limit=200).items[::-1]
 
 
 def label(run: Run) -> str:
@@ -102,7 +102,7 @@ def _stop(sweep_id: int) -> None:
 
 def _choose_runs() -> list[Run]:
     with guard():
-        known = {run.id: run for run in client().runs(limit=200).items}
+        known = {run.id: run for run in client().runs(kind="training", limit=200).items}
         wanted = _asked(known)
     sync("compared", wanted)
     st.multiselect(

@@ -163,10 +163,10 @@ def _hold(name: str) -> None:
 def _put(values: dict[str, list[str]]) -> None:
     for name in [name for name, texts in values.items() if not texts]:
         st.query_params.pop(name, None)
-    # also what stands there already, or nothing: a run that was broken off may not have told the browser
+    # also what stands there already, or nothing: an interrupted script run may not have reached the browser
     st.query_params.update(_present(values))
 
 
 def _present(values: Mapping[str, list[str]]) -> dict[str, str | list[str]]:
-    """The names that have a value; one value alone is no list to a widget that is bound to its name."""
+    """The names that have a value; a widget that is bound to the name does not take a single value for a list."""
     return {name: texts[0] if len(texts) == 1 else texts for name, texts in values.items() if texts}

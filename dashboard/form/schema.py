@@ -99,7 +99,7 @@ class Record(Field):
 
 @dataclass(frozen=True)
 class Union(Field):
-    """One of several records, told apart by `kind`."""
+    """One of several records, distinguished by `kind`."""
 
     kinds: Mapping[str, Record] = field(default_factory=dict)
 

@@ -180,7 +180,7 @@ def _lines(text: str, columns: int) -> int:
 
 
 def _cut(text: str, lines: int, columns: int) -> int:
-    """How many letters fill so many lines, up to a space or a line's end if one is near."""
+    """How many letters fill the given number of lines, up to a space or a line's end if one is near."""
     place = 0
     for line in text.split("\n"):
         taken = max(1, ceil(len(line) / columns))

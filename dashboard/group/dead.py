@@ -1,4 +1,4 @@
-"""Dead groups in words: how many, what all their completions got, and why there are so many."""
+"""Dead groups in words: how many, what all their completions got, and why they are dead."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from dashboard.stored import number_at, reward_functions, text_at
 from dashboard.wording import in_words
 
 MOST = 0.5  # from this share of dead groups on, the page says why
-BY_CHANCE = 0.01  # below it, that no answer of a step is right is no chance
+BY_CHANCE = 0.01  # below it, a step without a right answer is not an accident
 
 
 def describe_states(run: Run, summary: StepSummary) -> str:

@@ -16,7 +16,7 @@ _MOST = 200
 def choose_group() -> None:
     """The newest runs first; opening a group replaces what the page shows."""
     with guard():
-        runs = {run.id: run for run in client().runs(limit=_MOST).items if _has_groups(run)}
+        runs = {run.id: run for run in client().runs(kind="training", limit=_MOST).items if _has_groups(run)}
     run_id = st.selectbox("Run", list(runs), format_func=lambda each: _run_in_a_line(runs[each]), key="load-run")
     if run_id is None:
         st.caption("No run has recorded groups yet.")

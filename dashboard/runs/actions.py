@@ -108,7 +108,7 @@ def _command(run: Run, verb: str) -> None:
 
 def _above_all() -> int:
     """A priority above every waiting run's."""
-    waiting = client().runs(status="queued", limit=200).items
+    waiting = client().runs(kind="training", status="queued", limit=200).items
     return min(_HIGHEST, max(run.priority for run in waiting) + 1) if waiting else 0
 
 

@@ -26,7 +26,7 @@ def is_narrowed() -> bool:
 @st.cache_data(ttl=10, max_entries=1, show_spinner=False)
 def _known() -> tuple[list[str], list[str], list[str]]:
     """Recipes, models and tags of the latest runs, to choose from."""
-    runs = client().runs(limit=200).items
+    runs = client().runs(kind="training", limit=200).items
     recipes = {str(run.config["recipe"]) for run in runs if run.config.get("recipe")}
     models = {str(get(run.config, "model.source")) for run in runs}
     return sorted(recipes), sorted(models), sorted({tag for run in runs for tag in run.tags})
@@ -37,6 +37,7 @@ def show_filters() -> Callable[[], Page[Run]]:
     recipes, models, tags = _known()
     return partial(
         client().runs,
+        kind="training",
         status=choice_field("State", "state", PAGES, list(get_args(Status)), any_word="any state", width=130),
         recipe=_choice("recipe", recipes, one_line, 150),
         model=_choice("model", models, model_name, 190),

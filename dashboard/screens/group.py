@@ -47,7 +47,7 @@ def main() -> None:
         _draw_prompt(group)
         draw_numbers(run, group)
     judging = st.session_state.get(PANEL, read(PANEL)) == WHICH
-    if not judging:  # who is asked which is better is not told what the reward says
+    if not judging:  # a person who is asked which is better must not see what the reward says
         with compared:
             draw_strip(group)
     _draw_ways_on(run, group)

@@ -54,7 +54,7 @@ def choose_base(label: str, bases: Sequence[Base], help: str) -> Base:
 
 
 def grounds_of(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> list[Base]:
-    """Common ground for algorithms: each pair of model and task once, then what is no recipe and trains on groups."""
+    """Common ground for algorithms: each pair of model and task once, then algorithms without a recipe that train on groups."""
     found: dict[str, Base] = {}
     for card in recipes:
         ground = str((get(card.config, "model"), get(card.config, "task")))
@@ -97,7 +97,7 @@ def _of_run(run: Run) -> Base:
 def _runs() -> list[Run]:
     asked = whole(read("base").removeprefix(RUN))
     with guard():
-        latest = client().runs(limit=LATEST).items
+        latest = client().runs(kind="training", limit=LATEST).items
         if asked is not None and asked not in {run.id for run in latest}:
             latest = [client().run(asked), *latest]
     return latest

@@ -25,7 +25,7 @@ from dashboard.form.sections import layout_of
 from dashboard.stored import get, put
 from dashboard.wording import title
 
-# The recipe is a label; seeds are no setting, and every sweep has its own control for them.
+# The recipe is a label; seeds are not a setting, and every sweep has its own control for them.
 NOT_SWEPT = frozenset({"recipe", "budget.seed"})
 Config = Mapping[str, Json]
 Point = Mapping[str, Json]
@@ -125,7 +125,7 @@ def _walk(field: Field, path: str, names: tuple[str, ...], value: Json) -> Itera
                 name = str(get(item, "name") or place + 1)
                 if isinstance(field.item, Record):
                     yield from _walk(field.item, f"{path}.{place}", (*names, name), item)
-                else:  # which kind stands at a place of a list is no setting: its fields are
+                else:  # the kind of an element of a list is not a setting: its fields are
                     kind = field.item.kinds.get(str(get(item, "kind")), Record(""))
                     yield from _inside(kind, f"{path}.{place}", (*names, name), item)
         case _:

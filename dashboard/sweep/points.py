@@ -23,7 +23,7 @@ def grid(values: Mapping[str, Sequence[Json]]) -> list[dict[str, Json]]:
 
 
 TRIES = 50  # for each point, to find one that was not drawn yet
-DIGITS = 3  # a draw is no finer than this share of its range, and reads as people write numbers
+DIGITS = 3  # a draw is rounded to this share of its range, and reads as people write numbers
 
 
 class EmptyRange(ValueError):
@@ -72,7 +72,7 @@ Source: TypeAlias = Range | Sequence[Json]
 
 
 def draw(sources: Mapping[str, Source], count: int, seed: int) -> list[dict[str, Json]]:
-    """So many different points; fewer where no more could be found.
+    """The given number of different points; fewer if no more could be found.
 
     More points begin with the same ones. Each field has its own stream of the seed, so that another field beside it leaves its
     draws as they are.

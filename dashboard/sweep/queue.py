@@ -23,7 +23,7 @@ MOST_SEEDS = 10
 
 
 def show_seeds() -> list[int] | None:
-    """So many from 0, or exactly those that are named; None where they cannot be read."""
+    """The given number of seeds from 0, or exactly those that are listed; None where they cannot be read."""
     many, named = st.columns(2)
     number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
     text = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
@@ -31,7 +31,7 @@ def show_seeds() -> list[int] | None:
 
 
 def read_seeds(text: str) -> list[int] | None:
-    """1, 2 7 as numbers; None where it is no list of at most ten different seeds."""
+    """1, 2 7 as numbers; None unless it is a list of at most ten different seeds."""
     parts = [part for part in re.split(r"[,\s]+", text) if part]
     if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
         return None

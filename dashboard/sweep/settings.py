@@ -40,7 +40,7 @@ def show_settings(bases: Sequence[Base]) -> Plan:
         required=True,
         key="how",
         bind="query-params",
-        help="Grid: every combination of the listed values\\. Random: so many draws, each field by itself\\.",
+        help="Grid: every combination of the listed values\\. Random: the given number of draws, each field sampled independently\\.",
     )
     chosen = picker.multiselect(
         "Fields to sweep",

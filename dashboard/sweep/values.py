@@ -16,12 +16,12 @@ from dashboard.sweep.fields import Config, Sweepable, value_at
 from dashboard.wording import read_lines, read_number, show_lines, show_number
 
 NONE = "none"  # how the absence of a number is typed
-FEW = 6  # so many words are all swept at first
+FEW = 6  # up to this number of words, all are swept at first
 _SHOWN = 80  # letters of a line that cannot be read
 
 
 class Unreadable(ValueError):
-    """What was typed is no list of values of the field; the message says why."""
+    """The text is not a list of values of the field; the message says why."""
 
 
 def read_values(field: Field, text: str) -> list[Json]:
@@ -53,7 +53,7 @@ def read_one(field: Field, text: str) -> int | float | None:
     if not isinstance(field, Whole):
         return number
     if not number.is_integer():
-        raise Unreadable(f"{show_number(number)} is no whole number")
+        raise Unreadable(f"{show_number(number)} is not a whole number")
     whole = int(number)
     if field.minimum is not None and whole < field.minimum:
         raise Unreadable(f"{whole} is below the least, {field.minimum}")

@@ -89,7 +89,7 @@ def _of_the_policy(trace: TokenTrace) -> list[Column]:
         Column(
             "entropy",
             "Entropy",
-            "Of the distribution that the token was drawn from, in nats: 0 is no choice at all.",
+            "Of the distribution that the token was drawn from, in nats: at 0 there was no choice at all.",
             _values(trace, "entropy"),
             "size",
         ),
@@ -207,7 +207,7 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
 
 
 def _opens_on(offered: Sequence[Column]) -> str:
-    """The first column that says more than one number; the first of all where none does, and none where none is offered."""
+    """The first column that says more than one number; the first of all if none does; None if there are no columns."""
     telling = (column for column in offered if np.nanmin(column.values_T) < np.nanmax(column.values_T))
     first = next(telling, None) or next(iter(offered), None)
     return first.name if first is not None else ""

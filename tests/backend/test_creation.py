@@ -95,7 +95,7 @@ def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend)
     urgent = backend.client.create_run(GRPO, priority=5)
     sample = backend.client.create_run(SAMPLE, priority=-5)
     order = [sample.id, urgent.id, old.id, new.id]
-    shown = {run.id: run.queue_position for run in backend.client.runs(kind="all").items}
+    shown = {run.id: run.queue_position for run in backend.client.runs().items}
     assert sorted(shown, key=lambda run_id: shown[run_id] or 0) == order
     claimed = []
     for number in range(4):
@@ -103,7 +103,7 @@ def test_the_queue_serves_samples_first_then_priority_then_age(backend: Backend)
         assert claim is not None
         claimed.append(claim.run_id)
     assert claimed == order
-    assert {run.queue_position for run in backend.client.runs(kind="all").items} == {None}
+    assert {run.queue_position for run in backend.client.runs().items} == {None}
 
 
 def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend) -> None:

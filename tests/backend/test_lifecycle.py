@@ -237,8 +237,8 @@ def test_a_sample_has_a_single_step(backend: Backend) -> None:
     actor.report(0, groups=[GroupReport(**vars_of_group(), completions=[completion()])])
     actor.finish()
     assert backend.client.run(run.id).progress.step == backend.client.run(run.id).progress.total_steps == 1
-    assert backend.client.runs().items == [], "lists show training runs unless asked for samples"
-    assert [one.id for one in backend.client.runs(kind="all").items] == [run.id]
+    assert backend.client.runs(kind="training").items == []
+    assert [one.id for one in backend.client.runs().items] == [run.id]
 
 
 def vars_of_group() -> dict[str, object]:

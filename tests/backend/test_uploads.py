@@ -39,11 +39,11 @@ def test_an_upload_comes_back_as_it_was(backend: Backend) -> None:
     [
         (b"", "The file is empty"),
         (b"\n\n", "The file is empty"),
-        (b'{"a": 1}\n{"a": \n', "line 2: is no JSON: Expecting value at column"),
+        (b'{"a": 1}\n{"a": \n', "line 2: is not valid JSON: Expecting value at column"),
         (b'{"a": 1}\n[1]\n', "line 2: is an array, not an object"),
         (b'"x"\n', "line 1: is a string, not an object"),
         (b'{"a": 1}\n\n{"a": 2}\n', "line 2: is empty; remove it"),
-        (b'{"a": "\xff"}\n', "line 1: is no UTF-8 (byte 8)"),
+        (b'{"a": "\xff"}\n', "line 1: is not UTF-8 (byte 8)"),
         (b'{"a": NaN}\n', "line 1: has a number that cannot be read: NaN"),
         (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: has a number that cannot be read"),
         (b'{"a": ' + b"[" * 100_000 + b"\n", "line 1: is nested too deeply"),

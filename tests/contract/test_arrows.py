@@ -51,7 +51,7 @@ def room(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-@pytest.mark.parametrize("package", ["backend"])
+@pytest.mark.parametrize("package", OURS)
 def test_rooms_import_each_other_in_one_direction(package: str) -> None:
     graph: dict[str, set[str]] = {}
     for path in sorted((ROOT / package).rglob("*.py")):

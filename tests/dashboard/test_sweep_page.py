@@ -93,7 +93,7 @@ def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Ba
     queue_button(at).click()  # type: ignore[attr-defined]
     at.run()
     assert not at.exception
-    runs = backend.client.runs(kind="all", limit=200).items
+    runs = backend.client.runs(limit=200).items
     assert {run.config["sampling"]["group_size"] for run in runs if run.config["recipe"] == "grpo"} == {4}  # type: ignore[index,call-overload]
 
 

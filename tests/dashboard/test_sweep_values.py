@@ -43,7 +43,7 @@ def test_lists_are_read_as_people_type_them(field: Field, text: str, values: lis
         (REAL, "1e-5, fast", "“fast” is not a number"),
         (REAL, "inf", "“inf” is not a number"),
         (REAL, "none", "“none” is not a number"),
-        (WHOLE, "8, 2.5", "2.5 is no whole number"),
+        (WHOLE, "8, 2.5", "2.5 is not a whole number"),
         (WHOLE, "0", "below the least, 1"),
         (WHOLE, "65", "above the most, 64"),
         (Lines("stop"), "[a", "as in YAML"),

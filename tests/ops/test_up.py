@@ -97,7 +97,7 @@ def test_three_processes_come_up_and_one_interrupt_stops_them_without_losing_the
 
 def test_a_home_serves_one_at_a_time(tmp_path: Path) -> None:
     with up(tmp_path / "home", "--no-quickstart") as first:
-        assert first.client.runs(kind="all").items == []
+        assert first.client.runs().items == []
         ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
         command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(tmp_path / "home"), *ports]
         second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

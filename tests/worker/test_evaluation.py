@@ -17,11 +17,12 @@ from backend.contract.reward import Correctness, Judge, Rewards
 from worker.evaluation import evaluate
 from worker.groups import GroupSampler, Scored
 from worker.policy.policy import Policy
-from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardContractError, RewardScorer, Score, Scores
 from worker.rollout.engine import Completion, Engine, OnGroup, Rollout
 from worker.rollout.sampler import NativeEngine
+from worker.settings import JudgeSettings
 
 RIGHT = Correctness(name="right")
 

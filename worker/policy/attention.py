@@ -123,7 +123,7 @@ class Varlen:
         *,
         causal: bool,
     ) -> States:
-        # Of a dropout that there is not: the state of its random numbers.
+        # The random state that dropout would need; there is no dropout.
         random, unused = torch.zeros(2, dtype=torch.uint64, device=gradient.device), gradient.new_empty(0)
         known = gradient.contiguous(), *states, read.states, read.sums.contiguous()
         return States(*torch.ops.aten._flash_attention_backward(*known, *bounds, *longest, 0.0, causal, random, unused))

@@ -164,7 +164,7 @@ def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
 
 
 def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id to pad with, told to the model, which reads its score at the last token that is not this one.
+    """The id to pad with. The model is given it too, and reads its score at the last token that is not this one.
 
     Where it is the end-of-text token, as in many language models, the end of the text itself would be taken for padding.
     """

@@ -59,7 +59,7 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
         target_modules=lora.target_modules,
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
-        revision=source.revision,  # of the base: whoever opens the adapter needs the same weights under it
+        revision=source.revision,  # of the base: the adapter needs the same weights under it when it is opened
     )
     try:
         return get_peft_model(base, settings)
@@ -90,7 +90,7 @@ def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
 def _from_pretrained(
     factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
 ) -> object:
-    """Raises RunFailure where the model is not there, is not a language model, or has weights that are no safetensors."""
+    """Raises RunFailure where the model is not there, is not a language model, or has weights in another format than safetensors."""
     try:
         require_safetensors(source)
         return factory.from_pretrained(

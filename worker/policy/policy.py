@@ -53,14 +53,14 @@ class Policy:
         self.device = device
         self._dtype = dtype
         self.remarks: list[str] = []
-        """What the run should tell about how it computes, until somebody has told it."""
+        """What the run's log should say about how it computes; empty after it was logged."""
         self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remarks.append)
         self.value_head: ValueHead | None = None
         self.reference_weights: dict[str, Tensor] | None = None
         self.bytes_to_come: Callable[[], int] = lambda: 0
         """What training will still take of the device's memory, where anything trains: the sampler leaves it free."""
         self.updates = 0
-        """How often the weights changed since they were loaded: whoever keeps a copy of them looks here."""
+        """How often the weights changed since they were loaded. A copy of them is compared by this number."""
 
     @property
     def adapted(self) -> bool:
@@ -138,7 +138,7 @@ class Policy:
     def tokens_at_once(self) -> int | None:
         """How many tokens a training pass should hold; None where the device's user knows best.
 
-        On a CPU more than fill the cores are no faster, so that they hold a share of its memory and no more.
+        On a CPU more than fill the cores would not be faster, so they hold a share of its memory and no more.
         """
         if self.device.type != "cpu":
             return None

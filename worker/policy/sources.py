@@ -112,7 +112,7 @@ def commit_of(source: Pretrained) -> str | None:
 
 
 def require_safetensors(source: Pretrained) -> None:
-    """Raises ValueError where transformers would read weights that are no safetensors file, or lie elsewhere.
+    """Raises ValueError where transformers would read weights that are not in a safetensors file, or lie elsewhere.
 
     Two files lead there, in a directory or on the Hub: an adapter's configuration, after which it loads another model and
     perhaps a pickle, and an index, whose shards may have any name.

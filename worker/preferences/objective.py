@@ -34,7 +34,7 @@ class Objective(Protocol):
 
     @property
     def remarks(self) -> list[str]:
-        """What the run should tell about how it computes, until somebody has told it."""
+        """What the run's log should say about how it computes; empty after it was logged."""
 
     @property
     def module(self) -> torch.nn.Module:

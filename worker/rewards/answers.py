@@ -89,7 +89,7 @@ def _decimal(text: str) -> Fraction:
 def same_number(answer: str, reference: str) -> bool:
     """Whether both are the same number. A reference may end in "#### 42", as GSM8K's do.
 
-    Raises ValueError where the reference is no number: then no completion could ever be right.
+    Raises ValueError if the reference is not a number: then no completion could ever be right.
     """
     expected = number(reference.rsplit("####", 1)[-1])
     if expected is None:

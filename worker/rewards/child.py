@@ -14,7 +14,7 @@ from pathlib import Path
 from backend.contract.base import Json
 
 LOOK_SECONDS = 0.5
-"""How often whoever waits is asked whether to go on."""
+"""How often a waiting caller is asked whether to go on."""
 
 START_LIMIT = 120.0
 """Seconds for the process to start or to import a library; a cold disk can be slow."""

@@ -31,7 +31,7 @@ class Completion:
 
 
 class BrokenContract(Exception):
-    """A function returned what is no score: what was expected, and what came instead."""
+    """A function returned something else than a score: what was expected, and what came instead."""
 
     def __init__(self, expected: str, got: str) -> None:
         super().__init__(f"expected {expected}, got {got}")

@@ -44,7 +44,7 @@ class FunctionProcess:
     def outcomes(self, payloads: list[Json], waiting: Callable[[], None]) -> Generator[dict[str, Json]]:
         """The outcome of every function on every sample, payload by payload, as it comes; `process.py` says what is in both.
 
-        `waiting` is called now and then while one is awaited, and may raise to end it. Whoever leaves before the end calls
+        `waiting` is called now and then while one is awaited, and may raise to end it. A caller that leaves before the end calls
         `close`. Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
         """
         width = len(self._functions)

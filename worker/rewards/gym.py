@@ -8,7 +8,7 @@ from reasoning_gym.factory import get_score_answer_fn
 _score_function = lru_cache(maxsize=None)(get_score_answer_fn)
 _entry = lru_cache(maxsize=1024)(ast.literal_eval)
 
-# What the library's parsers raise on answers that are no answers; a verifier that works on its reference was checked.
+# What the library's parsers raise on texts that hold no answer; a verifier that works on its reference was checked.
 _UNREADABLE = (
     ArithmeticError,
     AssertionError,

@@ -77,7 +77,7 @@ class JudgeScorer:
         """A function that asks about items and completions at once, as far as the endpoint allows; questions may be asked while
         others are. It gives the outcomes, in order, each as soon as it is there and those before it are taken.
 
-        `waiting` is called now and then while a reply is awaited. Whoever leaves early cancels what was not yet asked.
+        `waiting` is called now and then while a reply is awaited. Leaving early cancels what was not yet asked.
         """
         questions = _Questions(self._reply, self._endpoint.settings.max_concurrent)
         taken: set[str] = set()
@@ -144,7 +144,7 @@ class _Questions:
                 self._unasked.append(text)
                 if self._threads < self._most:
                     self._threads += 1
-                    # Not a ThreadPoolExecutor: its threads would keep a worker that was told to end until the last reply came.
+                    # Not a ThreadPoolExecutor: its threads would keep a worker that was asked to end until the last reply came.
                     Thread(target=self._work, name="judge", daemon=True).start()
             return self._replies[text]
 
@@ -160,7 +160,7 @@ class _Questions:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(self._reply(text))
-                except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever waits gets it
+                except Exception as error:  # noqa: BLE001 — the boundary of a thread: the waiting caller gets it
                     future.set_exception(error)
 
     def _next(self) -> str | None:

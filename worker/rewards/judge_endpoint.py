@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import httpx
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from worker.settings import JudgeSettings
 
 REPLY_BYTES = 2**20
 ATTEMPTS = 4
@@ -18,19 +20,6 @@ EXCERPT = 500
 """Characters of a reply that an error shows."""
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request's URL
-
-
-class JudgeSettings(BaseModel):
-    """An endpoint as the operator names it; requests go to <url>/chat/completions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    url: AnyHttpUrl
-    model: Annotated[str, Field(min_length=1, max_length=200)]
-    api_key_env: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    requests_per_minute: Annotated[float, Field(gt=0, le=1_000_000)] = 60.0
-    max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
-    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
 
 class JudgeFailed(Exception):

@@ -140,7 +140,7 @@ def outcome_of(value: object) -> dict[str, object]:
 
 
 def breach(broken: BrokenContract) -> dict[str, object]:
-    """A broken contract as it is told."""
+    """A broken contract in words."""
     return {"breach": {"expected": broken.expected, "got": broken.got}}
 
 

@@ -24,7 +24,7 @@ from worker.tasks.items import Item
 
 
 class RewardContractError(RunFailure):
-    """A reward function returned something that is no score."""
+    """A reward function returned something that is not a score."""
 
 
 class RewardErrors(RunFailure):
@@ -124,7 +124,7 @@ class Scoring:
     """Samples are scored from when they are added, in a thread of its own, while others are still drawn. To be entered once.
 
     Functions and judges are asked at once; they compute elsewhere. Reward models wait for `finish`: they would compute on the
-    device that samples, and one batch of all is faster. Whoever leaves before `finish` ends what is under way.
+    device that samples, and one batch of all is faster. Leaving before `finish` ends what is under way.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Scoring:
         try:
             while batches := self._next():
                 self._score(batches)
-        except Exception as error:  # noqa: BLE001 — the boundary of a thread: whoever asks next gets it
+        except Exception as error:  # noqa: BLE001 — the boundary of a thread: the next caller gets it
             self._error = error
 
     def _next(self) -> "list[_Batch]":

@@ -18,7 +18,7 @@ prompt's tokens are unlikely, which is why this is wider than the bound on what 
 # The same tokens every time: the ends of the first prompts. Few, since a server holds whole logits for them.
 _ROWS, _ROW_TOKENS = 4, 64
 # An update is visible if it moves their log-probs by this many times the rounding between worker and server. It was taken
-# if the server then is no further away than `_STEADY` times that rounding, or this share of the way. (Where the head alone
+# if the server then is not further away than `_STEADY` times that rounding, or this share of the way. (Where the head alone
 # stays behind, as tied weights can, that is a tenth of the way and more.)
 _VISIBLE, _STEADY, _SHARE = 16, 4, 1 / 16
 # Rounding is taken for at least this; a server as close as `_CLOSE` has the weights, also if none were there before.

@@ -1,4 +1,4 @@
-"""The policy's weights for whoever samples with a copy of them."""
+"""The policy's weights, for an engine that samples with a copy of them."""
 
 from collections.abc import Iterator
 from typing import cast

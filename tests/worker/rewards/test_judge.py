@@ -16,9 +16,10 @@ from pydantic import AnyHttpUrl
 from backend.contract.reward import Gate, Judge, Length, Rewards
 from worker.rewards import judge_endpoint
 from worker.rewards.judge import NoVerdict, prompt_text, question, verdict
-from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.rewards.resources import RewardResources, RewardUnavailable
 from worker.rewards.scoring import RewardErrors, RewardScorer, Sample, Scores
+from worker.settings import JudgeSettings
 from worker.tasks.items import Item
 
 ITEM = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})

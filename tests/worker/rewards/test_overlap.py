@@ -11,9 +11,10 @@ from judge_service import Service, says
 from pydantic import AnyHttpUrl
 
 from backend.contract.reward import Judge, Length, Rewards
-from worker.rewards.judge_endpoint import JudgeEndpoint, JudgeSettings
+from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardContractError, RewardErrors, RewardScorer, Sample, Scoring
+from worker.settings import JudgeSettings
 from worker.tasks.items import Item
 
 # Each starts a process.
