@@ -74,18 +74,20 @@ def test_lists_are_newest_first_filtered_and_paged(backend: Backend) -> None:
     for number in range(5):
         backend.client.create_run(GRPO, name=f"run {number} 100%", tags=["even" if number % 2 == 0 else "odd"])
     backend.client.create_run(SAMPLE, name="try")
-    first = backend.client.runs(limit=2)
-    second = backend.client.runs(limit=2, cursor=first.next_cursor)
-    third = backend.client.runs(limit=2, cursor=second.next_cursor)
+    first = backend.client.runs(kind="training", limit=2)
+    second = backend.client.runs(kind="training", limit=2, cursor=first.next_cursor)
+    third = backend.client.runs(kind="training", limit=2, cursor=second.next_cursor)
     names = [run.name for page in (first, second, third) for run in page.items]
     assert names == [f"run {number} 100%" for number in (4, 3, 2, 1, 0)]
     assert third.next_cursor is None
-    assert [run.name[4] for run in backend.client.runs(tag="even").items] == ["4", "2", "0"]
-    assert backend.client.runs(tag="eve").items == []
-    assert [run.name[4] for run in backend.client.runs(search="RUN 3 100%").items] == ["3"]
-    assert backend.client.runs(search="_").items == [], "signs that SQL reads as patterns are letters here"
-    assert len(backend.client.runs(status="queued").items) == 5
-    assert backend.client.runs(status="running").items == []
+    assert [run.name[4] for run in backend.client.runs(kind="training", tag="even").items] == ["4", "2", "0"]
+    assert backend.client.runs(kind="training", tag="eve").items == []
+    assert [run.name[4] for run in backend.client.runs(kind="training", search="RUN 3 100%").items] == ["3"]
+    assert backend.client.runs(kind="training", search="_").items == [], (
+        "signs that SQL reads as patterns are letters here"
+    )
+    assert len(backend.client.runs(kind="training", status="queued").items) == 5
+    assert backend.client.runs(kind="training", status="running").items == []
     assert [run.name for run in backend.client.runs(kind="sample").items] == ["try"]
 
 

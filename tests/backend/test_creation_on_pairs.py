@@ -29,7 +29,7 @@ def test_they_are_listed_with_the_other_trainings_and_by_their_kind(backend: Bac
     for config in (REWARD_MODEL, DPO, GRPO):
         backend.client.create_run(config)
     backend.client.create_run({"kind": "sample", "prompts": ["a"]})
-    assert [run.kind for run in backend.client.runs().items] == ["grpo", "dpo", "reward_model"]
+    assert [run.kind for run in backend.client.runs(kind="training").items] == ["grpo", "dpo", "reward_model"]
     assert [run.kind for run in backend.client.runs(kind="dpo").items] == ["dpo"]
     [run] = backend.client.runs(kind="reward_model").items
     assert (run.name, run.progress.total_steps) == ("reward model on tiny-arithmetic", 100)

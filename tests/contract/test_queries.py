@@ -16,7 +16,7 @@ SOME: Mapping[str, Any] = {
     "names": ["kl", "loss"],
     "runs": [1, 2],
     "cursor": "3",
-    "kind": "all",
+    "kind": "training",
     "status": "failed",
     "state": "live",
     "finish_reason": "stop",
