@@ -40,7 +40,7 @@ from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place, asked_to_end
-from worker.rewards.provision import reward_resources
+from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
 from worker.rollout.sampler import NativeEngine

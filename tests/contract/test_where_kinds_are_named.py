@@ -1,4 +1,4 @@
-"""Another estimator or surrogate is added in four files. Recipes, and a few rules that are about one kind alone, may name it too."""
+"""docs/architecture.md lists the files that another estimator, surrogate, reward or metric touches: no other file may name one."""
 
 import ast
 import re
@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 
 from backend.contract.advantage import ESTIMATORS
+from backend.contract.reward import Judge, Pattern
 from backend.contract.surrogate import SURROGATES
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("backend", "worker", "dashboard", "benchmarks", "scripts")
-ESTIMATOR_FILES = {
-    "backend/contract/advantage.py",  # the model: settings, and what the program asks of any estimator
-    "worker/algorithms/advantages.py",  # the formula
-    "worker/algorithms/estimator.py",  # from the model to the formula
-    "dashboard/algorithm/estimators.py",  # in words
-}
-SURROGATE_FILES = {
-    "backend/contract/surrogate.py",
-    "worker/algorithms/objective.py",
-    "dashboard/algorithm/surrogates.py",
-}
+PAGE = ROOT / "docs/architecture.md"
 RECIPES = "backend/contract/recipes.py"
 ABOUT_ONE_KIND = {
     "clip": {"backend/contract/algorithm.py"},  # the default
@@ -42,28 +33,75 @@ ABOUT_ONE_KIND = {
     },
     "softmax": {"dashboard/playground/advantages.py"},
 }
+OLD_DATA = {"backend/storage/migrate.py"}  # it upgrades what earlier versions stored
 ANOTHER_MATTER = {"gae", "dpo"}  # a critic and a kind of run: more than another formula
 COMMON = {"clip", "none", "softmax"}  # words that code uses for other things, too: only their classes count
 
 
-@pytest.mark.parametrize(
-    ("kind", "model", "files"),
-    [
-        *((kind, model, ESTIMATOR_FILES) for kind, model in ESTIMATORS.items() if kind not in ANOTHER_MATTER),
-        *((kind, model, SURROGATE_FILES) for kind, model in SURROGATES.items() if kind not in ANOTHER_MATTER),
-    ],
-)
-def test_a_kind_is_named_in_four_files(kind: str, model: type, files: set[str]) -> None:
+REWARDS: dict[str, tuple[type, str]] = {
+    "pattern": (Pattern, "a reward that is a function of the text"),
+    "judge": (Judge, "a reward that needs something of the worker, as a judge does"),
+}
+KINDS = [
+    *((kind, model, "an estimator", 4) for kind, model in ESTIMATORS.items() if kind not in ANOTHER_MATTER),
+    *((kind, model, "a surrogate", 4) for kind, model in SURROGATES.items() if kind not in ANOTHER_MATTER),
+]
+
+
+@cache
+def listed(what: str) -> set[str]:
+    """The files that docs/architecture.md lists for adding something."""
+    (line,) = (line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| {what} |"))
+    files = set(re.findall(r"`([\w/]+\.py)`", line))
+    assert all((ROOT / file).is_file() for file in files)
+    return files
+
+
+@pytest.mark.parametrize(("kind", "model", "what", "most"), KINDS)
+def test_an_algorithm_is_named_in_four_files(kind: str, model: type, what: str, most: int) -> None:
     names = {model.__name__} if kind in COMMON else {model.__name__, kind}
     found = {path for path, words in _words().items() if words & names and path != RECIPES}
-    assert found <= files | ABOUT_ONE_KIND.get(kind, set())
+    assert found <= listed(what) | ABOUT_ONE_KIND.get(kind, set())
+    assert len(listed(what)) <= most
+
+
+@pytest.mark.parametrize(("kind", "most"), [("pattern", 3), ("judge", 6)])
+def test_a_reward_is_named_in_three_files_or_in_six_if_it_needs_the_worker(kind: str, most: int) -> None:
+    model, what = REWARDS[kind]
+    found = {path for path, words in _words().items() if model.__name__ in words} | _with_text(kind)
+    assert found - OLD_DATA == listed(what)
+    assert len(listed(what)) <= most
+
+
+@pytest.mark.parametrize(
+    "metric", ["completions/min_length", "completions/max_length", "explained_variance", "group_reward_std"]
+)
+def test_a_metric_is_named_where_it_is_measured_and_where_it_is_shown(metric: str) -> None:
+    shown = {path for path in _with_text(metric) if not path.startswith("benchmarks/")}  # which invent runs that log it
+    compared = {"dashboard/comparison/controls.py"}  # where it may be among the first choices
+    assert {"worker/step_report.py", "dashboard/charts/meaning.py"} <= shown <= listed("a metric") | compared
+
+
+@cache
+def _with_text(text: str) -> set[str]:
+    """The files with a string that is exactly this text."""
+    return {path for path, tree in _trees().items() if any(_is_text(node, text) for node in ast.walk(tree))}
+
+
+def _is_text(node: ast.AST, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in paths}
 
 
 @cache
 def _words() -> dict[str, set[str]]:
     """The identifiers of each file, and the words of its texts but for docstrings."""
-    paths = [path for package in PRODUCT for path in (ROOT / package).rglob("*.py")]
-    return {str(path.relative_to(ROOT)): set(_named(ast.parse(path.read_text("utf-8")))) for path in paths}
+    return {path: set(_named(tree)) for path, tree in _trees().items()}
 
 
 def _named(tree: ast.Module) -> Iterator[str]:

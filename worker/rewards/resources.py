@@ -1,13 +1,18 @@
 """What a worker has for rewards: functions that its operator allowed, judges that it named, and loaded reward models."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from backend.contract.reward import Judge, LearnedReward, Python, Rewards
 from worker.errors import RunFailure
-from worker.policy.classifier import RewardModel
+from worker.policy.classifier import RewardModel, load_reward_model
+from worker.policy.sources import resolve
 from worker.rewards.judge_endpoint import JudgeEndpoint
+from worker.settings import Settings
 
 
 class RewardUnavailable(RunFailure):
@@ -47,6 +52,45 @@ class RewardResources:
                     )
                 case LearnedReward() if function.name not in self.models:
                     yield f"The reward model of the reward {function.name!r} was not loaded."
+
+
+@contextmanager
+def reward_resources(
+    rewards: Rewards, settings: Settings, device: torch.device, dtype: str, checkpoints: Mapping[str, Path]
+) -> Iterator[RewardResources]:
+    """What the rewards name and this worker has, with reward models loaded on `device`; judges are closed at the end.
+
+    `checkpoints` are the directories that sources `run:<id>@<step>` mean. Raises RunFailure if a model cannot be loaded.
+    """
+    named = {judge.endpoint for judge in rewards.functions if isinstance(judge, Judge)}
+    with ExitStack() as stack:
+        yield RewardResources(
+            functions=frozenset(settings.reward_functions),
+            path=settings.reward_path,
+            judges={
+                name: stack.enter_context(closing(JudgeEndpoint(name, settings.judges[name])))
+                for name in named & settings.judges.keys()
+            },
+            judge_cache=settings.judge_cache,
+            models={
+                learned.name: _load(learned, settings, device, dtype, checkpoints.get(learned.source))
+                for learned in rewards.functions
+                if isinstance(learned, LearnedReward)
+            },
+        )
+
+
+def _load(
+    learned: LearnedReward, settings: Settings, device: torch.device, dtype: str, checkpoint: Path | None
+) -> RewardModel:
+    source = resolve(
+        learned.source,
+        converted=settings.models,
+        root=settings.model_root,
+        checkpoint=checkpoint,
+        store=settings.checkpoints,
+    )
+    return load_reward_model(source, device, dtype, label=learned.label)
 
 
 def _listed(names: Mapping[str, object] | frozenset[str]) -> str:

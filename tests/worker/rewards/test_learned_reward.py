@@ -9,7 +9,7 @@ from backend.contract.reward import Correctness, LearnedReward, Rewards
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel, new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
-from worker.rewards.provision import reward_resources
+from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.settings import Settings
 from worker.tasks.items import Item
