@@ -57,6 +57,11 @@ def write_only(**values: Value) -> None:
     st.query_params.from_dict(_present(kept))
 
 
+def repeat() -> None:
+    """Send the browser its address again, if an answer to an earlier choice may still be on its way there."""
+    st.query_params.update({})
+
+
 def browser_knows() -> bool:
     """Whether the browser knew its address when it asked. If not, a tick must not draw the whole page from it."""
     return all(st.query_params.get_all(name) == value for name, value in _just_written().items())
@@ -153,18 +158,17 @@ def _texts(value: Value) -> list[str]:
 
 
 def _hold(name: str) -> None:
-    texts = _just_written().get(name)
-    if texts:
-        _put({name: texts})
-    elif texts is not None:
-        st.query_params.pop(name, None)
+    if name in (written := _just_written()):
+        _put({name: written[name]})
 
 
 def _put(values: dict[str, list[str]]) -> None:
     for name in [name for name, texts in values.items() if not texts]:
         st.query_params.pop(name, None)
-    # also what stands there already, or nothing: an interrupted script run may not have reached the browser
-    st.query_params.update(_present(values))
+    # Also what stands there already: an interrupted script run may not have reached the browser. But nothing for a name that was not
+    # there: the browser would take the address as it is before this run's bound widgets have written theirs, and Back would stop at it.
+    if present := _present(values):
+        st.query_params.update(present)
 
 
 def _present(values: Mapping[str, list[str]]) -> dict[str, str | list[str]]:

@@ -14,7 +14,7 @@ from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, SIZE
-from dashboard.components.address import write
+from dashboard.components.address import repeat, write
 from dashboard.session import client, guard, link
 from dashboard.stored import get, number_at, text_at
 from dashboard.token_view.columns import View, view_of
@@ -63,6 +63,7 @@ def _view(completion_id: int, _completion: CompletionRecord, _config: Mapping[st
 def _into_address() -> None:
     """What the script has already written there: {colour, token}, either of them None."""
     write(**st.session_state[KEY].chosen)
+    repeat()
 
 
 def why_absent(config: Mapping[str, Json], group: Group) -> str:
