@@ -265,7 +265,7 @@ def _report(run_id: int) -> Iterator[bytes]:
         [sys.executable, "-m", "dashboard.downloads.report", str(run_id)], stdout=subprocess.PIPE, check=False
     )
     if made.returncode:
-        _fail(f"the report of run {run_id} was not made; what stands above says why")
+        _fail(f"the report of run {run_id} was not made; the messages above say why")
     yield made.stdout
 
 

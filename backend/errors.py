@@ -117,7 +117,7 @@ def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
         )
     if is_disk_full(error, _home(request)):
         return disk_full()
-    # a text that is none any more is found by Python's module, not by SQLite
+    # text that is no longer valid UTF-8 is found by Python's module, not by SQLite
     if error_code(getattr(error, "orig", None)) & 0xFF in DAMAGED or "Could not decode" in text:
         log.error("the database file is damaged: %s", text)
         return error_response(500, "database_damaged", DAMAGED_WORDS)

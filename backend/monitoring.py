@@ -94,7 +94,9 @@ class State(Collector):
         since = tx.execute(waiting).scalar_one()
         seconds = 0.0 if since is None else max(0.0, (self._services.clock.stamp() - since).total_seconds())
         yield _one(
-            "groupscope_queue_oldest_seconds", "How long the oldest queued run has waited; 0 without any.", seconds
+            "groupscope_queue_oldest_seconds",
+            "How long the oldest queued run has waited; 0 if none is queued.",
+            seconds,
         )
 
     def _workers(self, tx: Connection) -> Iterator[Metric]:

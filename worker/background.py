@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 Task = Callable[[], None]
 
 MOST_WAITING = 4
-"""Tasks that wait; who brings another one waits with them. A step brings two or three."""
+"""The most tasks that may wait; beyond that, `put` blocks. A step brings two or three."""
 
 
 class Background:
@@ -35,7 +35,7 @@ class Background:
         if error is None:
             self.check()
         elif self._error is not None and self._error is not error:
-            log.error("what was left to do failed, too", exc_info=self._error)
+            log.error("a task that was still waiting failed, too", exc_info=self._error)
 
     def put(self, task: Task) -> None:
         """Have a task done after those before it. Raises the error of one of them."""

@@ -16,7 +16,7 @@ class RunFailure(Exception):
 
 
 class Interrupted(Exception):
-    """The attempt ends where nothing is lost by that: the weights are those of the last whole step.
+    """The attempt ends at a point where nothing is lost: the weights are those of the last whole step.
 
     `released`: the worker shuts down; `stopped`, `paused`: somebody asked for it before the first step.
     """

@@ -136,7 +136,7 @@ class Algorithm(Frozen):
             )
         if self.advantage.reads == "components" and self.kl.placement == "reward" and self.kl.beta > 0:
             raise Misfit(
-                f"{kind} normalises each reward function by itself, and a KL penalty in the reward is none of them; "
+                f"{kind} normalises each reward function by itself, and a KL penalty in the reward is not one of them; "
                 "put the penalty in the loss",
                 "kl.placement",
                 {"kl.placement": "loss"},

@@ -74,7 +74,7 @@ class Length(_Function):
     )
     maximum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(256, description="The longest full-score length.")
     ramp: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        64, description="So far outside the bounds the score reaches 0."
+        64, description="How far outside the bounds the score reaches 0."
     )
 
     @model_validator(mode="after")

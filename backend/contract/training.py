@@ -97,7 +97,7 @@ class Keep(Frozen):
     )
     at_most_gib: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
         0.0,
-        description="Where all that stay take more, the oldest go, the best one last; 0 sets no bound. A checkpoint is "
+        description="If the kept checkpoints take more, the oldest are removed first, the best one last; 0 sets no bound. A checkpoint is "
         "written before others go, so the disk holds one more.",
     )
     best: bool = Field(

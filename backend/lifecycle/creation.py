@@ -37,7 +37,7 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
     config = body.config
     stored = config.model_dump(mode="json")
     if (size := len(to_json(stored))) > MOST_CONFIG:
-        message = f"has {size:,} characters, and a list of runs answers it with each; at most {MOST_CONFIG:,} are kept"
+        message = f"has {size:,} characters, and every list of runs returns it; at most {MOST_CONFIG:,} are kept"
         raise Invalid(FieldError("config", message))
     source = checkpoint_of(config.model.source)
     new = store.NewRun(

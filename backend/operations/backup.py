@@ -231,7 +231,9 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
         try:
             runs = _settle(scratch, home)
         except sqlite3.Error as error:
-            raise CannotBackUp(f"the database in {archive} is none of Groupscope, or damaged: {error}") from error
+            raise CannotBackUp(
+                f"the database in {archive} is not a Groupscope database, or is damaged: {error}"
+            ) from error
         for name in FOLDERS:
             (scratch / name).mkdir(exist_ok=True)
         if not there:

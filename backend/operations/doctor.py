@@ -184,7 +184,7 @@ def _database(installation: Installation) -> Iterator[Finding]:
     elif damage != ["ok"]:
         yield Finding("problem", "database", f"{path} is damaged: {'; '.join(damage)[:300]}", restore)
     elif orphans:
-        yield Finding("problem", "database", f"{path} has {orphans} rows that belong to nothing", restore)
+        yield Finding("problem", "database", f"{path} has {orphans} rows whose parent is missing", restore)
     else:
         size = path.stat().st_size / 2**20
         old = "" if int(revision) == REVISION else f", brought up to {REVISION:04} when the backend starts"

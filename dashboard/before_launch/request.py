@@ -53,7 +53,7 @@ def completions_of(draft: Draft) -> int:
 
 
 def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
-    """What the form says otherwise than when the sample was asked for."""
+    """The parts of the form that changed since the sample was requested."""
     now: Json = sample_config(draft)
     then: Json = dict(stored)
     return [name for name, paths in COMPARED.items() if any(get(now, path) != get(then, path) for path in paths)]

@@ -69,7 +69,7 @@ def _draw_changes(draft: Draft, sample: Run) -> None:
     changed = request.changed_since(draft, sample.config)
     if changed:
         st.warning(
-            f"The form has another {', '.join(changed)} by now. This is what it said before: sample again.",
+            f"The form's {' and '.join(changed)} changed after this sample was taken. Sample again.",
             icon=":material/history:",
         )
 

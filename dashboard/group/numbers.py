@@ -38,8 +38,8 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
         )
     if group.state == "unscored":
         return (
-            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; the "
-            "errors stand at the completions."
+            f"**Unscored:** only {group.scored} of {len(group.completions)} completions could be scored{_too_few(group, config)}; "
+            "each completion shows its error."
         )
     if group.state == "live":
         return words_of(how).live

@@ -36,7 +36,7 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
     of = (
         f"of {len(siblings)}"
         if place is not None
-        else ":gray[· taken back: a later attempt went on from before this step]"
+        else ":gray[· superseded: a later attempt resumed from before this step]"
     )
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
         link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())

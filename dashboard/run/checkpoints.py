@@ -220,7 +220,7 @@ def _wait(sample_id: int) -> None:
     if sample.status in TERMINAL:
         st.rerun()
     st.info(
-        f"{look(sample).markdown}: a worker that trains serves samples between two steps, an idle one at once.",
+        f"{look(sample).markdown}: an idle worker starts at once; one that is training starts between two steps.",
         icon=":material/hourglass_top:",
     )
 

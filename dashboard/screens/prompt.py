@@ -101,7 +101,7 @@ def _draw_history(fetched: Draws, runs: Sequence[Run]) -> None:
         show(course(draws, runs), key="course-chart", about="Mean reward at each draw of the prompt", on_pick=compare)
     with table:
         of_each = f" {count(fetched.share)} of each run" if len(runs) > 1 else ""
-        kept = f", the newest{of_each}: older ones do not fit on this page" if fetched.cut else ""
+        kept = f", the newest{of_each}: older ones are not shown" if fetched.cut else ""
         st.markdown(f"**{counted(len(draws), 'draw')}**{kept} :gray[:small[· click a line to open its group]]")
         columns = ("run", *COLUMNS) if len(runs) > 1 else COLUMNS
         group = pick_group(draws, highest(runs), columns, key="draws")

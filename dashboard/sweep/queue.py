@@ -134,7 +134,7 @@ def queue(name: str, runs: list[dict[str, Json]], view: str | None) -> None:
 
 
 def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]:
-    """What the runs come to. Those that can run, where the others may be left out; what else is to be mended."""
+    """What the runs come to. Those that can run, where the others may be left out; what still has to be corrected."""
     try:
         found = check(plan.variants)
     except ApiError as refusal:

@@ -88,7 +88,7 @@ def _random(swept: Mapping[str, Sweepable], base: Config) -> tuple[list[dict[str
         return [], problems
     points = draw(sources, draws, drawn_with)
     if len(points) < draws:
-        st.caption(f"Only {len(points)} different combinations are there to be drawn.")
+        st.caption(f"There are only {len(points)} different combinations to draw.")
     return points, []
 
 

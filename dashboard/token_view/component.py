@@ -49,7 +49,7 @@ def draw_tokens(run: Run, group: Group, completion_index: int) -> None:
     with guard():
         view = _view(completion.id, completion, run.config)
     if not any(column["offered"] for column in view["columns"]):
-        st.info("Of these tokens no number is known.", icon=":material/data_array:")
+        st.info("No values were recorded for these tokens.", icon=":material/data_array:")
         return
     _mount(data=view, key=KEY, on_chosen_change=_into_address)
 

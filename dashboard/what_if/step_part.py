@@ -43,7 +43,7 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
         if flips:
             _draw_flips(flips)
         else:
-            st.caption("No completion changes its sign: each is pushed the way it was, or left alone as it was.")
+            st.caption("No completion changes its sign: each is still pushed the same way, or still left alone.")
 
 
 def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:

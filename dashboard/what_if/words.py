@@ -12,7 +12,7 @@ CRITIC = (
     "another estimator to see what the rewards alone would give."
 )
 NOTES = {
-    "penalty": "normalize then sum compares reward functions, and the KL penalty in the reward is none of them: it is left out here.",
+    "penalty": "normalize then sum compares reward functions, and the KL penalty in the reward is not one of them: it is left out here.",
     "gates": "normalize then sum takes each reward function by itself: the gates only decide which completions are scored.",
     "masked": "Completions cut at the token limit have an advantage, but this run left them out of the loss.",
     "critic": "The run itself had a critic: the stored advantages are GAE's, each the mean over a completion's tokens.",
@@ -62,7 +62,7 @@ def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float |
     """What the KL penalty costs, at the run's β and at the chosen one: `kl` is aggregated as the loss is, not `per_token`."""
     before = own.settings.beta
     if not own.measured:
-        return "**KL:** β was 0, so no KL was measured, and none can be weighed now."
+        return "**KL:** β was 0, so no KL was measured, so another β cannot be tried."
     if own.penalised:
         return (
             f"**KL:** in the reward. Each completion's reward has β × the sum of its KL taken off, β = {number(chosen.beta)}"

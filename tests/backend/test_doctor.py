@@ -132,7 +132,7 @@ def open_the_token(backend: Backend) -> None:
     [
         (damage_the_database, "groupscope.db", "groupscope restore"),
         (age_the_database, "newer version of groupscope (revision 9042)", "install that version again"),
-        (orphan_rows, "2 rows that belong to nothing", "groupscope restore"),
+        (orphan_rows, "2 rows whose parent is missing", "groupscope restore"),
         (set_the_clock_back, "in the future", "set this machine's clock"),
         (shorten_an_upload, "missing or damaged", "from a backup"),
         (lose_a_trace, "missing or damaged", "from a backup"),

@@ -158,7 +158,7 @@ def test_a_form_that_changed_since_says_in_what(open_page: OpenPage, backend: Ba
     answer(backend, sample, [1.0, 0.1] * 8)
     draft_of(at).change({"sampling.temperature": 0.5, "task.high": 12})
     at.run()
-    assert "The form has another task, decoding by now" in texts(at)
+    assert "The form's task and decoding changed after this sample" in texts(at)
     assert "unknown until the model's answers are sampled: **Sample before launch**" in texts(at)
 
 

@@ -178,7 +178,7 @@ def test_a_run_with_many_draws_takes_no_other_runs_place_and_keeps_its_newest(
         *([f"#{other}", 0], [f"#{other}", 3]),
     ]
     said = shown(at)
-    assert "**4 draws**, the newest 2 of each run: older ones do not fit on this page" in said
+    assert "**4 draws**, the newest 2 of each run: older ones are not shown" in said
     assert "Its draws up to step 0 are not on this page, only its newest 2." in said  # of the first run
     assert "step 0 · 1 draw · mean 0" in said  # of the second, which is whole
     assert "Not drawn" not in said

@@ -203,7 +203,7 @@ def test_a_range_that_goes_down_says_so(open_settings: Open) -> None:
 def test_fewer_combinations_than_draws_are_said(open_settings: Open) -> None:
     at = open_settings(ADVANTAGE, how="Random")
     at.multiselect(key=ADVANTAGE).set_value(["group_zscore", "softmax"]).run()
-    assert "Only 2 different combinations are there to be drawn" in sentences(at)
+    assert "There are only 2 different combinations to draw" in sentences(at)
     assert queue_button(at).label == "Queue 6 runs"
 
 

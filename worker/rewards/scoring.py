@@ -219,7 +219,7 @@ class Scoring:
             return batches
 
     def _close(self) -> None:
-        """No more comes."""
+        """Say that no more samples will be added."""
         with self._changed:
             self._complete = True
             self._changed.notify()
