@@ -343,8 +343,8 @@ def archived(path: Path, files: dict[str, bytes]) -> None:
     ("files", "words"),
     [
         ({"uploads/1.jsonl": b"{}"}, "it holds no groupscope.db"),
-        ({"groupscope.db": b""}, "none of Groupscope, or damaged: no such table"),
-        ({"groupscope.db": b"x" * 5000}, "none of Groupscope, or damaged: file is not a database"),
+        ({"groupscope.db": b""}, "not a Groupscope database, or is damaged: no such table"),
+        ({"groupscope.db": b"x" * 5000}, "not a Groupscope database, or is damaged: file is not a database"),
     ],
 )
 def test_an_archive_without_a_database_of_groupscope_makes_no_home(

@@ -55,7 +55,7 @@ def test_a_group_that_a_resume_took_back_is_not_counted_among_the_draws(
     backend.client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))
     taken_back = open_page("group", id=groups[1])
     assert "no other draw in this run" in link_labels(taken_back)
-    assert "**Group 2** :gray[· taken back" in shown(taken_back)
+    assert "**Group 2** :gray[· superseded" in shown(taken_back)
     assert all(taken_back.button(key=f"group-{way}").disabled for way in ("back", "forth"))
 
 
