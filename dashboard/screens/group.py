@@ -31,7 +31,7 @@ def main() -> None:
     """The prompt, the arithmetic, the completions."""
     group_id = number_in_address("id")
     if group_id is None:
-        st.info("This address names no group. Open one from a run's groups.", icon=":material/search_off:")
+        st.info("This address does not name a group. Open one from a run's groups.", icon=":material/search_off:")
         link("runs", "All runs", icon=":material/list:")
         return
     with guard():

@@ -183,4 +183,4 @@ def test_a_completion_is_opened_by_its_address(open_page: Open, groups: list[int
 
 
 def test_an_address_without_a_group_leads_back(open_page: Open) -> None:
-    assert "names no group" in shown(open_page("group"))
+    assert "does not name a group" in shown(open_page("group"))
