@@ -22,7 +22,7 @@ from scale.making import make
 from scale.plan import FULL, TRIAL, Plan
 from scale.records import AtScale, Made, tables
 from scale.requests import measure_api
-from scale.site import Site, contents, site
+from scale.site import LEASE, Site, contents, site
 from scale.views import measure_views
 
 KEPT = MEASURED / "inspector.json"
@@ -79,7 +79,7 @@ def main() -> None:
         versions = {name: f"{name} {number}" for name, number in stack(*STACK).items()}
         now = {"where": where() | versions, "made": made(home, seconds)}
         results = AtScale.read(arguments.out).model_copy(update=now)
-        with site(home) as running:
+        with site(home, dashboard=True, LEASE_SECONDS=str(LEASE)) as running:
             for part in arguments.only:
                 _read_once(running.database)
                 results = results.model_copy(update=measure(running, part, plan, arguments))

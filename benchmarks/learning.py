@@ -7,78 +7,57 @@ Everything happens in a home directory of its own (--home keeps it), on ports th
 """
 
 import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from results.page import command_line, home_in, keep, stack, where
+from scale.site import site
 
 from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.recipes import RECIPES
 from backend.contract.records import TERMINAL, Run
+from dashboard.comparison.selection import how_far
 from dashboard.stored import put
 
 SERIES = ("reward", "eval/pass@1", "eval/greedy_pass@1", "kl", "step_time")
-
-
-@contextmanager
-def processes(home: Path, workers: int = 1) -> Iterator[Client]:
-    """A backend and workers on this home, ended afterwards; several workers have one thread each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    environment = os.environ | {"GROUPSCOPE_HOME": str(home), "GROUPSCOPE_BACKEND_PORT": str(port)}
-    with (home / "backend.log").open("ab") as backend_log, (home / "worker.log").open("ab") as worker_log:
-        started = [subprocess.Popen([sys.executable, "-m", "backend.app"], env=environment, stderr=backend_log)]
-        try:
-            client = _wait_for(url, home)
-            command = [sys.executable, "-m", "worker.main", "--backend", url]
-            threads = {} if workers == 1 else {"OMP_NUM_THREADS": "1"}
-            for _ in range(workers):
-                started.append(subprocess.Popen(command, env=environment | threads, stderr=worker_log))
-            with client:
-                yield client
-        finally:
-            for process in reversed(started):
-                process.terminate()
-                process.wait(timeout=30)
-
-
-def _wait_for(url: str, home: Path) -> Client:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (home / "token").exists():
-            client = Client(url, (home / "token").read_text().strip())
-            if client.healthy():
-                return client
-            client.close()
-        time.sleep(0.2)
-    raise TimeoutError(f"the backend did not come up; see {home / 'backend.log'}")
+SILENCE = 120  # seconds without a worker
 
 
 def train(client: Client, config: Json, name: str) -> Run:
-    """One run, to its end, with a line of progress."""
+    """One run, to its end."""
     assert isinstance(config, dict)
-    run = client.create_run(config, name=name)
-    while run.status not in TERMINAL:
-        time.sleep(1)
-        run = client.run(run.id)
-        reward = run.summary.get("reward")
-        shown = "" if reward is None else f"reward {reward:.3f}"
-        print(f"\r{run.name}: step {run.progress.step}/{run.progress.total_steps} {shown}   ", end="", flush=True)
-    print()
+    [run] = wait(client, [client.create_run(config, name=name)])
     if run.status != "finished":
         raise SystemExit(f"{run.name} {run.status}: {run.error}")
     return run
+
+
+def wait(client: Client, runs: list[Run]) -> list[Run]:
+    """The runs at their ends; says how far they are whenever that changes."""
+    heard, said = time.monotonic(), ""
+    while True:
+        runs = [run if run.status in TERMINAL else client.run(run.id) for run in runs]
+        line = " · ".join([how_far(runs), *(_progress(run) for run in runs if run.status == "running")])
+        if line != said:
+            print(line, flush=True)
+            said = line
+        if all(run.status in TERMINAL for run in runs):
+            return runs
+        if any(worker.alive for worker in client.workers()):
+            heard = time.monotonic()
+        elif time.monotonic() - heard > SILENCE:
+            raise SystemExit(f"no worker was heard of for {SILENCE} s: see the logs of workers in the home directory")
+        time.sleep(min(5, 1 + len(runs)))
+
+
+def _progress(run: Run) -> str:
+    reward = run.summary.get("reward")
+    shown = "" if reward is None else f", reward {reward:.3f}"
+    return f"{run.name} {run.progress.step}/{run.progress.total_steps}{shown}"
 
 
 def measure(client: Client, run: Run, names: Sequence[str]) -> dict[str, Any]:
@@ -101,10 +80,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     arguments = parser.parse_args()
     recipe, results = next(card for card in RECIPES if card.id == arguments.recipe), []
-    with processes(home_in(arguments.home, "learning")) as client:
+    with site(home_in(arguments.home, "learning"), workers=1) as running:
         for seed in arguments.seeds:
-            run = train(client, put(recipe.config, "budget.seed", seed), f"{recipe.id}, seed {seed}")
-            results.append({"seed": seed, **measure(client, run, SERIES)})
+            run = train(running.client, put(recipe.config, "budget.seed", seed), f"{recipe.id}, seed {seed}")
+            results.append({"seed": seed, **measure(running.client, run, SERIES)})
     measured = where() | stack("groupscope", "torch", "transformers")
     print(json.dumps(measured))
     print("seed  seconds  step_time  reward first 5  reward last 10  pass@1 first  pass@1 last")

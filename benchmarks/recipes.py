@@ -10,28 +10,28 @@ call with the same one adds only what is missing or failed. --out gets recipes.m
 
 import argparse
 import csv
-import json
 import statistics
-import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from learning import processes
+import altair as alt
+import pandas as pd
+from learning import measure, wait
 from results.page import command_line, home_in, stack, where
 from results.page import table as markdown
+from scale.site import site
 
 from backend.contract.base import Json
 from backend.contract.client import Client
 from backend.contract.common_ground import comparable, distinct, sweep_of
 from backend.contract.config import RUN_CONFIG
 from backend.contract.recipes import QUICKSTART, RECIPES
-from backend.contract.records import TERMINAL, Run, Series
+from backend.contract.records import Run
 from dashboard.charts.interval import Estimate, estimate
-from dashboard.comparison.selection import how_far
+from dashboard.stored import get, put
 
 SUCCESS, GREEDY = "eval/pass@1", "eval/greedy_pass@1"
 AT_ONCE = 200  # runs in a sweep
-SILENCE = 120  # seconds without a worker
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,10 @@ class Measured:
 def wanted(recipes: list[str], seeds: list[int], steps: int) -> list[dict[str, Json]]:
     """The bodies of the runs."""
     cards = {card.id: card for card in RECIPES}
-    base = json.loads(json.dumps(cards[QUICKSTART].config))
-    base["budget"]["steps"] = steps
+    base = put(cards[QUICKSTART].config, "budget.steps", steps)
+    assert isinstance(base, dict)
     bodies = sweep_of([cards[one] for one in recipes], base, seeds)
-    return [body | {"config": _as_stored(body["config"])} for body in bodies]
-
-
-def _as_stored(config: Json) -> Json:
-    stored: Json = RUN_CONFIG.validate_python(config).model_dump(mode="json")
-    return stored
+    return [body | {"config": RUN_CONFIG.validate_python(body["config"]).model_dump(mode="json")} for body in bodies]
 
 
 def there(client: Client) -> list[Run]:
@@ -82,43 +77,20 @@ def train(client: Client, bodies: list[dict[str, Json]]) -> list[Run]:
     return wait(client, chosen)
 
 
-def wait(client: Client, runs: list[Run]) -> list[Run]:
-    """The runs at their ends; says how far they are whenever that changes."""
-    heard, said = time.monotonic(), ""
-    while True:
-        runs = [run if run.status in TERMINAL else client.run(run.id) for run in runs]
-        now = [f"{run.name} {run.progress.step}/{run.progress.total_steps}" for run in runs if run.status == "running"]
-        line = " · ".join([how_far(runs), *now])
-        if line != said:
-            print(line, flush=True)
-            said = line
-        if all(run.status in TERMINAL for run in runs):
-            return runs
-        if any(worker.alive for worker in client.workers()):
-            heard = time.monotonic()
-        elif time.monotonic() - heard > SILENCE:
-            raise SystemExit(f"no worker was heard of for {SILENCE} s: see worker.log in the home directory")
-        time.sleep(5)
-
-
-def measure(client: Client, run: Run) -> Measured:
+def measured_of(client: Client, run: Run) -> Measured:
     """What a finished run measured."""
-    series = client.metrics(run.id, names=(SUCCESS, GREEDY, "step_time")).series
-    budget = run.config["budget"]
-    assert isinstance(budget, dict)
-    seconds = list(_known(series.get("step_time")).values())
+    series = {
+        name: {step: value for step, value in points.items() if value is not None}
+        for name, points in measure(client, run, (SUCCESS, GREEDY, "step_time"))["series"].items()
+    }
+    seconds = list(series.get("step_time", {}).values())
     return Measured(
         str(run.config["recipe"]),
-        int(str(budget["seed"])),
-        _known(series.get(SUCCESS)),
-        _known(series.get(GREEDY)),
+        int(str(get(run.config, "budget.seed"))),
+        series.get(SUCCESS, {}),
+        series.get(GREEDY, {}),
         statistics.median(seconds) if seconds else float("nan"),
     )
-
-
-def _known(series: Series | None) -> dict[int, float]:
-    points = zip(series.step, series.value, strict=True) if series else ()
-    return {step: value for step, value in points if value is not None}
 
 
 def table(recipes: list[str], measured: list[Measured], steps: int, where: str, command: str) -> str:
@@ -167,49 +139,26 @@ def write_curves(path: Path, measured: list[Measured]) -> None:
 
 def draw(path: Path, recipes: list[str], measured: list[Measured]) -> None:
     """A small panel for each recipe: its mean and band over the seeds, the other recipes' means in grey behind it."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     curves = {recipe: mean_curve([one for one in measured if one.recipe == recipe]) for recipe in recipes}
-    curves = {recipe: curve for recipe, curve in curves.items() if curve}
-    if not curves:
-        return
-    across = min(4, len(curves))
-    down = -(-len(curves) // across)
-    figure, axes = plt.subplots(
-        down, across, figsize=(3.1 * across, 2.3 * down), sharex=True, sharey=True, squeeze=False
+    points = pd.DataFrame(
+        {"panel": panel, "recipe": recipe, "step": step, **asdict(found)}
+        for panel in recipes
+        if curves[panel]
+        for recipe, curve in curves.items()
+        for step, found in curve.items()
     )
-    for place in axes.flat[len(curves) :]:
-        place.set_visible(False)
-    for place, (recipe, curve) in zip(axes.flat, curves.items(), strict=False):
-        for other in curves.values():
-            place.plot(list(other), [found.mean for found in other.values()], color="#c8ccd2", linewidth=0.8)
-        banded = {step: found for step, found in curve.items() if found.low is not None and found.high is not None}
-        place.fill_between(
-            list(banded),
-            [one.low for one in banded.values()],
-            [one.high for one in banded.values()],
-            color="#3a86d6",
-            alpha=0.25,
-        )
-        place.plot(
-            list(curve),
-            [found.mean for found in curve.values()],
-            color="#1f5fa8",
-            linewidth=1.8,
-            marker="o",
-            markersize=3,
-        )
-        place.set_title(recipe, fontsize=9)
-        place.set_ylim(0, 1)
-        place.grid(visible=True, alpha=0.25)
-        place.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("step", fontsize=9)
-    figure.supylabel("held-out pass@1", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    if points.empty:
+        return
+    success = alt.Y("mean:Q", title="held-out pass@1", scale=alt.Scale(domain=[0, 1]))
+    lines = alt.Chart(points).encode(x=alt.X("step:Q", title="step"), y=success, detail="recipe:N")
+    own = lines.transform_filter("datum.recipe === datum.panel")
+    panel = alt.layer(
+        lines.mark_line(color="#c8ccd2", strokeWidth=0.8),
+        own.mark_area(color="#3a86d6", opacity=0.25, clip=True).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        own.mark_line(color="#1f5fa8", strokeWidth=1.8, point={"color": "#1f5fa8", "size": 16}),
+    )
+    titles = alt.Facet("panel:N", title=None, sort=recipes)
+    panel.properties(width=200, height=130).facet(titles, columns=4).save(path, scale_factor=1.5)
 
 
 def mean_curve(runs: list[Measured]) -> dict[int, Estimate]:
@@ -236,9 +185,9 @@ def main() -> None:
     arguments = _arguments()
     home = home_in(arguments.home, "recipes")
     print(f"home: {home}")
-    with processes(home, arguments.workers) as client:
-        runs = train(client, wanted(arguments.recipes, arguments.seeds, arguments.steps))
-        measured = [measure(client, run) for run in runs if run.status == "finished"]
+    with site(home, workers=arguments.workers) as running:
+        runs = train(running.client, wanted(arguments.recipes, arguments.seeds, arguments.steps))
+        measured = [measured_of(running.client, run) for run in runs if run.status == "finished"]
     for run in runs:
         if run.status != "finished":
             print(f"{run.name} {run.status}: {run.error.message if run.error else 'stopped by somebody'}")

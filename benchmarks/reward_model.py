@@ -9,8 +9,9 @@ measured beside it with weight 0. The configurations are those that the recipe's
 import json
 from pathlib import Path
 
-from learning import measure, processes, train
+from learning import measure, train
 from results.page import command_line, home_in, keep, stack, where
+from scale.site import site
 
 from backend.contract.base import Json
 from backend.contract.recipes import QUICKSTART, RECIPES
@@ -30,7 +31,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     arguments = parser.parse_args()
     results = []
-    with processes(home_in(arguments.home, "reward-model")) as client:
+    with site(home_in(arguments.home, "reward-model"), workers=1) as running:
+        client = running.client
         for seed in arguments.seeds:
             judge = train(client, put(CARDS["reward-model"].config, "budget.seed", seed), f"reward model, seed {seed}")
             config: Json = rewarded_by(judge, judge.progress.step, CARDS[QUICKSTART])

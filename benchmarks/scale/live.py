@@ -71,8 +71,8 @@ def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> M
             if seconds >= len(memory.samples) * min(SAMPLED_EVERY, memory.since):
                 sample = Sample(
                     seconds=seconds,
-                    dashboard=_held(site.dashboard.pid),
-                    backend=_held(site.backend.pid),
+                    dashboard=_held(site.processes["dashboard"].pid),
+                    backend=_held(site.processes["backend"].pid),
                     steps=under_way.step - first,
                 )
                 memory.samples.append(sample)

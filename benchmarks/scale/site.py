@@ -1,4 +1,4 @@
-"""A real backend and a real dashboard on the home with the database, in processes of their own; and what lies in it."""
+"""A real backend and what works with it, in processes of their own; and what lies in the large database."""
 
 import os
 import random
@@ -6,17 +6,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_urlsafe
 
 import httpx
 
 from backend.contract.client import Client
 from backend.supervisor import dashboard_command
 
-TOKEN = "a-token-of-the-benchmark"  # noqa: S105  (for a backend on loopback that lives for minutes)
+TOKEN = token_urlsafe()
 PATIENCE = 60.0  # seconds for a process to come up
 _LOOKED_AT = 40  # steps of the large run, and of each a few groups
 LEASE = 3600.0  # seconds: between two parts nobody speaks for the run under way
@@ -24,39 +25,40 @@ LEASE = 3600.0  # seconds: between two parts nobody speaks for the run under way
 
 @dataclass(frozen=True)
 class Site:
-    """Where both listen, their processes, and the database."""
+    """Where backend and dashboard listen, all processes by their names, and the database."""
 
     database: Path
     client: Client
     backend_url: str
     dashboard_url: str
-    backend: subprocess.Popen[bytes]
-    dashboard: subprocess.Popen[bytes]
+    processes: dict[str, subprocess.Popen[bytes]]
 
 
 @contextmanager
-def site(home: Path) -> Iterator[Site]:
-    """Both are up; ended on leaving."""
+def site(home: Path, *, workers: int = 0, dashboard: bool = False, **settings: str) -> Iterator[Site]:
+    """A backend on this home and the others, all up; ended on leaving. Several workers have one thread each."""
     ports = _free_ports()
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
-    environment = os.environ | {
-        "GROUPSCOPE_HOME": str(home),
-        "GROUPSCOPE_TOKEN": TOKEN,
-        "GROUPSCOPE_BACKEND_URL": urls[0],
-        "GROUPSCOPE_BACKEND_PORT": str(ports[0]),
-        "GROUPSCOPE_LEASE_SECONDS": str(LEASE),
-    }
-    commands = ([sys.executable, "-m", "backend.app"], dashboard_command(ports[1]))
-    started: list[subprocess.Popen[bytes]] = []
+    backend_url, dashboard_url = (f"http://127.0.0.1:{port}" for port in ports)
+    settings |= {"HOME": str(home), "TOKEN": TOKEN, "BACKEND_URL": backend_url, "BACKEND_PORT": str(ports[0])}
+    environment = os.environ | {f"GROUPSCOPE_{name}": value for name, value in settings.items()}
+    if workers > 1:
+        environment["OMP_NUM_THREADS"] = "1"
+    commands = {"backend": [sys.executable, "-m", "backend.app"]}
+    commands |= {f"worker-{number}": [sys.executable, "-m", "worker.main"] for number in range(1, workers + 1)}
+    if dashboard:
+        commands["dashboard"] = dashboard_command(ports[1])
+    health = {"backend": f"{backend_url}/healthz", "dashboard": f"{dashboard_url}/_stcore/health"}
+    started: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        for command, health in zip(commands, (f"{urls[0]}/healthz", f"{urls[1]}/_stcore/health"), strict=True):
-            with (home / "processes.log").open("ab") as log:
-                started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-            _wait_until(lambda health=health: httpx.get(health).is_success, f"{command[-1]}; see {home}/processes.log")
-        with Client(urls[0], TOKEN) as client:
-            yield Site(home / "groupscope.db", client, *urls, *started)
+        for name, command in commands.items():
+            with (home / f"{name}.log").open("ab") as log:
+                started[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            if name in health:
+                _wait_for(health[name], f"{name}; see {log.name}")
+        with Client(backend_url, TOKEN) as client:
+            yield Site(home / "groupscope.db", client, backend_url, dashboard_url, started)
     finally:
-        for process in reversed(started):
+        for process in reversed(started.values()):
             process.terminate()
             process.wait(timeout=30)
 
@@ -68,11 +70,11 @@ def _free_ports() -> tuple[int, int]:
         return first.getsockname()[1], second.getsockname()[1]
 
 
-def _wait_until(answers: Callable[[], bool], what: str) -> None:
+def _wait_for(health: str, what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
-            if answers():
+            if httpx.get(health).is_success:
                 return
         except httpx.TransportError:
             pass  # not yet
@@ -95,9 +97,8 @@ class Contents:
 
 def contents(client: Client) -> Contents:
     """Look around."""
-    runs = [*client.runs(kind="training", limit=200).items]
     by_role: dict[str, list[int]] = {}
-    for run in runs:
+    for run in client.runs(kind="training", limit=200).items:
         by_role.setdefault(run.name.split()[0], []).append(run.id)
     large, live = by_role["large"][0], by_role["live"][0]
     draw = random.Random(0)
