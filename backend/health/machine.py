@@ -12,7 +12,7 @@ OPEN_ADVICE = {
 MISMATCH_NATS = 0.05
 
 
-@rule("The worker is silent", "nothing was heard from the worker of a running run for half of its lease")
+@rule("The worker is silent", "the worker of a running run has been silent for half of its lease")
 def worker_silent(facts: Facts) -> Finding | None:
     """Half a lease is two missed heartbeats; after a whole one another worker may take the run."""
     silence, lease = facts.silence, facts.lease_seconds
@@ -31,7 +31,7 @@ def worker_silent(facts: Facts) -> Finding | None:
 
 @rule(
     "A phase does not end",
-    f"the phase that is open takes at least {OPEN_TIMES:g} times its median of the last 50 steps, and at least {OPEN_SECONDS:g} seconds",
+    f"the current phase has taken at least {OPEN_TIMES:g} times its median of the last 50 steps, and at least {OPEN_SECONDS:g} seconds",
     "step_time",
     steps=3,
 )
@@ -53,7 +53,7 @@ def phase_open(facts: Facts) -> Finding | None:
     )
 
 
-@rule("A worker was lost", "an attempt ended without saying so; only a note if the run is finished")
+@rule("A worker was lost", "an attempt ended without a message; only a note if the run is finished")
 def worker_lost(facts: Facts) -> Finding | None:
     """What the worker did after the last checkpoint was done twice."""
     lost = facts.lost_attempts

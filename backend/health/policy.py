@@ -35,7 +35,7 @@ def skipped_updates(facts: Facts) -> Finding | None:
 @rule(
     "The gradient explodes",
     f"in at least {LARGE_STEPS} of the last {RECENT} steps grad_norm is above max_grad_norm and above {LARGE_TIMES:g} times the median "
-    "of the up to 40 steps before",
+    "of the (at most 40) steps before",
     "grad_norm",
 )
 def gradient_explodes(facts: Facts) -> Finding | None:
