@@ -11,22 +11,27 @@ import numpy as np
 import pandas as pd
 
 from backend.contract.protocol import EVALUATION
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.interval import t_quantile
 from dashboard.charts.lines import (
+    METRIC,
+    NUMBER,
     PADDING,
     SHARE,
+    SMOOTHED,
     SPAN,
     STEPS,
     broken,
     dragged,
+    found_by_pointer,
     has_gaps,
     said_of_a_point,
+    step_tip,
     value_axis,
-    x_axis,
+    x_of,
 )
 from dashboard.charts.meaning import meaning
-from dashboard.charts.outcome import Group, Member, Stroke
+from dashboard.charts.outcome import Group, Member, Stroke, estimated
 from dashboard.charts.palette import NEUTRAL
 from dashboard.charts.series import COLUMNS, XAxis, positions, smooth, stretches_of, table_of, touchable, with_gaps
 
@@ -204,14 +209,9 @@ def _spec(look: Look) -> Spec:
     Behind a few runs lie their own values, over `value`, and the extremes of thinned ones, over low and high; behind groups their
     bands, over lower and upper.
     """
-    title, labels = look.x_title, [label for label, _, _ in look.lines]
+    labels = [label for label, _, _ in look.lines]
     colours = [stroke.colour if front else NEUTRAL for _, stroke, front in look.lines]
-    x = alt.X(
-        "x:Q",
-        title=None if title == X_TITLES["step"] else title,
-        scale=alt.Scale(domain=alt.Undefined if look.x_domain is None else list(look.x_domain), nice=False, zero=False),
-        axis=x_axis(whole=title == X_TITLES["step"]),
-    )
+    x = x_of(look.x_title, look.x_domain)
     colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
     base = canvas().encode(x=x, color=colour, detail="label:N", description="label:N")
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
@@ -252,9 +252,8 @@ def _dashed(lines: alt.Chart, look: Look) -> alt.Chart:
         return lines
     labels = [label for label, _, _ in look.lines]
     dashes = [[5, 3] if stroke.dashed else [1, 0] for _, stroke, _ in look.lines]
-    encoded: alt.Chart = lines.encode(
-        strokeDash=alt.StrokeDash("label:N", scale=alt.Scale(domain=labels, range=dashes), legend=None)
-    )
+    scale = alt.Scale(domain=labels, range=dashes)
+    encoded: alt.Chart = lines.encode(strokeDash=alt.StrokeDash("label:N", scale=scale, legend=None))
     return encoded
 
 
@@ -265,28 +264,13 @@ def _pointed(lines: alt.Chart, look: Look) -> alt.Chart:
     )
     shown = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1))
     shown = shown.when("datum.front").then(alt.value(1)) if look.dots else shown
-    touched = lines.transform_filter("datum.touch")
-    points: alt.Chart = (
-        (touched.transform_calculate(steps=STEPS if look.by_run else SPAN) if look.thinned else touched)
-        .mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
-        .encode(opacity=shown.otherwise(alt.value(0)), tooltip=_tooltip(look))
-    )
-    return points.add_params(hover)
-
-
-def _tooltip(look: Look) -> list[alt.Tooltip]:
-    metric = alt.Tooltip("metric:N", title="metric")
     if look.by_run:
-        said = said_of_a_point(thinned=look.thinned, smoothed=not look.dots)
-        return [alt.Tooltip("label:N", title="run"), *said, metric]
-    return [
-        alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("steps:N", title="means of steps")
-        if look.thinned
-        else alt.Tooltip("step:Q", title="step", format=","),
-        alt.Tooltip("mean:Q", title="mean", format=".4~g"),
-        alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
-        alt.Tooltip("high:Q", title="to", format=".4~g"),
-        alt.Tooltip("n:Q", title="seeds"),
-        metric,
-    ]
+        smoothed = [] if look.dots else [SMOOTHED]
+        said = [("label:N", "run"), *said_of_a_point(thinned=look.thinned), *smoothed]
+    else:
+        step = step_tip("means of steps", thinned=look.thinned)
+        said = [("label:N", "group"), step, ("mean:Q", "mean", NUMBER), *estimated(NUMBER)]
+    touched = found_by_pointer(lines, (STEPS if look.by_run else SPAN) if look.thinned else None)
+    points: alt.Chart = touched.mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
+    points = points.encode(opacity=shown.otherwise(alt.value(0)), tooltip=tips(*said, METRIC))
+    return points.add_params(hover)

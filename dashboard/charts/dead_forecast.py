@@ -7,7 +7,7 @@ from functools import lru_cache
 import altair as alt
 import pandas as pd
 
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.palette import INK, NEUTRAL
 from dashboard.format import percent
 
@@ -53,12 +53,8 @@ def _spec() -> Spec:
     x = alt.X("size:O", title="group size G", axis=alt.Axis(labelAngle=0))
     scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 0.2]), nice=True)
     y = alt.Y("share:Q", title="share of groups", scale=scale, axis=alt.Axis(format="%", tickCount=5))
-    tooltip = [
-        alt.Tooltip("size:O", title="group size"),
-        alt.Tooltip("share:Q", title="all right or all wrong", format=".1%"),
-        alt.Tooltip("equal:Q", title="all rewards equal", format=".1%"),
-        alt.Tooltip("rate:Q", title="at the mean rate", format=".1%"),
-    ]
+    right_or_wrong, equal = ("share:Q", "all right or all wrong", ".1%"), ("equal:Q", "all rewards equal", ".1%")
+    tooltip = tips(("size:O", "group size"), right_or_wrong, equal, ("rate:Q", "at the mean rate", ".1%"))
     base = canvas().encode(x=x)
     bars = base.mark_bar(cornerRadius=2).encode(y=y, color=alt.Color("colour:N", scale=None), tooltip=tooltip)
     numbers = base.mark_text(fontSize=11).encode(y=alt.value(ABOVE), text="shown:N")  # where no line crosses them

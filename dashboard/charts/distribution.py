@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from backend.contract.inspection import Distribution
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.lines import PADDING, value_axis, x_axis
 from dashboard.charts.palette import DISCOURAGED, INK, NEUTRAL, REINFORCED, UNSCORED
 
@@ -59,7 +59,8 @@ def _slice(found: Distribution, place: int, scale: Scale) -> list[tuple[float | 
         if count:
             share = count / total
             density = share * (scale.high - scale.low) / ((high - low) * _ROWS) if high > low else share
-            colour = _colour(found.value, low, high)
+            sign = NEUTRAL if low < 0 < high else REINFORCED if low >= 0 else DISCOURAGED
+            colour = sign if found.value == "advantage" else INK
             rows.append((step, end, low, high, count, share, min(1.0, density) ** 0.5, colour, found.value))
     if found.missing[place]:
         share = found.missing[place] / total
@@ -75,22 +76,13 @@ def _ends(steps: Sequence[int]) -> list[int]:
     return [*steps[1:], steps[-1] + width]
 
 
-def _colour(value: str, low: float, high: float) -> str:
-    if value != "advantage":
-        return INK
-    return NEUTRAL if low < 0 < high else REINFORCED if low >= 0 else DISCOURAGED
-
-
 @lru_cache(maxsize=64)
 def _spec(value: str, scale: Scale) -> Spec:
     low = scale.low - (_STRIP * (scale.high - scale.low) if scale.missing else 0.0)
-    x = alt.X(
-        "step:Q",
-        title=None,
-        scale=alt.Scale(domain=[0, scale.last_step], nice=False),
-        axis=x_axis(),
-    )
+    x = alt.X("step:Q", title=None, scale=alt.Scale(domain=[0, scale.last_step], nice=False), axis=x_axis())
     y = alt.Y("low:Q", title=None, scale=alt.Scale(domain=[low, scale.high], nice=False), axis=value_axis("~g"))
+    edges = ("low:Q", f"{value} from", ".3~g"), ("high:Q", "to", ".3~g")
+    counts = ("count:Q", "completions", ","), ("share:Q", "share of the step", ".1%")
     cells = canvas().encode(
         x=x,
         x2="to_step:Q",
@@ -98,13 +90,6 @@ def _spec(value: str, scale: Scale) -> Spec:
         y2="high:Q",
         color=alt.Color("colour:N", scale=None),
         opacity=alt.Opacity("strength:Q", scale=None),
-        tooltip=[
-            alt.Tooltip("step:Q", title="step", format=","),
-            alt.Tooltip("low:Q", title=f"{value} from", format=".3~g"),
-            alt.Tooltip("high:Q", title="to", format=".3~g"),
-            alt.Tooltip("count:Q", title="completions", format=","),
-            alt.Tooltip("share:Q", title="share of the step", format=".1%"),
-            alt.Tooltip("what:N", title="what"),
-        ],
+        tooltip=tips(("step:Q", "step", ","), *edges, *counts, ("what:N", "what")),
     )
     return specification(cells.mark_rect(aria=False).properties(height=HEIGHT, padding=PADDING))

@@ -50,6 +50,11 @@ def canvas() -> alt.Chart:
     return alt.Chart(alt.NamedData(name="source"))
 
 
+def tips(*lines: tuple[str, ...]) -> list[alt.Tooltip]:
+    """What a chart says where the pointer is: a line for each field, with its title and the format of a number (d3)."""
+    return [alt.Tooltip(field, title=title, format=form[0] if form else alt.Undefined) for field, title, *form in lines]
+
+
 def colour(colours: Mapping[str, str], *, legend: bool) -> alt.Color:
     """Labels in their colours; labels without points keep their place in the legend."""
     letters = sum(len(label) + 5 for label in colours)  # 5: the symbol and the space around it

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from backend.contract.groups import CompletionData
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 
 _PLACES = 36  # dots beside each other along the line
@@ -32,15 +32,8 @@ def strip_figure(completions: Sequence[CompletionData], mean: float | None, std:
         share = (completion.reward / 2 - lowest / 2) / (highest / 2 - lowest / 2)  # halves do not overflow
         place = round(share * _PLACES)
         height[place] += 1
-        rows.append(
-            {
-                "completion": completion.index + 1,
-                "reward": completion.reward,
-                "advantage": completion.advantage,
-                "level": height[place],
-                "colour": advantage_colour(completion.advantage or 0.0, scale),
-            }
-        )
+        colour = advantage_colour(completion.advantage or 0.0, scale)
+        rows.append((completion.index + 1, completion.reward, completion.advantage, height[place], colour))
     columns = ["completion", "reward", "advantage", "level", "colour"]
     return Figure(_strip_spec(mean, std, highest, max(height.values(), default=1)), pd.DataFrame(rows, columns=columns))
 
@@ -58,16 +51,9 @@ def _strip_spec(mean: float | None, std: float | None, highest: float, levels: i
         layers.append(band.encode(x=alt.datum(mean - (std or 0)), x2=alt.datum(mean + (std or 0))))
         layers.append(once.mark_rule(color=NEUTRAL, strokeWidth=2).encode(x=alt.datum(mean)))
     dots = canvas().encode(x=x, y=y)
-    layers.append(
-        dots.mark_circle(size=260 if levels <= _NUMBERED else 60, opacity=1).encode(
-            color=alt.Color("colour:N", scale=None),
-            tooltip=[
-                alt.Tooltip("completion:Q", title="completion"),
-                alt.Tooltip("reward:Q", title="reward", format=".4~g"),
-                alt.Tooltip("advantage:Q", title="advantage", format="+.3f"),
-            ],
-        )
-    )
+    said = tips(("completion:Q", "completion"), ("reward:Q", "reward", ".4~g"), ("advantage:Q", "advantage", "+.3f"))
+    circles = dots.mark_circle(size=260 if levels <= _NUMBERED else 60, opacity=1)
+    layers.append(circles.encode(color=alt.Color("colour:N", scale=None), tooltip=said))
     if levels <= _NUMBERED:
         layers.append(dots.mark_text(color="white", fontSize=10).encode(text="completion:Q"))
     return specification(alt.layer(*layers).properties(height=64 + 22 * min(levels, _NUMBERED)))

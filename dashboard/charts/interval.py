@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 
 LEVEL = 0.95
 LEAST = 3
@@ -34,7 +34,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     mean = fmean(values)
     if n == 1:
         return Estimate(mean, None, None, None, 1)
-    if max(values) - min(values) <= 1e-9 * max(map(abs, values)):  # beyond that it is rounding
+    if max(values) - min(values) <= _ROUNDING * max(map(abs, values)):  # beyond that it is rounding
         return Estimate(mean, 0.0, None, None, n)
     spread = stdev(values)
     half = t_quantile(n - 1) * spread / math.sqrt(n)
@@ -106,15 +106,10 @@ def _half_width(samples: Sequence[Sequence[float]], rounding: float) -> float | 
     """
     if all(max(sample) - min(sample) <= rounding for sample in samples):
         return None
-    errors = [_variance(sample) / len(sample) for sample in samples]
+    errors = [variance(sample) / len(sample) for sample in samples]
     parts = sum(error**2 / (len(sample) - 1) for error, sample in zip(errors, samples, strict=True))
     degrees = math.floor(sum(errors) ** 2 / parts + 1e-9)  # as Welch and Satterthwaite count them; of one sample n − 1
     return t_quantile(degrees) * math.sqrt(sum(errors))
-
-
-def _variance(sample: Sequence[float]) -> float:
-    mean = fmean(sample)
-    return sum((value - mean) ** 2 for value in sample) / (len(sample) - 1)
 
 
 def verdict(found: Difference | None) -> str:

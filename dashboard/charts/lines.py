@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import altair as alt
 import pandas as pd
 
-from dashboard.charts.figure import PICKED, ZOOMED, Figure, Spec, canvas, colour, specification
+from dashboard.charts.figure import PICKED, ZOOMED, Figure, Spec, canvas, colour, specification, tips
 from dashboard.charts.series import touchable
 
 SHARE = "~%"  # the axis format of shares
@@ -18,6 +18,8 @@ STEPS = (
     f"{SPAN} + ' (' + format(datum.finite, ',') + (datum.finite === 1 ? ' value' : ' values')"
     " + (datum.missing > 0 ? ', ' + format(datum.missing, ',') + ' not finite' : '') + ')'"
 )
+NUMBER = ".4~g"  # of values in tooltips
+SMOOTHED, METRIC = ("smooth:Q", "smoothed", NUMBER), ("metric:N", "metric")
 AXIS_WIDTH = 44  # every chart keeps this for its numbers, so that charts above each other share their x axis
 
 
@@ -61,58 +63,37 @@ def line_spec(look: Look) -> Spec:
     said = alt.value(look.colours[0][0]) if len(look.colours) == 1 else alt.Description("label:N")
     line = smooth.mark_line(strokeWidth=2, invalid=broken(gaps=look.gaps)).encode(description=said)
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
-    touched = smooth.transform_filter("datum.touch")
+    alone_or_near = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0))
     points = (
-        (touched.transform_calculate(steps=STEPS) if look.thinned else touched)
+        found_by_pointer(smooth, STEPS if look.thinned else None)
         .mark_point(filled=True, size=55, aria=False)
         .encode(
-            opacity=alt.value(1)
-            if look.dots
-            else alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0)),
-            tooltip=[
-                *said_of_a_point(thinned=look.thinned, smoothed=True),
-                alt.Tooltip("metric:N", title="metric"),
-                alt.Tooltip("label:N", title="line"),
-            ],
+            opacity=alt.value(1) if look.dots else alone_or_near,
+            tooltip=tips(*said_of_a_point(thinned=look.thinned), SMOOTHED, METRIC, ("label:N", "line")),
         )
         .add_params(hover)
     )
-    if look.pickable:
-        points = points.add_params(
-            alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
-        )
-    raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps)).encode(
-        y=_y("value", look)
-    )
-    if look.zoomable:
-        raw = raw.add_params(dragged())
-    extremes = [_extremes(base, look)] if look.thinned else []
-    layers = [*extremes, raw, line, *_marked(look), points]
-    return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
+    raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps))
+    extremes = base.mark_area(opacity=0.15, aria=False, invalid=broken(gaps=look.gaps))
+    below = [extremes.encode(y=_y("low", look), y2="high:Q")] if look.thinned else []
+    return _layered(look, [*below, raw.encode(y=_y("value", look)), line], points)
 
 
-def _extremes(base: alt.Chart, look: Look) -> alt.Chart:
-    area: alt.Chart = base.mark_area(opacity=0.15, aria=False, invalid=broken(gaps=look.gaps))
-    return area.encode(y=_y("low", look), y2="high:Q")
+def found_by_pointer(chart: alt.Chart, steps: str | None) -> alt.Chart:
+    """The points that the pointer finds; of thinned series with the text `steps`: STEPS or SPAN."""
+    touched: alt.Chart = chart.transform_filter("datum.touch")
+    return touched.transform_calculate(steps=steps) if steps else touched
 
 
-def said_of_a_point(*, thinned: bool, smoothed: bool) -> list[alt.Tooltip]:
+def step_tip(title: str, *, thinned: bool) -> tuple[str, ...]:
+    """Which step, or which steps under a title that says what of them."""
+    return ("steps:N", title) if thinned else ("step:Q", "step", ",")
+
+
+def said_of_a_point(*, thinned: bool) -> list[tuple[str, ...]]:
     """The tooltip of a value, or of a mean, which needs STEPS."""
-    number = ".4~g"
-    own = (
-        [
-            alt.Tooltip("steps:N", title="mean of steps"),
-            alt.Tooltip("value:Q", title="mean", format=number),
-            alt.Tooltip("low:Q", title="lowest", format=number),
-            alt.Tooltip("high:Q", title="highest", format=number),
-        ]
-        if thinned
-        else [
-            alt.Tooltip("step:Q", title="step", format=","),
-            alt.Tooltip("value:Q", title="value", format=number),
-        ]
-    )
-    return [*own, *([alt.Tooltip("smooth:Q", title="smoothed", format=number)] if smoothed else [])]
+    step, value = step_tip("mean of steps", thinned=thinned), ("value:Q", "mean" if thinned else "value", NUMBER)
+    return [step, value, *([("low:Q", "lowest", NUMBER), ("high:Q", "highest", NUMBER)] if thinned else [])]
 
 
 @lru_cache(maxsize=64)
@@ -127,39 +108,42 @@ def stacked_spec(look: Look) -> Spec:
             description="label:N",
         )
     )
-    picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
-    touched = _base(look).transform_filter("datum.touch")
+    step = step_tip("mean of steps", thinned=look.thinned)
     points = (
-        (touched.transform_calculate(steps=SPAN) if look.thinned else touched)
+        found_by_pointer(_base(look), SPAN if look.thinned else None)
         .mark_point(opacity=0, size=30, aria=False)
         .encode(
             y=alt.Y("value:Q", stack="zero", title=None),
             order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("steps:N", title="mean of steps")
-                if look.thinned
-                else alt.Tooltip("step:Q", title="step", format=","),
-                alt.Tooltip("value:Q", title="seconds", format=".3~g"),
-                alt.Tooltip("metric:N", title="metric"),
-            ],
+            tooltip=tips(step, ("value:Q", "seconds", ".3~g"), METRIC),
         )
     )
+    return _layered(look, [areas], points)
+
+
+def _layered(look: Look, layers: list[alt.Chart], points: alt.Chart) -> Spec:
+    """The layers, a line at the step that a person chose, and the points; with what a person can do there."""
     if look.zoomable:
-        areas = areas.add_params(dragged())
-    layers = [areas, *_marked(look), points.add_params(picked) if look.pickable else points]
-    return specification(alt.layer(*layers).properties(height=look.height, padding=PADDING))
+        layers[-1] = layers[-1].add_params(dragged())
+    if look.pickable:
+        picked = alt.selection_point(name=PICKED, nearest=True, on="click", fields=[look.picked], empty=False)
+        points = points.add_params(picked)
+    if look.mark is not None:
+        rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], opacity=0.7, color="gray")
+        layers.append(rule.encode(x=alt.datum(look.mark)))
+    return specification(alt.layer(*layers, points).properties(height=look.height, padding=PADDING))
 
 
 def _base(look: Look) -> alt.Chart:
-    domain = alt.Undefined if look.x_domain is None else list(look.x_domain)
-    steps = look.x_title == "step"
-    x = alt.X(
-        "x:Q",
-        title=None if steps else look.x_title,
-        scale=alt.Scale(domain=domain, nice=False, zero=False),
-        axis=x_axis(look.x_axis, whole=steps),
-    )
+    x = x_of(look.x_title, look.x_domain, look.x_axis)
     return canvas().encode(x=x, color=colour(dict(look.colours), legend=look.legend and len(look.colours) > 1))
+
+
+def x_of(title: str, domain: tuple[float, float] | None, form: str = "~s") -> alt.X:
+    """Where points lie from left to right; without a domain, as far as they reach. Steps are whole, and need no title."""
+    steps = title == "step"
+    scale = alt.Scale(domain=list(domain) if domain else alt.Undefined, nice=False, zero=False)
+    return alt.X("x:Q", title=None if steps else title, scale=scale, axis=x_axis(form, whole=steps))
 
 
 def _y(field: str, look: Look) -> alt.Y:
@@ -196,11 +180,3 @@ def broken(*, gaps: bool) -> Literal["break-paths-show-path-domains", "show"]:
 def dragged() -> alt.Parameter:
     """The range of x that a person drags over; it is read when they let go, so nothing of it stays in the picture."""
     return alt.selection_interval(name=ZOOMED, encodings=["x"], translate=False, zoom=False)
-
-
-def _marked(look: Look) -> list[alt.Chart]:
-    """A line at the step that a person chose."""
-    if look.mark is None:
-        return []
-    rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], opacity=0.7, color="gray")
-    return [rule.encode(x=alt.datum(look.mark))]

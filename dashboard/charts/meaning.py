@@ -228,9 +228,8 @@ def meaning(name: str) -> Meaning:
     first, _, rest = name.partition("/")
     if first == "rewards" and rest.endswith(("/mean", "/std")):
         reward, _, statistic = rest.rpartition("/")
-        return Meaning(
-            f"Reward {reward}, {statistic}", "This reward function alone, before its weight.", _better(statistic)
-        )
+        better: Better | None = "higher" if statistic == "mean" else None
+        return Meaning(f"Reward {reward}, {statistic}", "This reward function alone, before its weight.", better)
     if first == "eval" and "pass@" in rest:
         return Meaning(
             f"Held-out {rest}",
@@ -239,14 +238,9 @@ def meaning(name: str) -> Meaning:
             _SHARE,
         )
     if first == "time":
-        return Meaning(
-            f"Time for {PHASES.get(rest, rest)}", "Seconds of this phase in each step.", "lower", unit="seconds"
-        )
+        title = f"Time for {PHASES.get(rest, rest)}"
+        return Meaning(title, "Seconds of this phase in each step.", "lower", unit="seconds")
     return Meaning(name, "A metric of the trainer.")
-
-
-def _better(statistic: str) -> Better | None:
-    return "higher" if statistic == "mean" else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """The results of runs, one by one or in groups over their seeds: final and best values, and gains, also as a picture."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +12,7 @@ import pandas as pd
 
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.interval import Estimate, estimate
 from dashboard.charts.lines import PADDING
 from dashboard.charts.meaning import meaning
@@ -22,7 +23,6 @@ SUCCESS = "eval/pass@1"
 SUCCESS_TITLE = f"Gain in {meaning(SUCCESS).title.lower()}"
 ROW = 26  # pixels of a group in the picture of the gains
 AXIS_HEIGHT = 60  # and of the numbers and the title below them
-_NUMBER = ".3~f"
 
 
 class Stroke(NamedTuple):
@@ -84,7 +84,13 @@ def outcome(name: str, series: Mapping[str, Series], tail: int) -> Outcome:
         return Outcome(None, None, None)
     of, better = stretches_of(series[name]), meaning(name).better
     best_step, best = _extreme(of.low_step, of.low, min) if better == "lower" else _extreme(of.high_step, of.high, max)
-    last = _final(series[name], 1 if name.startswith(EVALUATION) else tail)
+    wanted = 1 if name.startswith(EVALUATION) else tail
+    total, lacking = 0.0, wanted
+    for value, finite in zip(series[name].value[::-1], of.finite[::-1], strict=True):
+        if value is not None and lacking:
+            count = min(finite, lacking)  # a stretch of which only some are wanted counts with its mean
+            total, lacking = total + value * count, lacking - count
+    last = total / (wanted - lacking) if lacking < wanted else None
     return Outcome(last, *((best, best_step) if better else (None, None)))
 
 
@@ -93,16 +99,6 @@ def _extreme(
 ) -> tuple[int | None, float | None]:
     known = [(step, value) for step, value in zip(steps, values, strict=True) if step is not None and value is not None]
     return which(known, key=lambda point: point[1]) if known else (None, None)
-
-
-def _final(series: Series, tail: int) -> float | None:
-    """The mean of the last `tail` finite values. A stretch of which only some are wanted counts with its mean."""
-    total, lacking = 0.0, tail
-    for value, finite in zip(series.value[::-1], stretches_of(series).finite[::-1], strict=True):
-        if value is not None and lacking:
-            wanted = min(finite, lacking)
-            total, lacking = total + value * wanted, lacking - wanted
-    return total / (tail - lacking) if lacking < tail else None
 
 
 def final(group: Group, name: str, tail: int) -> dict[int, float]:
@@ -129,12 +125,7 @@ def gain(group: Group, name: str = SUCCESS) -> Estimate | None:
 def by_gain(groups: Sequence[Group]) -> list[Group]:
     """The largest gain first; those without one last, in their order."""
     gains = {group.label: gain(group) for group in groups}
-
-    def rank(group: Group) -> float:
-        found = gains[group.label]
-        return -found.mean if found else float("inf")
-
-    return sorted(groups, key=rank)
+    return sorted(groups, key=lambda group: -found.mean if (found := gains[group.label]) else math.inf)
 
 
 def gain_figure(groups: Sequence[Group], front: Collection[int]) -> Figure:
@@ -177,19 +168,14 @@ def _gain_spec(look: tuple[tuple[str, str], ...]) -> Spec:
     rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], color=NEUTRAL)
     zero = rule.encode(x=alt.datum(0))
     intervals = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("lower:Q"), x2="upper:Q")
-    dots = base.mark_point(filled=True, size=95, opacity=1).encode(
-        x=x,
-        tooltip=[
-            alt.Tooltip("label:N", title="group"),
-            alt.Tooltip("mean:Q", title="gain", format=_NUMBER),
-            alt.Tooltip("low:Q", title="95 % from", format=_NUMBER),
-            alt.Tooltip("high:Q", title="to", format=_NUMBER),
-            alt.Tooltip("n:Q", title="seeds"),
-        ],
-    )
-    values = base.mark_text(align="left", dx=9, dy=-9, fontSize=11).encode(
-        x="mean:Q", text=alt.Text("mean:Q", format="+.3f")
-    )
-    return specification(
-        alt.layer(zero, intervals, dots, values).properties(height=ROW * len(labels) + AXIS_HEIGHT, padding=PADDING)
-    )
+    said = tips(("label:N", "group"), ("mean:Q", "gain", ".3~f"), *estimated(".3~f"))
+    dots = base.mark_point(filled=True, size=95, opacity=1).encode(x=x, tooltip=said)
+    numbers = base.mark_text(align="left", dx=9, dy=-9, fontSize=11)
+    values = numbers.encode(x="mean:Q", text=alt.Text("mean:Q", format="+.3f"))
+    height = ROW * len(labels) + AXIS_HEIGHT
+    return specification(alt.layer(zero, intervals, dots, values).properties(height=height, padding=PADDING))
+
+
+def estimated(form: str) -> list[tuple[str, ...]]:
+    """The tooltip of a mean over seeds: the ends of its interval in the format `form`, and the seeds."""
+    return [("low:Q", "95 % from", form), ("high:Q", "to", form), ("n:Q", "seeds")]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import altair as alt
 import pandas as pd
 
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.palette import NEUTRAL, SIZES
 from dashboard.format import MISSING, scientific
 
@@ -154,30 +154,19 @@ def _spec(last: int, outcome: str) -> Spec:
         name="hover", nearest=True, on="pointermove", clear="pointerout", fields=["run"], empty=False
     )
     brush = alt.selection_interval(name=BRUSHED, encodings=["x", "y"], translate=False, zoom=False)
-    brushes, axes = _frame(base)
+    axes = base.transform_filter("datum.kind === 'axis'").mark_rule(color=NEUTRAL, opacity=0.7).encode(y2="to_level:Q")
+    brushes = base.transform_filter("datum.kind === 'brush'").encode(y2="to_level:Q")
+    brushes = brushes.mark_rule(color=NEUTRAL, strokeWidth=14, opacity=0.35)
     faded = runs.transform_filter("!datum.chosen").mark_line(strokeWidth=1, opacity=0.13)
     lines = runs.transform_filter("datum.chosen").mark_line(strokeWidth=1.8, opacity=0.75)
     touched = runs.transform_filter("isValid(hover.run) && datum.run === hover.run[0]").mark_line(strokeWidth=4)
     points = runs.mark_point(filled=True, size=45).encode(
         opacity=alt.when("datum.chosen").then(alt.value(0.9)).otherwise(alt.value(0.13)),
-        tooltip=[
-            alt.Tooltip("label:N", title="run"),
-            alt.Tooltip("text:N", title="here"),
-            alt.Tooltip("outcome:N", title=outcome),
-        ],
+        tooltip=tips(("label:N", "run"), ("text:N", "here"), ("outcome:N", outcome)),
     )
-    return specification(
-        alt.layer(
-            brushes, axes.add_params(brush), faded, lines, touched, points.add_params(hover), *_words(base, last)
-        ).properties(height=HEIGHT, padding={"left": 0, "right": 0, "top": 4, "bottom": 4})
-    )
-
-
-def _frame(base: alt.Chart) -> tuple[alt.Chart, alt.Chart]:
-    """What was brushed of the axes, and the axes."""
-    axes = base.transform_filter("datum.kind === 'axis'").mark_rule(color=NEUTRAL, opacity=0.7).encode(y2="to_level:Q")
-    brushes = base.transform_filter("datum.kind === 'brush'").encode(y2="to_level:Q")
-    return brushes.mark_rule(color=NEUTRAL, strokeWidth=14, opacity=0.35), axes
+    layers = [brushes, axes.add_params(brush), faded, lines, touched, points.add_params(hover), *_words(base, last)]
+    padding = {"left": 0, "right": 0, "top": 4, "bottom": 4}
+    return specification(alt.layer(*layers).properties(height=HEIGHT, padding=padding))
 
 
 def _words(base: alt.Chart, last: int) -> list[alt.Chart]:

@@ -6,15 +6,16 @@ Whatever a control changes is in the data, so that nothing is rebuilt and nothin
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import altair as alt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.group import advantage_scale
+from dashboard.charts.lines import PADDING
 from dashboard.charts.palette import NEUTRAL, advantage_colour
 from dashboard.format import MISSING, signed
 
@@ -58,11 +59,7 @@ def _bars_spec(x_title: str, noun: str, height: int) -> Spec:
     reach = alt.Scale(zero=True, nice=False, padding=22)
     y = alt.Y("advantage:Q", title="advantage", scale=reach, axis=alt.Axis(tickCount=5, format="~g", minExtent=34))
     base = canvas().encode(x=x, y=y)
-    tooltip = [
-        alt.Tooltip("completion:Q", title=noun),
-        alt.Tooltip("reward:N", title="reward"),
-        alt.Tooltip("advantage:Q", title="advantage", format="+.6~g"),
-    ]
+    tooltip = tips(("completion:Q", noun), ("reward:N", "reward"), ("advantage:Q", "advantage", "+.6~g"))
     bars = base.mark_bar(cornerRadius=2, width=alt.RelativeBandSize(band=0.62)).encode(
         color=alt.Color("colour:N", scale=None), tooltip=tooltip
     )
@@ -157,11 +154,7 @@ def _curves_spec(x_title: str, y_title: str) -> Spec:
     ticks = alt.Axis(tickCount=5, format="~g", minExtent=34)
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True, nice=True, padding=10), axis=ticks)
     drawn = canvas().encode(x=x, y=y, color=alt.Color("colour:N", scale=None))
-    tooltip = [
-        alt.Tooltip("label:N", title="line"),
-        alt.Tooltip("x:Q", title=x_title, format=".4~g"),
-        alt.Tooltip("y:Q", title=y_title, format="+.4~g"),
-    ]
+    tooltip = tips(("label:N", "line"), ("x:Q", x_title, ".4~g"), ("y:Q", y_title, "+.4~g"))
     layers = [
         _only(canvas(), "band").mark_rect(color=NEUTRAL, opacity=0.14).encode(x=x, x2="x2:Q"),
         canvas().transform_aggregate(rows="count()").mark_rule(color=NEUTRAL, opacity=0.6).encode(y=alt.datum(0)),
@@ -172,8 +165,7 @@ def _curves_spec(x_title: str, y_title: str) -> Spec:
         *_numbers(_only(drawn, "number").encode(text="text:N")),
         _only(drawn, "end").mark_text(align="left", dx=5, fontSize=12).encode(text="label:N"),
     ]
-    padding = {"left": 0, "right": 8, "top": 4, "bottom": 0}
-    return specification(alt.layer(*layers).properties(height=230, padding=padding))
+    return specification(alt.layer(*layers).properties(height=230, padding=PADDING))
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
@@ -192,13 +184,11 @@ def _lines(lines: alt.Chart) -> list[alt.Chart]:
 
 def _numbers(numbers: alt.Chart) -> list[alt.Chart]:
     """At the corner beside the point that is free."""
-
-    def at(corner: str) -> alt.Chart:
-        return numbers.transform_filter(f"datum.where == '{corner}'")
-
+    sides: list[tuple[str, Literal["left", "right"], int]] = [("left", "right", -9), ("right", "left", 9)]
     return [
-        at("left above").mark_text(align="right", dx=-9, dy=-10, fontSize=12, fontWeight=600),
-        at("left below").mark_text(align="right", dx=-9, dy=12, fontSize=12, fontWeight=600),
-        at("right above").mark_text(align="left", dx=9, dy=-10, fontSize=12, fontWeight=600),
-        at("right below").mark_text(align="left", dx=9, dy=12, fontSize=12, fontWeight=600),
+        numbers.transform_filter(f"datum.where == '{side} {height}'").mark_text(
+            align=align, dx=dx, dy=dy, fontSize=12, fontWeight=600
+        )
+        for side, align, dx in sides
+        for height, dy in (("above", -10), ("below", 12))
     ]

@@ -1,7 +1,7 @@
 """The panels of a run: which metrics share a chart, and how each is drawn, for runs on tasks and on pairs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from backend.contract.records import Series
 from dashboard.charts.figure import Figure
@@ -25,7 +25,7 @@ class Panel:
     title: str
     help: str
     labels: Mapping[str, str]
-    colours: Mapping[str, str]
+    colours: Mapping[str, str] = field(default_factory=dict)  # of its labels; by default the categorical ones in order
     axis: str = "~g"
     from_zero: bool = False
     dots: bool = False
@@ -37,22 +37,32 @@ class Panel:
 
 def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
     """The charts of a run that logs the metrics `names` and has the reward functions `rewards`."""
+    dead = {"frac_reward_zero_std": "dead groups", "frac_unscored": "unscored"}
+    dead |= {"frac_filtered": "sampled again"} if "frac_filtered" in names else {}
+    clipped = {"clip_ratio/low_mean": "below 1 − ε", "clip_ratio/high_mean": "above 1 + ε"}
     return [
         single("reward"),
         _components(rewards),
         held_out_success(names),
         single("group_reward_std", from_zero=True),
-        _dead(names),
+        _together("dead", "Dead groups, unscored", dead),
         single("kl", from_zero=True),
         single("entropy", from_zero=True),
         single("completions/mean_length"),
         single("completions/clipped_ratio", from_zero=True),
-        _together("clip", ("clip_ratio/low_mean", "clip_ratio/high_mean"), ("below 1 − ε", "above 1 + ε")),
+        _together("clip", "Clipped tokens", clipped),
         single("loss"),
         *(single(name) for name in OF_SOME_ALGORITHMS if name in names),
         single("grad_norm", from_zero=True),
         single("learning_rate", from_zero=True),
-        _phases(names),
+        Panel(
+            "phases",
+            "Time per phase",
+            "The time of each step, divided into its phases. Sampling usually takes the most.",
+            phases(names),
+            stacked=True,
+            unit="seconds",
+        ),
         single("tokens_per_second", from_zero=True),
         *([single("peak_memory", from_zero=True)] if "peak_memory" in names else []),  # earlier runs did not log it
     ]
@@ -74,7 +84,7 @@ def training_figure(
     first, last = zoom or (0, max(steps, 1))
     table = long_table(series, panel.labels, 0.0 if panel.dots or panel.stacked or panel.exact else weight)
     look = Look(
-        colours=tuple(panel.colours.items()),
+        colours=tuple(panel.colours.items()) or tuple(zip(panel.labels.values(), CATEGORICAL, strict=False)),
         axis=panel.axis,
         x_domain=(first, last),
         from_zero=panel.from_zero,
@@ -107,18 +117,9 @@ def single(name: str, *, from_zero: bool = False, dots: bool = False) -> Panel:
     )
 
 
-def _dead(names: Sequence[str]) -> Panel:
-    drawn = {"frac_reward_zero_std": "dead groups", "frac_unscored": "unscored", "frac_filtered": "sampled again"}
-    if "frac_filtered" not in names:
-        del drawn["frac_filtered"]
-    return _together("dead", list(drawn), list(drawn.values()))
-
-
-def _together(key: str, names: Sequence[str], labels: Sequence[str]) -> Panel:
-    titles = {"dead": "Dead groups, unscored", "clip": "Clipped tokens"}
-    help = " ".join(f"{label.capitalize()}: {meaning(name).help}" for name, label in zip(names, labels, strict=True))
-    colours = dict(zip(labels, CATEGORICAL, strict=False))
-    return Panel(key, titles[key], help, dict(zip(names, labels, strict=True)), colours, "~%", from_zero=True)
+def _together(key: str, title: str, labels: Mapping[str, str]) -> Panel:
+    help = " ".join(f"{label.capitalize()}: {meaning(name).help}" for name, label in labels.items())
+    return Panel(key, title, help, labels, axis="~%", from_zero=True)
 
 
 def _components(rewards: Sequence[str]) -> Panel:
@@ -136,29 +137,14 @@ def _components(rewards: Sequence[str]) -> Panel:
 def held_out_success(names: Sequence[str]) -> Panel:
     """The shares of held-out items with right answers."""
     passes = sorted((name for name in names if name.startswith("eval/") and "pass@" in name), key=_evaluation_order)
-    labels = {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in passes}
     return Panel(
         "held-out",
         "Held-out success",
         f"{meaning('eval/pass@1').help} pass@G needs one right answer among G samples: it shows how much sampling could still find. "
         "Greedy always takes the likeliest token.",
-        labels,
-        dict(zip(labels.values(), CATEGORICAL, strict=False)),
-        "~%",
+        {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in passes},
+        axis="~%",
         dots=True,
-    )
-
-
-def _phases(names: Sequence[str]) -> Panel:
-    labels = phases(names)
-    return Panel(
-        "phases",
-        "Time per phase",
-        "The time of each step, divided into its phases. Sampling usually takes the most.",
-        labels,
-        dict(zip(labels.values(), CATEGORICAL, strict=False)),
-        stacked=True,
-        unit="seconds",
     )
 
 
@@ -170,33 +156,19 @@ def _evaluation_order(name: str) -> tuple[bool, int]:
 def pair_panels(kind: str, names: Sequence[str]) -> list[Panel]:
     """The charts of a run of the kind `reward_model` or `dpo` that logs the metrics `names`."""
     loss = replace(single("loss"), help=LOSS_HELP)
-    own = _of_dpo(names) if kind == "dpo" else [single("accuracy"), single("margin", from_zero=True)]
     held_out = [single(f"eval/{name}", dots=True) for name in ("accuracy", "margin", "loss")]
-    drift = [] if kind == "dpo" else [single("mean_reward")]
+    if kind == "dpo":
+        margins = [single("rewards/accuracies"), single("rewards/margins", from_zero=True)]
+        moved = _both("rewards", "Moved from the reference", from_zero=True)
+        own = [held_out_success(names), *margins, moved, _both("logps", "Log-probs of both completions"), *held_out]
+    else:
+        own = [single("accuracy"), single("margin", from_zero=True), *held_out, single("mean_reward")]
     rest = [single(name, from_zero=True) for name in ("grad_norm", "learning_rate", "step_time")]
     rest += [single("peak_memory", from_zero=True)] if "peak_memory" in names else []  # earlier runs did not log it
-    return [replace(panel, opens_groups=False) for panel in (loss, *own, *held_out, *drift, *rest)]
-
-
-def _of_dpo(names: Sequence[str]) -> list[Panel]:
-    return [
-        held_out_success(names),
-        single("rewards/accuracies"),
-        single("rewards/margins", from_zero=True),
-        _both("rewards", "Moved from the reference", from_zero=True),
-        _both("logps", "Log-probs of both completions"),
-    ]
+    return [replace(panel, opens_groups=False) for panel in (loss, *own, *rest)]
 
 
 def _both(metric: str, title: str, *, from_zero: bool = False) -> Panel:
     """Chosen and rejected in one chart."""
-    sides = ("chosen", "rejected")
-    return Panel(
-        metric,
-        title,
-        meaning(f"{metric}/chosen").help,
-        {f"{metric}/{side}": side for side in sides},
-        dict(zip(sides, CATEGORICAL, strict=False)),
-        from_zero=from_zero,
-        unit=meaning(f"{metric}/chosen").unit,
-    )
+    about, labels = meaning(f"{metric}/chosen"), {f"{metric}/{side}": side for side in ("chosen", "rejected")}
+    return Panel(metric, title, about.help, labels, from_zero=from_zero, unit=about.unit)

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from backend.contract.records import Held
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.palette import DISCOURAGED, NEUTRAL, REINFORCED, UNSCORED
 from dashboard.format import aware, duration
 
@@ -70,19 +70,13 @@ def _spec(lanes: tuple[str, ...]) -> Spec:
     scale = alt.Scale(domain=list(ENDS), range=list(ENDS.values()))
     base = canvas().encode(x=x, x2="to:T", y=y)
     track = base.transform_filter(f"datum.state === {IDLE!r}").mark_bar(color=NEUTRAL, opacity=0.18, height=LANE // 2)
-    bars = (
-        base.transform_filter(f"datum.state !== {IDLE!r}")
-        .mark_bar(height=LANE // 2, cornerRadius=2, strokeWidth=1)
-        .encode(
-            color=alt.Color("state:N", scale=scale, legend=None),
-            stroke=alt.Stroke("state:N", scale=scale, legend=None),  # a run of a second is seen, too
-            tooltip=[
-                alt.Tooltip("run:N", title="run"),
-                alt.Tooltip("state:N", title="state"),
-                alt.Tooltip("from:T", title="from", format="%Y-%m-%d %H:%M:%S"),
-                alt.Tooltip("to:T", title="to", format="%Y-%m-%d %H:%M:%S"),
-                alt.Tooltip("for:N", title="for"),
-            ],
-        )
+    held = base.transform_filter(f"datum.state !== {IDLE!r}")
+    time = "%Y-%m-%d %H:%M:%S"
+    bars = held.mark_bar(height=LANE // 2, cornerRadius=2, strokeWidth=1).encode(
+        color=alt.Color("state:N", scale=scale, legend=None),
+        stroke=alt.Stroke("state:N", scale=scale, legend=None),  # a run of a second is seen, too
+        tooltip=tips(
+            ("run:N", "run"), ("state:N", "state"), ("from:T", "from", time), ("to:T", "to", time), ("for:N", "for")
+        ),
     )
     return specification(alt.layer(track, bars).properties(height=LANE * len(lanes) + AXIS))
