@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from results.page import MEASURED, PAGE, command_line, gpu, replace_tables, table, where
+from results.page import MEASURED, PAGE, command_line, gpu, show_tables, table, where
 from results.records import Agreement, Comparison, Measured, OnGpu, Pair
 from results.tables import side_by_side, where_the_time_goes
 from sides.messages import Lengths, Trace
@@ -29,7 +29,6 @@ from sides.workloads import LEARNING, Workload
 from backend.contract.grpo import GrpoConfig
 
 KEPT = MEASURED / "speed-gpu.json"
-MARKS = "<!-- measured on a GPU: begin -->", "<!-- measured on a GPU: end -->"
 MODEL = "random-qwen2"
 STEPS = 2
 
@@ -192,12 +191,8 @@ def main() -> None:
     with random_model(arguments.toy) as models:
         bench = Bench(models, Path(tempfile.mkdtemp(prefix="groupscope-bench-")), arguments.toy)
         measured = bench.measure(sizes)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(measured.model_dump_json(exclude_none=True) + "\n")
-    minutes = (time.monotonic() - began) / 60
-    print(f"\n{tables(measured)}\n\nin {minutes:.1f} minutes; kept in {arguments.out}")
-    if arguments.write:
-        replace_tables(PAGE, tables(measured), begin=MARKS[0], end=MARKS[1])
+    measured.write(arguments.out)
+    show_tables(tables(measured), arguments, began, "measured on a GPU")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results.page import MEASURED, PAGE, command_line, replace_tables, stack, where
+from results.page import MEASURED, PAGE, command_line, show_tables, stack, where
 from scale.live import measure_live, measure_memory
 from scale.making import make
 from scale.plan import FULL, TRIAL, Plan
@@ -26,7 +26,6 @@ from scale.site import LEASE, Site, contents, site
 from scale.views import measure_views
 
 KEPT = MEASURED / "inspector.json"
-MARKS = {"begin": "<!-- measured at scale: begin -->", "end": "<!-- measured at scale: end -->"}
 STACK = ("groupscope", "fastapi", "sqlalchemy", "streamlit", "altair")
 PARTS = ("api", "views", "live", "memory")
 
@@ -84,9 +83,7 @@ def main() -> None:
                 _read_once(running.database)
                 results = results.model_copy(update=measure(running, part, plan, arguments))
                 results.write(arguments.out)
-    print(f"\n{tables(results)}\n\nin {(time.monotonic() - began) / 60:.1f} minutes; kept in {arguments.out}")
-    if arguments.write:
-        replace_tables(PAGE, tables(results), **MARKS)
+    show_tables(tables(results), arguments, began, "measured at scale")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from results.page import MEASURED, PAGE, command_line, replace_tables, where
+from results.page import MEASURED, PAGE, command_line, show_tables, where
 from results.records import Agreement, Alone, Comparison, Learning, Measured, Pair, Results
 from results.tables import tables
 from sides.messages import Trace
@@ -134,9 +134,7 @@ def main() -> None:
         print(f"{name} ({(time.monotonic() - began) / 60:.1f} minutes so far)", flush=True)
         results = results.model_copy(update={name: SECTIONS[name](bench)})
         results.write(arguments.out)
-    print(f"\n{tables(results)}\n\nin {(time.monotonic() - began) / 60:.1f} minutes; kept in {arguments.out}")
-    if arguments.write:
-        replace_tables(PAGE, tables(results))
+    show_tables(tables(results), arguments, began, "measured")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 import torch
+from pydantic import BaseModel
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 MEASURED = ROOT / "docs" / "measured"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def command_line(doc: str | None, *, kept: Path | None = None, page: Path | None = None) -> argparse.ArgumentParser:
@@ -52,6 +53,20 @@ def gpu() -> str | None:
     return f"{card}, driver {driver}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
 
 
+class Kept(BaseModel):
+    """Measurements as they are kept in JSON: raw, so that every table can be made again from them."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What an earlier call left, or nothing yet."""
+        return cls.model_validate_json(path.read_text()) if path.exists() else cls()
+
+    def write(self, path: Path) -> None:
+        """As JSON, without the parts that were not measured."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.model_dump_json(exclude_none=True) + "\n")
+
+
 def keep(path: Path | None, **content: object) -> None:
     """As JSON in this file, if there is one to be."""
     if path is not None:
@@ -79,8 +94,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-def replace_tables(page: Path, text: str, *, begin: str = BEGIN, end: str = END) -> None:
-    """Replace the text between the marks. Raises ValueError if the page lacks them."""
+def show_tables(text: str, arguments: argparse.Namespace, began: float, mark: str) -> None:
+    """Print them, and how long they took; with --write also put them into the page."""
+    print(f"\n{text}\n\nin {(time.monotonic() - began) / 60:.1f} minutes; kept in {arguments.out}")
+    if arguments.write:
+        replace_tables(PAGE, text, mark)
+
+
+def replace_tables(page: Path, text: str, mark: str) -> None:
+    """Replace the text between the two marks of this name. Raises ValueError if the page lacks them."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     before, found, rest = page.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):

@@ -1,12 +1,12 @@
-"""Measurements as they are kept in JSON: raw, so that every table can be made again from them."""
+"""What was measured against TRL and against itself, and kept."""
 
-import json
-from pathlib import Path
 from statistics import fmean, median
 
 from floor.operations import Rates, Shape
 from pydantic import BaseModel
 from sides.messages import Ready, Step, Trace
+
+from results.page import Kept
 
 
 def _is_kept(metric: str) -> bool:
@@ -122,7 +122,7 @@ class Learning(BaseModel):
     pairs: list[Pair]
 
 
-class OnGpu(BaseModel):
+class OnGpu(Kept):
     """What is measured on one GPU: against TRL, and the sampling against transformers' continuous batching."""
 
     trl: Comparison
@@ -131,7 +131,7 @@ class OnGpu(BaseModel):
     check: Pair  # of the tiny model's first step
 
 
-class Results(BaseModel):
+class Results(Kept):
     """All sections; those that were not measured yet are None."""
 
     reference: Comparison | None = None
@@ -140,13 +140,3 @@ class Results(BaseModel):
     memory: Alone | None = None
     telemetry: Comparison | None = None
     learning: Learning | None = None
-
-    @staticmethod
-    def read(path: Path) -> "Results":
-        """What an earlier call left, or nothing."""
-        return Results.model_validate_json(path.read_text()) if path.exists() else Results()
-
-    def write(self, path: Path) -> None:
-        """As JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.model_dump(mode="json", exclude_none=True)) + "\n")

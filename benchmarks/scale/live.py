@@ -69,14 +69,11 @@ def measure_memory(site: Site, known: Contents, plan: Plan, minutes: float) -> M
         began = time.monotonic()
         while (seconds := time.monotonic() - began) < 60 * minutes or len(memory.samples) < FEWEST:
             if seconds >= len(memory.samples) * min(SAMPLED_EVERY, memory.since):
-                sample = Sample(
-                    seconds=seconds,
-                    dashboard=_held(site.processes["dashboard"].pid),
-                    backend=_held(site.processes["backend"].pid),
-                    steps=under_way.step - first,
-                )
-                memory.samples.append(sample)
-                _show(sample)
+                dashboard, backend = (_held(site.processes[name].pid) for name in ("dashboard", "backend"))
+                steps = under_way.step - first
+                memory.samples.append(Sample(seconds=seconds, dashboard=dashboard, backend=backend, steps=steps))
+                held = f"dashboard {dashboard / 1e6:.1f} MB, backend {backend / 1e6:.1f} MB"
+                print(f"\r  {seconds / 60:5.1f} minutes, {steps} steps: {held}  ", end="", flush=True)
             under_way.take_step()
             page.wait_for_timeout(STEP * 1000)  # the browser's own events go on
     print()
@@ -87,8 +84,3 @@ def _held(pid: int) -> int:
     """Bytes that the process and those that it started hold for themselves: pages shared with others come and go with those."""
     process = psutil.Process(pid)
     return sum(int(one.memory_full_info().uss) for one in (process, *process.children(recursive=True)))
-
-
-def _show(sample: Sample) -> None:
-    held = f"dashboard {sample.dashboard / 1e6:.1f} MB, backend {sample.backend / 1e6:.1f} MB"
-    print(f"\r  {sample.seconds / 60:5.1f} minutes, {sample.steps} steps: {held}  ", end="", flush=True)

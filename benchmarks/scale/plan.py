@@ -72,16 +72,9 @@ class Plan:
 
 
 FULL = Plan(
-    runs=100,
-    steps=10_000,
-    grouped_steps=1_000,
-    groups=64,
-    group_size=8,
-    prompts=2_000,
-    long_steps=1_000,
-    short_steps=100,
-    rare_every=20_000,
-)
+    runs=100, steps=10_000, grouped_steps=1_000, groups=64, group_size=8, prompts=2_000,
+    long_steps=1_000, short_steps=100, rare_every=20_000,
+)  # fmt: skip
 TRIAL = Plan(
     runs=5,
     steps=200,

@@ -1,31 +1,12 @@
 """What was measured at scale, kept raw in JSON, and its tables in Markdown."""
 
-from pathlib import Path
 from statistics import linear_regression, median, quantiles
 from typing import Annotated
 
 from pydantic import BaseModel, PlainSerializer
-from results.page import table
+from results.page import Kept, table
 
 Seconds = Annotated[float, PlainSerializer(lambda value: round(value, 5))]
-
-
-class Route(BaseModel):
-    """One kind of request."""
-
-    name: str
-    seconds: list[Seconds]
-    largest: int  # bytes of the largest answer
-
-    @property
-    def median(self) -> float:
-        """Seconds."""
-        return median(self.seconds)
-
-    @property
-    def p95(self) -> float:
-        """Seconds that 95 of 100 requests stay below."""
-        return quantiles(self.seconds, n=20, method="inclusive")[-1]
 
 
 class View(BaseModel):
@@ -38,6 +19,17 @@ class View(BaseModel):
     def median(self) -> float:
         """Seconds."""
         return median(self.seconds)
+
+
+class Route(View):
+    """One kind of request."""
+
+    largest: int  # bytes of the largest answer
+
+    @property
+    def p95(self) -> float:
+        """Seconds that 95 of 100 requests stay below."""
+        return quantiles(self.seconds, n=20, method="inclusive")[-1]
 
 
 class Live(BaseModel):
@@ -80,7 +72,7 @@ class Made(BaseModel):
     metrics: int  # values
 
 
-class AtScale(BaseModel):
+class AtScale(Kept):
     """All parts; one that was not measured is None."""
 
     where: dict[str, str] = {}
@@ -89,16 +81,6 @@ class AtScale(BaseModel):
     views: list[View] | None = None
     live: Live | None = None
     memory: Memory | None = None
-
-    @staticmethod
-    def read(path: Path) -> "AtScale":
-        """What was kept, or nothing yet."""
-        return AtScale.model_validate_json(path.read_text()) if path.exists() else AtScale()
-
-    def write(self, path: Path) -> None:
-        """Keep it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.model_dump_json() + "\n")
 
 
 def tables(measured: AtScale) -> str:

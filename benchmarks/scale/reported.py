@@ -41,26 +41,9 @@ _TEMPLATES = (
     "Half of # is # , which is what the @ asks for .",
     "So the @ has # , because # were taken away .",
 )
-_SYLLABLES = [
-    "ba",
-    "ce",
-    "di",
-    "fo",
-    "gu",
-    "ha",
-    "ki",
-    "lo",
-    "mer",
-    "nas",
-    "or",
-    "pel",
-    "qui",
-    "ros",
-    "tan",
-    "ver",
-    "win",
-]
-
+_SYLLABLES = (
+    "ba", "ce", "di", "fo", "gu", "ha", "ki", "lo", "mer", "nas", "or", "pel", "qui", "ros", "tan", "ver", "win",
+)  # fmt: skip
 _END = ("</think>", "\n", "<answer>", "#", "</answer>")
 
 Tokens = tuple[str, ...]
@@ -170,8 +153,7 @@ class Reporter:
         """The step's report, and before some of them an evaluation's."""
         if step % EVALUATED_EVERY == 0:
             yield self._numbered(step=step, metrics=self._evaluation(step))
-        groups: list[GroupReport] = []
-        trace = None
+        groups, trace = list[GroupReport](), None
         if self._run.has_groups(step):
             sampled = self._sampled(step)
             groups = [_group(index, number, of, self._draw) for index, (number, of) in enumerate(sampled)]
@@ -197,12 +179,8 @@ class Reporter:
 
     def _evaluation(self, step: int) -> dict[str, float | None]:
         right = 0.5 + 0.4 * self._progress(step) + self._draw.gauss(0, 0.01)
-        return {
-            "eval/pass@1": right,
-            "eval/greedy_pass@1": right - 0.02,
-            "eval/reward": right,
-            "eval/mean_length": 115.0,
-        }
+        lengths = {"eval/mean_length": 115.0}
+        return {"eval/pass@1": right, "eval/greedy_pass@1": right - 0.02, "eval/reward": right, **lengths}
 
     def _sampled(self, step: int) -> list[tuple[int, list[_Sampled]]]:
         """For each group the number of its prompt, and its completions."""
@@ -225,10 +203,10 @@ class Reporter:
     def _probes(self, step: int, first: int) -> list[GroupReport]:
         if (step // self._run.grouped_every) % PROBED_EVERY:
             return []
-        probes = [self._run.prompts + number for number in range(PROBES)]
+        numbers = range(self._run.prompts, self._run.prompts + PROBES)
         return [
             _group(first + place, number, self._completions(number, step), self._draw, probe=True)
-            for place, number in enumerate(probes)
+            for place, number in enumerate(numbers)
         ]
 
 

@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import httpx
 
@@ -54,7 +55,16 @@ def _routes(known: Contents) -> dict[str, Draw]:
 
 
 def _at(path: str, **query: object) -> Draw:
-    return lambda _: (path, query)
+    """This address; what is a function in the query is drawn for each request."""
+    return lambda draw: (path, {name: value(draw) if callable(value) else value for name, value in query.items()})
+
+
+def _below(end: int) -> Callable[[random.Random], int]:
+    return lambda draw: draw.randrange(end)
+
+
+def _one_of(values: Sequence[object]) -> Callable[[random.Random], object]:
+    return lambda draw: draw.choice(values)
 
 
 def _of_runs(known: Contents) -> dict[str, Draw]:
@@ -73,8 +83,8 @@ def _of_runs(known: Contents) -> dict[str, Draw]:
 
 
 def _of_metrics(known: Contents) -> dict[str, Draw]:
-    path, runs = f"{_RUN}/{known.large}/metrics", ",".join(map(str, known.compared))
-    last = known.steps[-1]
+    path, last = f"{_RUN}/{known.large}/metrics", known.steps[-1]
+    compared = partial(_at, "/api/v1/metrics", runs=",".join(map(str, known.compared)))
     # a comparison's stretches are the same in all of its runs, as wide as the longest asks for: one line a run, or one a group
     width, grouped = width_of(last + 1, points_of(len(known.compared))), width_of(last + 1, points_of(1))
 
@@ -88,31 +98,17 @@ def _of_metrics(known: Contents) -> dict[str, Draw]:
         "all 50 metrics of a part of it": zoomed,
         "its newest points": _at(path, after_step=max(0, last - 10)),
         "one metric, every step": _at(path, names="reward"),
-        "5 metrics of 20 runs": _at(
-            "/api/v1/metrics", runs=runs, names="reward,kl,entropy,num_tokens,step_time", width=width
-        ),
-        "10 metrics of 20 runs": _at("/api/v1/metrics", runs=runs, names=_CHARTS, width=width),
-        "10 metrics of 20 runs, grouped": _at("/api/v1/metrics", runs=runs, names=_CHARTS, width=grouped),
+        "5 metrics of 20 runs": compared(names="reward,kl,entropy,num_tokens,step_time", width=width),
+        "10 metrics of 20 runs": compared(names=_CHARTS, width=width),
+        "10 metrics of 20 runs, grouped": compared(names=_CHARTS, width=grouped),
     }
 
 
 def _of_groups(known: Contents) -> dict[str, Draw]:
-    path = f"{_RUN}/{known.large}/groups"
-    every = len(known.steps)
-
-    def of_step(**query: object) -> Draw:
-        return lambda draw: (path, {"step": draw.choice(known.steps), "limit": 200, **query})
-
-    def deep(**query: object) -> Draw:
-        return lambda draw: (path, {"cursor": draw.randrange(every * 60), "limit": 50, **query})
-
-    def of_prompt(draw: random.Random) -> tuple[str, Values]:
-        return path, {"prompt_id": draw.choice(known.prompt_ids), "limit": 200}
-
-    def across(draw: random.Random) -> tuple[str, Values]:
-        runs = ",".join(map(str, known.compared))
-        return "/api/v1/groups", {"prompt_id": f"item-{draw.randrange(200)}", "runs": runs, "limit": 200}
-
+    path, compared = f"{_RUN}/{known.large}/groups", ",".join(map(str, known.compared))
+    of_step = partial(_at, path, step=_one_of(known.steps), limit=200)
+    deep = partial(_at, path, cursor=_below(60 * len(known.steps)), limit=50)
+    prompt_id = _one_of([f"item-{number}" for number in range(200)])
     return {
         "the steps with groups": _at(f"{_RUN}/{known.large}/steps"),
         "the groups of a step": of_step(),
@@ -126,8 +122,8 @@ def _of_groups(known: Contents) -> dict[str, Draw]:
         "groups with a common word": _at(path, search=COMMON),
         "groups with a rare word": _at(path, search=RARE),
         "bookmarked groups": _at(path, bookmarked="true"),
-        "the groups of a prompt": of_prompt,
-        "the groups of a prompt in 20 runs": across,
+        "the groups of a prompt": _at(path, prompt_id=_one_of(known.prompt_ids), limit=200),
+        "the groups of a prompt in 20 runs": _at("/api/v1/groups", prompt_id=prompt_id, runs=compared, limit=200),
         "a group": lambda draw: (f"/api/v1/groups/{draw.choice(known.groups)}", {}),
         "the choices in a group": lambda draw: (f"/api/v1/groups/{draw.choice(known.groups)}/choices", {}),
         "a step in numbers": lambda draw: (f"{_RUN}/{known.large}/steps/{draw.choice(known.steps)}", {}),
@@ -138,10 +134,12 @@ def _of_groups(known: Contents) -> dict[str, Draw]:
 
 def _of_completions(known: Contents) -> dict[str, Draw]:
     path = f"{_RUN}/{known.large}/completions"
-    every = len(known.steps) * 500
+    deep = partial(_at, path, cursor=_below(500 * len(known.steps)), limit=50)
+    narrow = {"finish_reason": "length", "advantage_min": 0.5, "tokens_min": lambda draw: draw.randint(20, 190)}
 
-    def deep(**query: object) -> Draw:
-        return lambda draw: (path, {"cursor": draw.randrange(every), "limit": 50, **query})
+    def of_some_steps(draw: random.Random) -> tuple[str, Values]:
+        step = draw.choice(known.steps)
+        return path, {"step_min": step, "step_max": step + 200, "sort": "-reward"}
 
     return {
         "completions": _at(path),
@@ -153,22 +151,13 @@ def _of_completions(known: Contents) -> dict[str, Draw]:
         "completions with a rare word, by reward": _at(path, search=RARE, sort="-reward"),
         "completions with a common word": _at(path, search=COMMON),
         "completions with a common word, by advantage": _at(path, search=COMMON, sort="-advantage"),
-        "completions with a number": lambda draw: (path, {"search": f"gives {draw.randint(100, 999)}."}),
+        "completions with a number": _at(path, search=lambda draw: f"gives {draw.randint(100, 999)}."),
         "completions with a word that is nowhere": _at(path, search="nowhere at all"),
         "completions with two letters": _at(path, search="zz"),
-        "completions that fit narrow ranges": lambda draw: (
-            path,
-            {"finish_reason": "length", "advantage_min": 0.5, "tokens_min": draw.randint(20, 190), "sort": "-tokens"},
-        ),
-        "completions of some steps": lambda draw: (
-            path,
-            {"step_min": (step := draw.choice(known.steps)), "step_max": step + 200, "sort": "-reward"},
-        ),
+        "completions that fit narrow ranges": _at(path, **narrow, sort="-tokens"),
+        "completions of some steps": of_some_steps,
         "completions that nothing fits": _at(path, reward_min=5, sort="-tokens"),
-        "the tokens of a completion": lambda draw: (
-            f"/api/v1/completions/{draw.choice(known.completions)}/tokens",
-            {},
-        ),
+        "the tokens of a completion": lambda draw: (f"/api/v1/completions/{draw.choice(known.completions)}/tokens", {}),
     }
 
 
@@ -178,9 +167,9 @@ def _others(known: Contents) -> dict[str, Draw]:
     prompts = {f"prompts{words}": _at(path, sort=sort) for sort, words in orders.items()}
     return {
         **prompts,
-        "prompts, deep": lambda draw: (path, {"cursor": draw.randrange(1_900), "sort": "-draws"}),
+        "prompts, deep": _at(path, cursor=_below(1_900), sort="-draws"),
         "prompts with a word": _at(path, search="pencils"),
-        "prompts with a number": lambda draw: (path, {"search": f"item {draw.randrange(2_000)}"}),
+        "prompts with a number": _at(path, search=lambda draw: f"item {draw.randrange(2_000)}"),
         "sweeps": _at("/api/v1/sweeps"),
         "uploads": _at("/api/v1/uploads"),
         "workers": _at("/api/v1/workers"),

@@ -12,6 +12,8 @@ from scale.reported import COMMON, RARE
 from scale.site import Contents, Site
 
 CHART, TABLE = "svg.marks", '[data-testid="stDataFrame"] canvas'
+PANEL = '[role="tabpanel"] [data-testid="stElementContainer"]'
+MAIN = '[data-testid="stMainBlockContainer"] [data-testid="stElementContainer"]'
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run")
 SIZE = ViewportSize(width=1440, height=900)
 PATIENCE = 60_000  # milliseconds; a view that takes longer has failed
@@ -75,16 +77,13 @@ def wait_for_step(page: Page, step: int) -> None:
 
 def measure_views(site: Site, known: Contents, times: int, *, uncounted: int) -> list[View]:
     """Each view `times` times, after `uncounted` ones that warm up."""
+    views = []
     with chromium(site.dashboard_url) as page:
-        views = _views(known).items()
-        return [_measure(page, name, address, content, times, uncounted) for name, (address, content) in views]
-
-
-def _measure(page: Page, name: str, address: str, content: Content, times: int, uncounted: int) -> View:
-    seconds = [open_view(page, address, content) for _ in range(uncounted + times)]
-    view = View(name=name, seconds=seconds[uncounted:])
-    print(f"  {view.median:6.2f} s  {name}", flush=True)
-    return view
+        for name, (address, content) in _views(known).items():
+            seconds = [open_view(page, address, content) for _ in range(uncounted + times)]
+            views.append(View(name=name, seconds=seconds[uncounted:]))
+            print(f"  {views[-1].median:6.2f} s  {name}", flush=True)
+    return views
 
 
 def _views(known: Contents) -> dict[str, tuple[str, Content]]:
@@ -104,24 +103,15 @@ def _views(known: Contents) -> dict[str, tuple[str, Content]]:
         "a search for a rare word": (f"{run}&tab=search&find={RARE}", Content(TABLE)),
         "a search for a common word": (f"{run}&tab=search&find={COMMON}", Content(TABLE)),
         "its health": (f"{run}&tab=health", Content(".st-key-silent-rules")),
-        "its judgement": (f"{run}&tab=judgement", Content('[role="tabpanel"] [data-testid="stElementContainer"]')),
-        "its configuration": (
-            f"{run}&tab=configuration",
-            Content('[role="tabpanel"] [data-testid="stElementContainer"]'),
-        ),
-        "its log": (f"{run}&tab=log", Content('[role="tabpanel"] [data-testid="stElementContainer"]')),
+        "its judgement": (f"{run}&tab=judgement", Content(PANEL)),
+        "its configuration": (f"{run}&tab=configuration", Content(PANEL)),
+        "its log": (f"{run}&tab=log", Content(PANEL)),
         "a group": (group, Content('[class*="st-key-card-"]', 4)),
         "a token view": (f"{group}&tokens=1", Content('[role="listbox"] [role="option"]', 20)),
         "a prompt's history": (prompt, Content(TABLE)),
         "the comparison of 20 runs": (compare, Content(CHART, 2)),
         "… its settings": (f"{compare}&view=Settings", Content(CHART)),
         "… its distributions": (f"{compare}&view=Distributions", Content(CHART, 3)),
-        "… its prompts": (
-            f"{compare}&view=Prompts",
-            Content('[role="tabpanel"] [data-testid="stElementContainer"]', 2),
-        ),
-        "the workers": (
-            "/workers",
-            Content('[data-testid="stMainBlockContainer"] [data-testid="stElementContainer"]', 3),
-        ),
+        "… its prompts": (f"{compare}&view=Prompts", Content(PANEL, 2)),
+        "the workers": ("/workers", Content(MAIN, 3)),
     }

@@ -8,7 +8,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from floor.operations import PYTORCH, ROWS, Rates, Shape, Tokens, floor_of
-from results.page import BEGIN, END, replace_tables
+from results.page import replace_tables
 
 # 2 layers of 4 × (8 × 8) + 3 × (16 × 8) weights, an output layer of 32 × 8.
 SHAPE = Shape(
@@ -71,10 +71,11 @@ def test_the_fastest_way_is_chosen_point_by_point() -> None:
 
 def test_tables_replace_what_stands_between_the_marks_and_nothing_else(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    replace_tables(page, "new")
-    replace_tables(page, "newer")
-    assert page.read_text() == f"before\n{BEGIN}\nnewer\n{END}\nafter\n"
+    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    replace_tables(page, "new", "measured")
+    replace_tables(page, "newer", "measured")
+    assert page.read_text() == f"before\n{begin}\nnewer\n{end}\nafter\n"
     page.write_text("no marks")
     with pytest.raises(ValueError, match="no marks"):
-        replace_tables(page, "new")
+        replace_tables(page, "new", "measured")
