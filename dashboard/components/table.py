@@ -24,7 +24,7 @@ class Column(Generic[T]):
     value: Callable[[T], object]
     width: int | Literal["small", "medium", "large"] | None = None
     help: str | None = None
-    kind: Literal["text", "figure", "number", "image"] = "text"
+    kind: Literal["text", "figure", "number", "image", "link"] = "text"  # the title of a link is its text
 
     def config(self) -> ColumnConfig:
         """The column as Streamlit draws it."""
@@ -34,6 +34,8 @@ class Column(Generic[T]):
                 return drawn.NumberColumn(self.title, width=self.width, help=self.help)
             case "image":
                 return drawn.ImageColumn(self.title, width=self.width, help=self.help)
+            case "link":
+                return drawn.LinkColumn("", width=self.width, help=self.help, display_text=self.title)
         side: Literal["right"] | None = "right" if self.kind == "figure" else None
         return drawn.TextColumn(self.title, width=self.width, help=self.help, alignment=side)
 
@@ -41,6 +43,15 @@ class Column(Generic[T]):
 def frame(rows: Sequence[T], columns: Mapping[str, Column[T]]) -> pd.DataFrame:
     """A line for each row, with the columns under their names."""
     return pd.DataFrame({name: [column.value(row) for row in rows] for name, column in columns.items()})
+
+
+def draw(
+    rows: Sequence[T], columns: Sequence[Column[T]], *, key: str, height: int | Literal["content"] = "content"
+) -> None:
+    """Draw the table for reading alone, each column under its title."""
+    by_title = {column.title: column for column in columns}
+    config = {title: column.config() for title, column in by_title.items()}
+    st.dataframe(frame(rows, by_title), key=key, hide_index=True, height=height, column_config=config)
 
 
 def pick(rows: Sequence[T], columns: Mapping[str, Column[T]], *, key: str) -> T | None:

@@ -1,16 +1,22 @@
-"""What changes for the completions and groups of a step: signs, counts, dead groups."""
+"""What changes for the completions and groups of a step, and for kept tokens: signs, counts, dead groups, clipped tokens."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from backend.contract.groups import GroupState
+from backend.contract.groups import GroupState, TokenTrace
 from backend.contract.inspection import CompletionScores, GroupScores
+from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.recomputation import Recomputed, StepArrays, Values
+from dashboard.format import percent
+from worker.algorithms.objective import clipped, surrogate_loss
 
 SIGNS = {1: "reinforced", 0: "0", -1: "discouraged"}
+Tokens: TypeAlias = NDArray[np.float32]
 
 
 class Flip(NamedTuple):
@@ -25,7 +31,7 @@ class Flip(NamedTuple):
     @property
     def words(self) -> str:
         """reinforced → discouraged."""
-        return f"{SIGNS[sign(self.before)]} → {SIGNS[sign(self.after)]}"
+        return pushed(self.before, self.after)
 
 
 class Tally(NamedTuple):
@@ -38,9 +44,11 @@ class Tally(NamedTuple):
     comparable: int  # groups with two scored completions or more, of which those are a part
 
     @property
-    def dead_share(self) -> float | None:
-        """None where nothing can be compared."""
-        return self.dead / self.comparable if self.comparable else None
+    def dead_in_words(self) -> str:
+        """5 of 16, 31 %."""
+        if not self.comparable:
+            return "none can be compared"
+        return f"{self.dead} of {self.comparable}, {percent(self.dead / self.comparable)}"
 
 
 def sign_flips(step: StepArrays, after: Recomputed) -> Iterator[Flip]:
@@ -70,6 +78,38 @@ def tally(step: StepArrays, advantages_P_G: Values, states: Sequence[GroupState]
     )
 
 
-def sign(value: float) -> int:
-    """1, 0 or −1."""
-    return (value > 0) - (value < 0)
+def pushed(before: float, after: float) -> str:
+    """reinforced → discouraged; empty if the sign stays."""
+    old, new = (SIGNS[(value > 0) - (value < 0)] for value in (before, after))
+    return "" if old == new else f"{old} → {new}"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A completion's tokens under a surrogate, each (T,)."""
+
+    ratio: Tokens
+    low: NDArray[np.bool_]  # where the surrogate's weight is cut from below
+    high: NDArray[np.bool_]  # and from above
+    surrogate: Tokens  # what is maximised for the token: minus its term of the loss
+
+
+def traced(trace: TokenTrace, surrogate: Surrogate, advantage: float | None) -> Traced | None:
+    """The tokens of the last pass under a surrogate, with one advantage, or with the trace's own where that is None.
+
+    In float32, as the trainer computes them. None where the completion passed through no model, or no ratio was kept.
+    """
+    if not trace.ratio or trace.logprob is None or trace.old_logprob is None:
+        return None
+    ratio_1_T, logprob_1_T, old_1_T = map(_row, (trace.ratio, trace.logprob, trace.old_logprob))
+    if advantage is None and trace.advantage is None:
+        return None
+    advantage_1_T = _row(trace.advantage or []) if advantage is None else np.full_like(ratio_1_T, advantage)
+    low_1_T, high_1_T = clipped(surrogate, ratio_1_T, advantage_1_T)
+    loss_1_T = surrogate_loss(surrogate, logprob_1_T, old_1_T, ratio_1_T, advantage_1_T, np.ones_like(ratio_1_T))
+    return Traced(ratio_1_T[0], low_1_T[0], high_1_T[0], -loss_1_T[0])
+
+
+def _row(values: list[float | None]) -> Tokens:
+    """(1, T)."""
+    return np.array([values], dtype=np.float32)

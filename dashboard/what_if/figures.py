@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dashboard.algorithm.recomputation import Values
-from dashboard.charts.figure import Figure, Spec, canvas, specification
+from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
 from dashboard.charts.group import advantage_scale
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 from dashboard.format import signed
-from dashboard.what_if.traced import Traced
+from dashboard.what_if.changes import Traced
 
 MOST_LABELS = 16  # completions that still have room for their numbers
 SIDE = 12  # bins on each side of the one around 0
@@ -25,9 +25,9 @@ _TOKENS = ["position", "ratio", "which", "surrogate", "clipped"]
 
 def change_figure(before: Sequence[float | None], after: Sequence[float]) -> Figure:
     """Each completion's stored advantage as a ring, the recomputed one as a dot, and a line from the one to the other."""
-    scale = advantage_scale([*before, *after])
+    scale, roomy = advantage_scale([*before, *after]), len(after) <= MOST_LABELS
     rows = [
-        (place + 1, old, new, advantage_colour(new, scale), _is_above(old, new), _label(new, len(after)))
+        (place + 1, old, new, advantage_colour(new, scale), _is_above(old, new), signed(new) if roomy else "")
         for place, (old, new) in enumerate(zip(before, after, strict=True))
     ]
     return Figure(_change_spec(len(after)), pd.DataFrame(rows, columns=_CHANGE))
@@ -38,21 +38,13 @@ def _is_above(before: float | None, after: float) -> bool:
     return after >= 0 if before is None or isclose(before, after, abs_tol=1e-9) else after > before
 
 
-def _label(value: float, count: int) -> str:
-    return signed(value) if count <= MOST_LABELS else ""
-
-
 @lru_cache(maxsize=16)
 def _change_spec(count: int) -> Spec:
     ticks = alt.Axis(format="d", tickCount=min(count, 16), grid=False, labelFlush=False)
     x = alt.X("completion:Q", title="completion", axis=ticks, scale=alt.Scale(domain=[0.5, count + 0.5], nice=False))
     of_value = alt.Axis(tickCount=5, format="~g", minExtent=34)
     reach = alt.Scale(zero=True, nice=False, padding=20)
-    tooltip = [
-        alt.Tooltip("completion:Q", title="completion"),
-        alt.Tooltip("before:Q", title="stored", format="+.6~g"),
-        alt.Tooltip("after:Q", title="what if", format="+.6~g"),
-    ]
+    tooltip = tips(("completion:Q", "completion"), ("before:Q", "stored", "+.6~g"), ("after:Q", "what if", "+.6~g"))
     base = canvas().encode(x=x, tooltip=tooltip)
     old = alt.Y("before:Q", title="advantage", axis=of_value, scale=reach)
     new = alt.Y("after:Q", title="advantage", axis=of_value, scale=reach)
@@ -91,12 +83,8 @@ def _distribution_spec() -> Spec:
     plain = alt.Axis(grid=False, format="~g", tickCount=9)
     x = alt.X("low:Q", title="advantage", axis=plain, scale=alt.Scale(zero=False, nice=False))
     count = alt.Axis(tickCount=5, format="d", tickMinStep=1, minExtent=34)
-    tooltip = [
-        alt.Tooltip("low:Q", title="from", format="+.3~g"),
-        alt.Tooltip("high:Q", title="to", format="+.3~g"),
-        alt.Tooltip("before:Q", title="stored"),
-        alt.Tooltip("after:Q", title="what if"),
-    ]
+    counts = ("before:Q", "stored"), ("after:Q", "what if")
+    tooltip = tips(("low:Q", "from", "+.3~g"), ("high:Q", "to", "+.3~g"), *counts)
     base = canvas().encode(x=x, x2="high:Q", y2=alt.datum(0), tooltip=tooltip)
     after = base.mark_bar(binSpacing=1).encode(
         y=alt.Y("after:Q", title="completions", axis=count), color=alt.Color("colour:N", scale=None)
@@ -125,13 +113,8 @@ def _tokens_spec() -> Spec:
     y = alt.Y("surrogate:Q", title="surrogate", axis=axis, scale=alt.Scale(zero=False, padding=8))
     colours = alt.Scale(domain=["stored", "what if"], range=[NEUTRAL, "#3a86d6"])
     look = alt.Color("which:N", scale=colours, legend=alt.Legend(orient="top", title=None, symbolType="stroke"))
-    tooltip = [
-        alt.Tooltip("position:Q", title="token"),
-        alt.Tooltip("which:N", title="which"),
-        alt.Tooltip("ratio:Q", title="ratio", format=".4~f"),
-        alt.Tooltip("surrogate:Q", title="surrogate", format="+.4~g"),
-        alt.Tooltip("clipped:N", title="clipped from"),
-    ]
+    numbers = ("ratio:Q", "ratio", ".4~f"), ("surrogate:Q", "surrogate", "+.4~g")
+    tooltip = tips(("position:Q", "token"), ("which:N", "which"), *numbers, ("clipped:N", "clipped from"))
     base = canvas().encode(x=x, y=y, tooltip=tooltip)
     lines = base.mark_line(strokeWidth=1.5, interpolate="step").encode(color=look)
     dots = base.mark_circle(size=26, opacity=0.8).encode(color=look)

@@ -4,15 +4,13 @@ import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from dashboard.algorithm.recomputation import difference, read_own, recompute
-from dashboard.session import guard
+from dashboard.algorithm.recomputation import StepArrays, arrays_of, difference, read_own, recompute
+from dashboard.session import client, guard
 from dashboard.what_if.controls import OPEN, draw_controls
-from dashboard.what_if.group_part import draw_group
-from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
-from dashboard.what_if.loading import load_step
+from dashboard.what_if.group_part import draw_group, draw_tokens
+from dashboard.what_if.kl import kl_in_loss, kl_in_words, kl_per_token
 from dashboard.what_if.step_part import draw_step
-from dashboard.what_if.tokens_part import draw_tokens
-from dashboard.what_if.words import agreement, kl_in_words, notes
+from dashboard.what_if.words import agreement, notes
 
 _TITLE = "What if: another estimator, other weights, another clip range or β"
 
@@ -25,6 +23,12 @@ def draw_what_if(run: Run, group: Group) -> None:
 def draw_what_if_step(run: Run, step: int) -> None:
     """The same for all groups of a step. Not beside `draw_what_if`, which has it below the group."""
     st.fragment(_draw)(run, step, None)
+
+
+@st.cache_resource(ttl=60, max_entries=16, show_spinner=False)
+def load_step(run_id: int, step: int, attempt: int) -> StepArrays | None:  # noqa: ARG001 — a part of the cache's key
+    """The step's numbers as of the run's attempt; None where no group was trained on. Raises what the client raises."""
+    return arrays_of(client().step_scores(run_id, step).groups)
 
 
 def _draw(run: Run, step: int, group: Group | None) -> None:

@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
-import pandas as pd
 import streamlit as st
 
 from dashboard.algorithm.recomputation import Recomputed, StepArrays
 from dashboard.components.chart import heading, show
 from dashboard.components.style import FIGURES
+from dashboard.components.table import Column, draw
 from dashboard.format import counted, number, signed
 from dashboard.session import url
 from dashboard.text import one_line
 from dashboard.what_if.changes import Flip, sign_flips, tally
 from dashboard.what_if.controls import OPEN, changes_in_address
 from dashboard.what_if.figures import distribution_figure
-from dashboard.what_if.words import dead_in_words
 
 DEAD = (
     "Groups in which all rewards are equal, of those with two scored completions or more. An estimator that does not compare a "
@@ -22,14 +21,22 @@ DEAD = (
 )
 _STYLE = f'<style>.st-key-what-if-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}</style>'
 _ROWS = 8  # of the list that are in sight
+_FLIPS: Sequence[Column[Flip]] = (
+    Column("group", lambda flip: flip.group.index + 1, 55, kind="number"),
+    Column("#", lambda flip: flip.completion.index + 1, 40, "The completion's number in its group.", "number"),
+    Column("prompt", lambda flip: one_line(flip.group.prompt), 130),
+    Column("reward", lambda flip: number(flip.reward), 60, kind="figure"),
+    Column("stored", lambda flip: signed(flip.before), 60, kind="figure"),
+    Column("what if", lambda flip: signed(flip.after), 60, kind="figure"),
+    Column("change", lambda flip: flip.words, 165),
+)
 
 
 def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
     """Counts, the distribution, and the list."""
     flips = list(sign_flips(step, after))
-    st.markdown(
-        heading(f"The whole step {number_of_step}", f"{counted(len(step.groups), 'group')} that were trained on")
-    )
+    trained_on = f"{counted(len(step.groups), 'group')} that were trained on"
+    st.markdown(heading(f"The whole step {number_of_step}", trained_on))
     _draw_counts(step, after, len(flips))
     picture, listed = st.columns([1, 1.3], gap="medium")
     with picture, st.container(key="what-if-distribution"):
@@ -41,7 +48,10 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
         st.caption("Outline: stored. Filled: what if. The grey bar is around 0.")
     with listed, st.container(key="what-if-flips"):
         if flips:
-            _draw_flips(flips)
+            settings = {OPEN: "true", **changes_in_address()}
+            opened = Column[Flip]("open", lambda flip: url("group", id=flip.group.id, **settings), 55, kind="link")
+            height = min(35 * (len(flips) + 1) + 3, 35 * (_ROWS + 1) + 3)
+            draw(flips, [*_FLIPS, opened], key="what-if-flips-table", height=height)
         else:
             st.caption("No completion changes its sign: each is still pushed the same way, or still left alone.")
 
@@ -55,42 +65,11 @@ def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:
         for cell, label, new, old, about in zip(
             cells,
             ("Dead groups", "Reinforced", "Discouraged", "Advantage 0"),
-            (dead_in_words(now), *map(str, now[:3])),
-            (dead_in_words(before), *map(str, before[:3])),
+            (now.dead_in_words, *map(str, now[:3])),
+            (before.dead_in_words, *map(str, before[:3])),
             (DEAD, None, None, None),
             strict=False,
         ):
             cell.metric(label, new, f"was {old}", delta_color="off", delta_arrow="off", help=about)
         of_all = f"of {counted(sum(now[:3]), 'completion')}"
         cells[4].metric("Sign changes", str(flips), of_all, delta_color="off", delta_arrow="off")
-
-
-def _draw_flips(flips: Sequence[Flip]) -> None:
-    settings = {OPEN: "true", **changes_in_address()}
-    st.dataframe(
-        pd.DataFrame(
-            {
-                "group": [flip.group.index + 1 for flip in flips],
-                "#": [flip.completion.index + 1 for flip in flips],
-                "prompt": [one_line(flip.group.prompt) for flip in flips],
-                "reward": [number(flip.reward) for flip in flips],
-                "stored": [signed(flip.before) for flip in flips],
-                "what if": [signed(flip.after) for flip in flips],
-                "change": [flip.words for flip in flips],
-                "open": [url("group", id=flip.group.id, **settings) for flip in flips],
-            }
-        ),
-        key="what-if-flips-table",
-        hide_index=True,
-        height=min(35 * (len(flips) + 1) + 3, 35 * (_ROWS + 1) + 3),
-        column_config={
-            "group": st.column_config.NumberColumn("group", width=55),
-            "#": st.column_config.NumberColumn("#", width=40, help="The completion's number in its group."),
-            "prompt": st.column_config.TextColumn("prompt", width=130),
-            "reward": st.column_config.TextColumn("reward", width=60, alignment="right"),
-            "stored": st.column_config.TextColumn("stored", width=60, alignment="right"),
-            "what if": st.column_config.TextColumn("what if", width=60, alignment="right"),
-            "change": st.column_config.TextColumn("change", width=165),
-            "open": st.column_config.LinkColumn("", display_text="open", width=55),
-        },
-    )

@@ -1,9 +1,7 @@
 """What the numbers of the what-if mean, in sentences."""
 
 from dashboard.algorithm.recomputation import Own, Settings
-from dashboard.format import number, percent, scientific
-from dashboard.what_if.changes import Tally
-from dashboard.wording import in_words
+from dashboard.format import number, scientific
 
 ROUNDING = 1e-9
 CRITIC = (
@@ -56,34 +54,3 @@ def notes(own: Own, chosen: Settings) -> list[str]:
         "critic": own.from_critic and chosen.advantage.reads != "tokens",
     }
     return [NOTES[name] for name, holding in holds.items() if holding]
-
-
-def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float | None = None) -> str:
-    """What the KL penalty costs, at the run's β and at the chosen one: `kl` is aggregated as the loss is, not `per_token`."""
-    before = own.settings.beta
-    if not own.measured:
-        return "**KL:** β was 0, so no KL was measured, so another β cannot be tried."
-    if own.penalised:
-        return (
-            f"**KL:** in the reward. Each completion's reward has β × the sum of its KL taken off, β = {number(chosen.beta)}"
-            + ("." if chosen.beta == before else f" instead of {number(before)}.")
-        )
-    if kl is None:
-        return "**KL:** not measured for this step."
-    sentence = f"**KL:** its part of the step's loss is {number(before)} × {number(kl)} = {number(before * kl)}"
-    if chosen.beta != before:
-        sentence += f"; with β = {number(chosen.beta)} it would be {number(chosen.beta * kl)}"
-    if per_token is not None and number(per_token) != number(kl):
-        mean = "its mean over all tokens"
-        if own.algorithm.updates_per_batch == 1:  # of several updates the metric is the mean, and this is the last
-            mean = f"the metric kl, {mean},"
-        sentence += (
-            f". {number(kl)} is the KL aggregated as the loss is ({in_words(own.algorithm.aggregation)}); {mean} is "
-            f"{number(per_token)}"
-        )
-    return f"{sentence}. Advantages do not depend on it."
-
-
-def dead_in_words(one: Tally) -> str:
-    """5 of 16, 31 %."""
-    return f"{one.dead} of {one.comparable}, {percent(one.dead_share)}" if one.comparable else "none can be compared"

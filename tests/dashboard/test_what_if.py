@@ -12,11 +12,10 @@ from backend.contract.groups import GroupState, RewardScore, TokenTrace
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.surrogate import Clip
 from dashboard.algorithm.recomputation import Own, Settings, StepArrays, arrays_of, difference, read_own, recompute
-from dashboard.what_if.changes import sign_flips, tally
+from dashboard.what_if.changes import sign_flips, tally, traced
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
-from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
-from dashboard.what_if.traced import traced
-from dashboard.what_if.words import CRITIC, agreement, dead_in_words, kl_in_words, notes
+from dashboard.what_if.kl import kl_in_loss, kl_in_words, kl_per_token
+from dashboard.what_if.words import CRITIC, agreement, notes
 
 RIGHT, FORMED = "right", "formed"
 Parts = list[tuple[float | None, float | None]]  # of each completion: right, formed
@@ -131,7 +130,7 @@ def test_without_the_format_reward_a_group_that_only_differed_in_it_is_dead() ->
     assert again.advantages_P_G[1].tolist() == [0, 0, 0, 0]
     before = tally(step, step.advantages_P_G, [group.state for group in step.groups])
     after = tally(step, again.advantages_P_G, again.states)
-    assert (dead_in_words(before), dead_in_words(after)) == ("1 of 3, 33 %", "2 of 3, 67 %")
+    assert (before.dead_in_words, after.dead_in_words) == ("1 of 3, 33 %", "2 of 3, 67 %")
     flips = list(sign_flips(step, again))
     assert [(flip.group.id, flip.completion.index, flip.words) for flip in flips] == [
         (101, 0, "reinforced → 0"),

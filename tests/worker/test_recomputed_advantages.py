@@ -31,8 +31,8 @@ from dashboard.algorithm.recomputation import (
     recompute,
     total,
 )
-from dashboard.what_if.kl_part import kl_in_loss, kl_per_token
-from dashboard.what_if.traced import traced
+from dashboard.what_if.changes import traced
+from dashboard.what_if.kl import kl_in_loss, kl_per_token
 from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit
 from worker.group_records import filtered_reports, group_reports
