@@ -66,12 +66,7 @@ def _within(row: RowMapping, progress: Progress, now: float) -> dict[str, Any]:
     """Where a run is within its step. A worker between two steps still tells of the one that is over: nothing is open then."""
     same = progress.phase == row["phase"] and row["phase_since"] is not None
     since = (row["phase_since"] if same else now) if progress.step == row["step"] else None
-    return {
-        "phase": progress.phase,
-        "phase_done": progress.done,
-        "phase_total": progress.total,
-        "phase_since": since,
-    }
+    return {"phase": progress.phase, "phase_done": progress.done, "phase_total": progress.total, "phase_since": since}
 
 
 def _samples_wait(tx: Connection, name: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -41,17 +42,9 @@ class Database:
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         if self.is_sqlite:
             connect = {"timeout": busy_seconds, "check_same_thread": False}
-            self.writer = create_engine(
-                url,
-                connect_args=connect,
-                json_serializer=to_json,
-                pool_size=1,
-                max_overflow=0,
-                pool_timeout=busy_seconds,
-            )
-            self.reader = create_engine(
-                url, connect_args=connect, json_serializer=to_json, pool_size=8, max_overflow=32
-            )
+            engine = partial(create_engine, url, connect_args=connect, json_serializer=to_json)
+            self.writer = engine(pool_size=1, max_overflow=0, pool_timeout=busy_seconds)
+            self.reader = engine(pool_size=8, max_overflow=32)
             _transactions(self.writer, begin="BEGIN IMMEDIATE", read_only=False)
             _transactions(self.reader, begin="BEGIN", read_only=True)
         else:

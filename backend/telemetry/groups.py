@@ -50,15 +50,9 @@ def store(
         place = {"run_id": run_id, "attempt": attempt_, "step": step}
         values |= place | _shown(group.completions)
         group_id = tx.execute(insert(prompt_group).values(values).returning(prompt_group.c.id)).scalar_one()
+        shared = place | {"group_id": group_id, "state": group.state}
         rows = [
-            {
-                **one.model_dump(),
-                **place,
-                "group_id": group_id,
-                "state": group.state,
-                "has_trace": (group.index, one.index) in traced,
-            }
-            for one in group.completions
+            {**one.model_dump(), **shared, "has_trace": (group.index, one.index) in traced} for one in group.completions
         ]
         if rows:
             tx.execute(insert(completion), rows)
@@ -182,15 +176,14 @@ def steps(tx: Connection, run_id: int, query: StepQuery, limit: int = MAX_STEPS)
     if query.after_step is not None:
         counted = counted.where(prompt_group.c.step > query.after_step)
     states: dict[int, dict[str, int]] = {}
+    cursor: str | None = None
     for step, state, count in tx.execute(counted):
         if step not in states and len(states) == limit:
-            return r.Page[StepSummary](items=_counted(states), next_cursor=str(max(states)))
+            cursor = str(max(states))
+            break
         states.setdefault(step, {})[state] = count
-    return r.Page[StepSummary](items=_counted(states))
-
-
-def _counted(states: dict[int, dict[str, int]]) -> list[StepSummary]:
-    return [StepSummary(step=step, states=counts) for step, counts in states.items()]
+    items = [StepSummary(step=step, states=counts) for step, counts in states.items()]
+    return r.Page[StepSummary](items=items, next_cursor=cursor)
 
 
 def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[CompletionHit]:
@@ -205,7 +198,8 @@ def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[C
         statements.beginning(prompt_group.c.prompt),
     ).join(prompt_group, prompt_group.c.id == completion.c.group_id)
     rows = statements.fetch(tx, whole, completion.c.id, ids)
-    return r.Page[CompletionHit](items=[_hit(row, query.search) for row in rows], next_cursor=cursor)
+    hits = [CompletionHit.model_validate({**row, "excerpt": excerpt(row["text"], query.search)}) for row in rows]
+    return r.Page[CompletionHit](items=hits, next_cursor=cursor)
 
 
 def _completion_conditions(query: CompletionQuery) -> list[ColumnElement[bool]]:
@@ -226,10 +220,6 @@ def _completion_order(sort: str) -> list[Any]:
     columns = dict.fromkeys((COMPLETION_SORTS[sort.removeprefix("-")], completion.c.step, completion.c.id))
     first, *rest = (column.desc() if sort.startswith("-") else column.asc() for column in columns)
     return [first.nulls_last(), *rest]
-
-
-def _hit(row: RowMapping, term: str | None) -> CompletionHit:
-    return CompletionHit.model_validate({**row, "excerpt": excerpt(row["text"], term)})
 
 
 def excerpt(text: str, term: str | None) -> str:

@@ -16,11 +16,8 @@ from backend.storage.tables import completion, prompt_group
 from backend.telemetry import search
 
 BEGINNING = 200  # characters of a prompt
-TRAINED = (
-    "live",
-    "zero_variance",
-    "unscored",
-)  # the states of groups that a step is made of; the others are shown beside it
+# the states of groups that a step is made of; the others are shown beside it
+TRAINED = ("live", "zero_variance", "unscored")
 CLOSE = 1e-9  # of their size: numbers nearer than that are one
 POINTS = 40  # of the rewards of a prompt that a list shows
 

@@ -41,13 +41,10 @@ def read(tx: Connection, run_id: int, query: MetricQuery, *, runs: int = 1) -> r
     """The live series of a run, by name; thinned as the query says, and then mostly from roll-ups. `runs` share the work."""
     low = max(query.from_step or 0, 0 if query.after_step is None else query.after_step + 1)
     high = LAST if query.to_step is None else query.to_step
-    series = _thinned(tx, run_id, query.names or _names(tx, run_id), low, high, query, runs)
+    latest = select(run.c.summary).where(run.c.id == run_id)  # the run's row keeps the latest value of each metric
+    names = query.names or list(tx.execute(latest).scalar_one_or_none() or ())
+    series = _thinned(tx, run_id, names, low, high, query, runs)
     return r.Metrics(run_id=run_id, series={name: series[name] for name in sorted(series)})
-
-
-def _names(tx: Connection, run_id: int) -> list[str]:
-    """The names of a run's live series; the run's row keeps the latest value of each."""
-    return list(tx.execute(select(run.c.summary).where(run.c.id == run_id)).scalar_one_or_none() or ())
 
 
 def _raw(tx: Connection, run_id: int, names: Collection[str], low: int, high: int) -> dict[str, list[Point]]:
@@ -83,7 +80,8 @@ def _thinned(
             raw = _raw(tx, run_id, group, low, high)
             series |= {name: _gathered(points, width, low, most) for name, points in raw.items()}
         else:
-            found = _stretches(tx, run_id, group, source, low, high if high < newest else _end(newest, source))
+            end = newest - newest % source + source - 1  # of the last stretch
+            found = _stretches(tx, run_id, group, source, low, high if high < newest else end)
             series |= {name: in_stretches(parts, width, low) for name, parts in found.items()}
     return series
 
@@ -113,11 +111,6 @@ def _gathered(points: Sequence[Point], width: int, low: int, most: int) -> r.Ser
     if width == 1 and len(points) > most:
         width = fitting_width(points[0][0], points[-1][0], most)
     return plain(points) if width == 1 else in_stretches((stretch_of(*point) for point in points), width, low)
-
-
-def _end(step: int, width: int) -> int:
-    """The last step of the stretch that a step lies in."""
-    return step - step % width + width - 1
 
 
 def _stretches(

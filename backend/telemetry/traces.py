@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyarrow import ArrowException, BufferReader
 from pydantic import ValidationError
-from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy import Connection, RowMapping, and_, insert, select
 
 from backend.contract import protocol as p
 from backend.contract.groups import TokenTrace
@@ -117,17 +117,9 @@ def _require_size(metadata: pq.FileMetaData, sent: p.Report) -> None:
 
 def record(tx: Connection, run_id: int, sent: p.Report, trace: StoredTrace) -> None:
     """The row of a trace file."""
-    tx.execute(
-        insert(trace_file).values(
-            run_id=run_id,
-            attempt=sent.attempt,
-            step=sent.step,
-            path=trace.path,
-            sha256=trace.sha256,
-            size_bytes=trace.size_bytes,
-            rows=len(trace.completions),
-        )
-    )
+    place = {"run_id": run_id, "attempt": sent.attempt, "step": sent.step, "path": trace.path}
+    size = {"sha256": trace.sha256, "size_bytes": trace.size_bytes, "rows": len(trace.completions)}
+    tx.execute(insert(trace_file).values(place | size))
 
 
 def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:
@@ -140,11 +132,7 @@ def discard(tx: Connection, home: Path, trace: StoredTrace | None) -> None:
 
 def locate(tx: Connection, completion_id: int) -> RowMapping:
     """The trace file of a completion, with its indices there. Raises NotFound if no tokens were kept."""
-    of_step = (
-        (trace_file.c.run_id == prompt_group.c.run_id)
-        & (trace_file.c.attempt == prompt_group.c.attempt)
-        & (trace_file.c.step == prompt_group.c.step)
-    )
+    of_step = and_(*(trace_file.c[name] == prompt_group.c[name] for name in ("run_id", "attempt", "step")))
     query = (
         select(
             trace_file.c.path,
@@ -196,7 +184,11 @@ def _row(data: bytes, group: int, completion: int) -> dict[str, Any]:
 
 
 def _trace(completion_id: int, row: dict[str, Any]) -> TokenTrace:
-    lists = {name: [_finite(value) for value in row[name]] for name in LISTS if row.get(name) is not None}
+    lists = {
+        name: [None if isinstance(value, float) and not math.isfinite(value) else value for value in row[name]]
+        for name in LISTS
+        if row.get(name) is not None
+    }
     texts = _texts(row["text"], row["text_offsets"])
     if any(len(values) != len(texts) for values in lists.values()):
         raise ValueError("lists of different lengths")
@@ -207,7 +199,3 @@ def _texts(text: bytes, offsets: list[int]) -> list[str]:
     """The tokens' texts; one that ends inside a character shows the replacement sign."""
     parts = (text[start:end] for start, end in pairwise(offsets))
     return [part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in parts]
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,9 +12,22 @@ from dashboard.form.schema import Whole
 from dashboard.format import count, plain
 from dashboard.sweep.base import Base, choose_base
 from dashboard.sweep.fields import Config, Plan, Sweepable, sweepable, value_at, variants_of
-from dashboard.sweep.points import EmptyRange, Range, Source, draw, grid, size
 from dashboard.sweep.queue import MOST_RUNS
-from dashboard.sweep.values import NONE, Unreadable, bounds, read_bound, read_values, suggested, write_values
+from dashboard.sweep.values import (
+    NONE,
+    EmptyRange,
+    Range,
+    Source,
+    Unreadable,
+    bounds,
+    draw,
+    grid,
+    read_bound,
+    read_values,
+    size,
+    suggested,
+    write_values,
+)
 from dashboard.wording import in_words
 
 GRID, RANDOM = "Grid", "Random"

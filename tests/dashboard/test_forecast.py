@@ -8,7 +8,7 @@ import recorded
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, GroupReport, RewardScore
 from backend.contract.grpo import GrpoConfig
-from dashboard.before_launch import words
+from dashboard.before_launch import results
 from dashboard.charts.dead_forecast import dead_forecast_figure, in_percent
 from dashboard.forecast import Forecast, forecast, is_right
 
@@ -98,18 +98,18 @@ def test_a_group_size_above_16_is_forecast_where_as_many_were_sampled() -> None:
     assert expected([group(*[RIGHT] * 32, *[WRONG] * 32)], own=64).at(64) is not None
     few = expected([group(*[RIGHT] * 8, *[WRONG] * 8)], own=64)
     assert few.at(64) is None
-    assert "sample at least 64 completions a prompt" in words.conclusion(few, CONFIG, 64)
+    assert "sample at least 64 completions a prompt" in results.conclusion(few, CONFIG, 64)
 
 
 def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many_bring() -> None:
     found = expected([group(*[RIGHT] * 15, WRONG), group(*[RIGHT] * 8, *[WRONG] * 8)], own=8)
-    said = words.conclusion(found, CONFIG, 8)
+    said = results.conclusion(found, CONFIG, 8)
     assert (
         said
         == "At group size 8 about 25 % of the groups will be dead (all right or all wrong); 16 would bring less than 1 %."
     )
-    assert words.conclusion(found, CONFIG, 16).startswith("At group size 16 less than 1 % of the groups")
-    told_apart = words.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
+    assert results.conclusion(found, CONFIG, 16).startswith("At group size 16 less than 1 % of the groups")
+    told_apart = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
     assert (
         "Other rewards tell completions of some of them apart: less than 1 % will have one reward throughout."
         in told_apart
@@ -120,24 +120,24 @@ def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many
     ("reward", "said"), [(RIGHT, "Every completion was right"), (WRONG, "No completion was right")]
 )
 def test_where_all_are_alike_it_says_what_would_teach_something(reward: float, said: str) -> None:
-    assert words.conclusion(expected([group(*[reward] * 16)]), CONFIG, 8).startswith(said)
+    assert results.conclusion(expected([group(*[reward] * 16)]), CONFIG, 8).startswith(said)
 
 
 def test_the_sum_counts_right_ones_and_states_and_what_was_cut() -> None:
     groups = [group(*[RIGHT] * 3, WRONG), group(*[ILL_FORMED] * 4)]
-    assert words.summary(groups, CONFIG) == (
+    assert results.summary(groups, CONFIG) == (
         "3 of 8 completions right (38 %) · 2 groups: 1 live, 1 dead · 4 of 8 cut at the token limit"
     )
 
 
 def test_a_reward_that_fails_is_named_with_its_error_and_what_a_run_would_do() -> None:
-    found = words.unscored(group(RIGHT, None, None, RIGHT).completions, CONFIG)
+    found = results.unscored(group(RIGHT, None, None, RIGHT).completions, CONFIG)
     assert found is not None
     assert found[0] == (
         "Of 4 completions these rewards failed: correctness on 2. The first: Traceback: the verifier gave up. "
         "A run fails where more than 20 % stay unscored, and this one would."
     )
-    assert words.unscored(group(RIGHT, WRONG).completions, CONFIG) is None
+    assert results.unscored(group(RIGHT, WRONG).completions, CONFIG) is None
 
 
 def test_the_chart_has_a_bar_for_each_size_and_marks_the_forms_own() -> None:
@@ -152,7 +152,7 @@ def test_a_share_reads_alike_in_the_chart_and_in_the_sentence_and_none_is_called
     at_16 = found.at(16)
     assert at_16 is not None
     assert (at_16.right_or_wrong, in_percent(at_16.right_or_wrong)) == (0.0, "< 1 %")
-    assert words.conclusion(found, CONFIG, 8).endswith("16 would bring less than 1 %.")
+    assert results.conclusion(found, CONFIG, 8).endswith("16 would bring less than 1 %.")
     assert dead_forecast_figure(found.shares, 8).data["shown"].iloc[-1] == "<1%"
 
 

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.health import Evidence
 from backend.contract.records import Series
-from dashboard.health.evidence import evidence_figure, shown_steps
+from dashboard.health.tab import evidence_figure, shown_steps
 
 pytestmark = pytest.mark.slow  # whole pages
 

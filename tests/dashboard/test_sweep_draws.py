@@ -8,7 +8,7 @@ from drawing import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dashboard.sweep.points import EmptyRange, Range, draw
+from dashboard.sweep.values import EmptyRange, Range, draw
 
 POSITIVE = st.floats(1e-12, 1e12)
 SEEDS = st.integers(0, 2**31 - 1)

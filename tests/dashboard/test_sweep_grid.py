@@ -6,7 +6,7 @@ from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.sweep.points import grid, size
+from dashboard.sweep.values import grid, size
 
 VALUES = st.dictionaries(st.text(max_size=3), st.lists(st.integers(), max_size=4, unique=True), max_size=4)
 

@@ -11,8 +11,7 @@ from backend.contract.recipes import RECIPES
 from dashboard.form.schema import Field, Lines, Real, Settings, Text, Whole
 from dashboard.stored import put
 from dashboard.sweep.fields import sweepable
-from dashboard.sweep.points import Range
-from dashboard.sweep.values import Unreadable, bounds, read_bound, read_values, suggested, write_values
+from dashboard.sweep.values import Range, Unreadable, bounds, read_bound, read_values, suggested, write_values
 
 REAL, WHOLE = Real("rate"), Whole("size", minimum=1, maximum=64)
 QUICKSTART = RECIPES[0].config

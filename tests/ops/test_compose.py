@@ -22,7 +22,7 @@ import dashboard.settings
 import worker.settings
 from backend.cli import app
 from backend.contract import protocol as p
-from dashboard.door import Door
+from dashboard.server import Door
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
