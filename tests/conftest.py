@@ -27,10 +27,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection() -> None:
     """Of torch's and transformers' million objects none ever goes: looking through them again and again takes seconds."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported is looked through once, and never again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

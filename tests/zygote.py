@@ -96,24 +96,35 @@ _parent = cache(_Parent)
 
 
 def start(
-    like: str, command: Sequence[str], environment: Mapping[str, str], log: Path, files: int | None = None
+    like: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    files: int | None = None,
+    *,
+    errors: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """`python -m COMMAND`, which imports what the module `like` does, at most `files` files open; what it writes is appended to `log`."""
+    """`python -m COMMAND`, which imports what the module `like` does, at most `files` files open.
+
+    What it writes is appended to `log`; what it writes as errors to `errors`, if that is given.
+    """
+    errors = errors or log
     parent = _parent(like)
     changed = dict(set(environment.items()) ^ set(parent.environment.items()))
     if all(name.startswith(_READ_WHEN_RUN) for name in changed):
-        request = {"command": command, "environment": dict(environment), "log": str(log), "files": files}
+        request = {"command": command, "environment": dict(environment), "files": files}
+        request |= {"log": str(log), "errors": str(errors)}
         pid = parent.ask(**request, cwd=os.getcwd())
         assert pid is not None
         return Forked(parent, command, pid)
     limit = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    with log.open("ab") as out:
+    with log.open("ab") as out, errors.open("ab") as err:
         return subprocess.Popen(
             [sys.executable, "-m", *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=out,
-            stderr=out,
+            stderr=err,
             preexec_fn=limit,
         )
 
@@ -135,10 +146,10 @@ def _serve(wire: socket.socket) -> list[str]:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for name, descriptor in (("log", 1), ("errors", 2)):
+        file = os.open(request[name], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.dup2(file, descriptor)
+        os.close(file)
     if request["files"] is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (request["files"],) * 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
