@@ -39,8 +39,7 @@ from worker.credit import Credit
 from worker.learner import Learner, Update, _Pass
 from worker.policy import device as devices
 from worker.policy.attention import Padded, backend_for
-from worker.policy.cards import take_device
-from worker.policy.device import Transfers
+from worker.policy.device import Transfers, take_device
 from worker.policy.kernels import Plain, States
 from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch

@@ -20,7 +20,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from worker.tasks.arithmetic_problems import is_held_out, problems, read_by_precedence, read_left_to_right
+from worker.tasks.arithmetic import is_held_out, problems, read_by_precedence, read_left_to_right
 
 OUTPUT = Path(__file__).parents[1] / "worker" / "models" / "tiny_arithmetic"
 PAD, END, SYSTEM, USER, ASSISTANT = "<pad>", "<end>", "<system>", "<user>", "<assistant>"
@@ -231,7 +231,7 @@ reinforcement learning has something true to teach. It knows nothing else.
 
 It was trained from random weights by `scripts/train_tiny_arithmetic.py` ({steps} steps, seed {seed}) on generated
 problems of two to four operands; no data set was used. Expressions that
-`worker.tasks.arithmetic_problems.is_held_out` names were never shown.
+`worker.tasks.arithmetic.is_held_out` names were never shown.
 
 ## Measured
 

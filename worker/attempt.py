@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -140,7 +139,7 @@ class Saver:
     def __enter__(self) -> "Saver":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._unfinished is not None:
             discard_checkpoint(self._unfinished)
 

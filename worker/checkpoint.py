@@ -17,17 +17,17 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from worker.errors import RunFailure
+from worker.policy.classifier import RewardModel
 from worker.policy.policy import Policy
 
 _MANIFEST = "manifest.json"
@@ -37,18 +37,8 @@ _ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes 
 _VALUE_HEAD = "value_head."
 
 
-class Trained(Protocol):
-    """What is trained, and can be saved so that `from_pretrained` opens it: a policy, or a reward model."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-
-    def named_parameters(self) -> Sequence[tuple[str, torch.nn.Parameter]]:
-        """The trained parameters by name."""
-
-    def save(self, folder: Path) -> None:
-        """Write the model directory."""
+Trained = Policy | RewardModel
+"""What is trained, and can be saved so that `from_pretrained` opens it."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +60,6 @@ class Saved:
     folder: Path
     sha256: str
     size_bytes: int
-
-
-def save_checkpoint(
-    folder: Path,
-    trained: Trained,
-    optimizer: torch.optim.Optimizer,
-    state: TrainingState,
-    *,
-    reference: Mapping[str, torch.Tensor] | None = None,
-) -> Saved:
-    """Write a checkpoint and make it whole."""
-    write_checkpoint(folder, trained, optimizer, state, reference=reference)
-    return complete_checkpoint(folder)
 
 
 def write_checkpoint(
@@ -200,15 +177,6 @@ def _read(folder: Path, name: str, device: torch.device) -> dict[str, torch.Tens
         return load_file(str(folder / f"{name}.safetensors"), device=str(device))
     except (OSError, SafetensorError) as error:
         raise RunFailure("checkpoint_unreadable", f"The checkpoint {folder} cannot be read: {error}") from error
-
-
-def weights_hash(trained: Trained) -> str:
-    """SHA-256 over all trained weights: equal exactly if the weights are."""
-    digest = hashlib.sha256()
-    for name, parameter in trained.named_parameters():
-        digest.update(name.encode())
-        digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def remove_checkpoints(folder: Path, kept: Collection[str], *, upto: tuple[int, int]) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from types import TracebackType
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Claim, Heartbeat
@@ -38,9 +37,7 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(timeout=_LONGEST_INTERVAL)
 

@@ -15,8 +15,7 @@ from backend.contract.protocol import ClaimRequest, WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
-from worker.policy.cards import take_device
-from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, versions
+from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_device, versions
 from worker.process import Process
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name

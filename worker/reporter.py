@@ -1,17 +1,18 @@
-"""What a training attempt tells the backend: its start, numbered reports, log lines, checkpoints."""
+"""What a training attempt tells the backend: its start, numbered reports, log lines, checkpoints, sent beside the next steps."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
 from types import TracebackType
 from typing import Literal
 
 from backend.contract.groups import GroupReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
 from backend.contract.records import Progress, Requested
-from worker.background import Background
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite
@@ -79,6 +80,66 @@ class StepContent:
     groups: list[GroupReport] = field(default_factory=list)
     trace: TraceFile | None = None
     warnings: list[str] = field(default_factory=list)
+
+
+Task = Callable[[], None]
+
+MOST_WAITING = 4
+"""The most tasks that may wait; beyond that, `put` blocks. A step brings two or three."""
+
+
+class Background:
+    """Does what it is given, while it is entered. After a task that raised, no other is done; the next caller gets its error.
+
+    Leaving the context waits for the tasks to be done. The caller's own exception wins over a task's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._tasks: Queue[Task | None] = Queue(MOST_WAITING)
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def __enter__(self) -> "Background":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._tasks.put(None)
+        self._thread.join()
+        if error is None:
+            self.check()
+        elif self._error is not None and self._error is not error:
+            log.error("a task that was still waiting failed, too", exc_info=self._error)
+
+    def put(self, task: Task) -> None:
+        """Have a task done after those before it. Raises the error of one of them."""
+        self.check()
+        self._tasks.put(task)
+
+    def wait(self) -> None:
+        """Until all is done. Raises the error of a task."""
+        self._tasks.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raises the error of a task."""
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while self._do(self._tasks.get()):
+            self._tasks.task_done()
+
+    def _do(self, task: Task | None) -> bool:
+        """False if there are no further tasks. A function of its own, so that nothing of a task is kept while the next is awaited."""
+        if task is None:
+            return False
+        if self._error is None:
+            try:
+                task()
+            except Exception as error:  # noqa: BLE001 — the boundary of a thread: the next caller gets it
+                self._error = error
+        return True
 
 
 class Reporter:

@@ -17,9 +17,8 @@ from worker.group_records import finite, sampled_reports
 from worker.groups import GroupSampler, Scored
 from worker.rewards.answers import number
 from worker.rollout.draws import Draws
-from worker.tasks.items import Item, draw
+from worker.tasks.items import Item, draw, prompt_item
 from worker.tasks.loading import load_items
-from worker.tasks.single_prompt import prompt_item
 
 
 def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes]) -> list[Item]:

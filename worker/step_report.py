@@ -19,8 +19,7 @@ from worker.reporter import StepContent
 from worker.rewards.scoring import Scores
 from worker.rollout.engine import Rollout
 from worker.token_record import TokenRecord
-from worker.token_texts import TokenTexts
-from worker.traces import TraceTooLarge, trace_file, traced_rows
+from worker.traces import TokenTexts, TraceTooLarge, trace_file, traced_rows
 
 
 def step_metrics(

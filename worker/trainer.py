@@ -13,10 +13,9 @@ from worker.attempt import Attempt
 from worker.checkpoint import load_reference
 from worker.credit import Credit, assign_credit
 from worker.evaluation import evaluate, probe_items, sample_probes
-from worker.groups import GroupSampler, Scored, fill_with_live
+from worker.groups import GroupSampler, PhaseClock, Scored, fill_with_live
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
-from worker.phase_clock import PhaseClock
 from worker.policy.device import peak_memory
 from worker.policy.policy import Policy
 from worker.reporter import Channels, Ending, Place
@@ -25,7 +24,7 @@ from worker.rollout.draws import Draws
 from worker.rollout.engine import Engine, Rollout
 from worker.step_report import FinishedStep, describe
 from worker.tasks.items import Items, draw, held_out
-from worker.token_texts import TokenTexts
+from worker.traces import TokenTexts
 
 
 class Trainer:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal
 
 from backend.contract.protocol import Fail, Finish
@@ -78,7 +77,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._ending:  # never ours again if the process is about to end
             self._left.set()
 

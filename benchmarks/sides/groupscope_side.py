@@ -21,8 +21,7 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
 from sides.messages import Command, Job, Pipe, Prompt, Ready, Trace, Trained, peak_memory
-from worker.policy.cards import take_device
-from worker.policy.device import fastest_kind, keep_freed_memory, versions
+from worker.policy.device import fastest_kind, keep_freed_memory, take_device, versions
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, resolve

@@ -95,8 +95,10 @@ class Gate(TrainerCallback):
 def reward_of(rewards: Rewards) -> Reward:
     """The run's total reward as TRL calls it: the same pure functions, without the process around them."""
     from worker.algorithms.total_reward import total_reward
-    from worker.rewards.completion import Completion  # after torch: see above
-    from worker.rewards.functions import FUNCTIONS
+    from worker.rewards.functions import (
+        FUNCTIONS,
+        Completion,  # after torch: see above
+    )
 
     calls = {
         one.name: partial(FUNCTIONS[one.kind], **one.model_dump(mode="json", exclude={"name", "kind", "weight"}))

@@ -15,7 +15,7 @@ from passing_proxy import proxy
 from processes import Site, free_port, wait_until
 
 from backend.contract.records import Run
-from worker.policy.smollm2 import smollm2_source
+from worker.policy.sources import smollm2_source
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.tasks.arithmetic_problems import (
+from worker.tasks.arithmetic import (
     LARGEST_POOL,
     Problem,
     is_held_out,

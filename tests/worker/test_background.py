@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from worker.background import MOST_WAITING, Background
+from worker.reporter import MOST_WAITING, Background
 
 
 class Broken(Exception):

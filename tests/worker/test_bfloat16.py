@@ -17,13 +17,12 @@ from backend.contract.training import Decoding
 from backend.preflight.memory import Computing, _activations_per_token, _copies
 from worker.policy import device, logprobs
 from worker.policy.attention import attend
+from worker.policy.decoder import rms_norm
 from worker.policy.fused import Fused
 from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch
-from worker.policy.pieces import rms_norm
 from worker.policy.policy import Policy
-from worker.policy.smollm2 import smollm2_source
-from worker.policy.sources import Pretrained
+from worker.policy.sources import Pretrained, smollm2_source
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine

@@ -10,8 +10,7 @@ from worker_models import tiny_policy
 
 from backend.contract.home import CannotStart
 from worker.learner import Learner
-from worker.policy.cards import take_device
-from worker.policy.device import cache_bytes, compute_dtype
+from worker.policy.device import cache_bytes, compute_dtype, take_device
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from worker_models import tiny_policy
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.protocol import Accepted, CheckpointRef, Fail, Finish, Report
 from worker import job, main
-from worker.checkpoint import TrainingState, damage, remove_partial, save_checkpoint
+from worker.checkpoint import Saved, TrainingState, complete_checkpoint, damage, remove_partial, write_checkpoint
 from worker.failure import device_lost, failure
 from worker.job import Spent, run_claim
+from worker.policy.policy import Policy
 
 SAMPLE: dict[str, object] = {"kind": "sample", "prompts": ["Calculate 2 + 2 x 6"], "group_size": 1}
 
@@ -137,6 +138,11 @@ def test_a_damaged_checkpoint_is_replaced_by_an_earlier_one_of_the_live_history_
     oldest = "checkpoint step 2 is damaged (hash of model/model.safetensors differs)"
     told = f"{newest}; {oldest}; no checkpoint is whole, so the run begins at step 0"
     assert job._checkpoint_to_resume(tmp_path, claim) == (None, [told])
+
+
+def save_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: TrainingState) -> Saved:
+    write_checkpoint(folder, policy, optimizer, state)
+    return complete_checkpoint(folder)
 
 
 def flip_a_bit(path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import worker.models
-from worker.tasks.arithmetic_problems import is_held_out, problems, read_by_precedence, read_left_to_right
+from worker.tasks.arithmetic import is_held_out, problems, read_by_precedence, read_left_to_right
 
 MODEL = Path(worker.models.__path__[0]) / "tiny_arithmetic"
 MAX_BYTES = 8 * 2**20

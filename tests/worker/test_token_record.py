@@ -21,8 +21,7 @@ from worker.rewards.scoring import Score, Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.step_report import step_metrics
 from worker.token_record import TokenRecord
-from worker.token_texts import TokenTexts
-from worker.traces import trace_file
+from worker.traces import TokenTexts, trace_file
 
 LENGTHS = (3, 1, 2, 2)
 MASK = torch.arange(3)[None, :] < torch.tensor(LENGTHS)[:, None]

@@ -12,12 +12,13 @@ from full_disk import disk_of
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from witness import Killed, Witness, configured, train
+from worker_models import weights_hash
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
-from worker.checkpoint import damage, weights_hash
+from worker.checkpoint import damage
 from worker.failure import failure
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, resolve

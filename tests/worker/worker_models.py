@@ -1,5 +1,6 @@
 """The tiny model, its task and a rollout: what the worker's tests look at."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.task import Arithmetic
 from backend.contract.training import Decoding
+from worker.checkpoint import Trained
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -52,6 +54,14 @@ def random_policy(
             parameter.add_(0.02 * torch.randn_like(parameter))
     policy.set_reference(dict(reference.named_parameters()))
     return policy
+
+
+def weights_hash(trained: Trained) -> str:
+    """SHA-256 over all trained weights: equal exactly if the weights are."""
+    digest = hashlib.sha256()
+    for name, parameter in trained.named_parameters():
+        digest.update(name.encode() + parameter.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def items(count: int) -> Sequence[Item]:

@@ -8,7 +8,6 @@ whole, is that part's share of the gradient. Plain products take one softmax ove
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -45,16 +44,6 @@ def attend_one(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> T
     return functional.scaled_dot_product_attention(together, keys, values, attn_mask=mask).flatten(1, 2)
 
 
-class Backend(Protocol):
-    """A way to compute `attend` and its gradient."""
-
-    def read(self, states_N: States, packing: Packing) -> Read:
-        """What was read, (N, heads, d), in the queries' precision; the sums in a shape of the backend's own."""
-
-    def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """Of queries, keys and values, each like its own; `gradient_N` is like the queries."""
-
-
 class _Attend(torch.autograd.Function):
     """Keeps packed tokens, and of each head one number a token."""
 
@@ -84,7 +73,7 @@ class Varlen:
     """
 
     def read(self, states_N: States, packing: Packing) -> Read:
-        """See `Backend`."""
+        """What was read, (N, heads, d), in the queries' precision, and the sums."""
         rows = packing.varlen
         read_N, first = self._read(states_N, *rows.each, causal=True), rows.prompt_tokens
         if first == len(read_N.states):
@@ -98,7 +87,7 @@ class Varlen:
         )
 
     def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """See `Backend`."""
+        """Of queries, keys and values, each like its own; `gradient_N` is like the queries."""
         rows = packing.varlen
         of_all, first = self._gradients(gradient_N, states_N, read_N, *rows.each, causal=True), rows.prompt_tokens
         if first < len(gradient_N):
@@ -144,7 +133,7 @@ class Padded:
         self._kernel = kernel
 
     def read(self, states_N: States, packing: Packing) -> Read:
-        """See `Backend`."""
+        """What was read, like `Varlen`."""
         read = [self._kernel.read(part) for part in _parts(states_N, packing.blocks)]
         of_queries = packing.blocks.by_head(*_heads(states_N))
         return Read(
@@ -152,7 +141,7 @@ class Padded:
         )
 
     def gradients(self, gradient_N: Tensor, states_N: States, read_N: Read, packing: Packing) -> States:
-        """See `Backend`."""
+        """As those of `Varlen`."""
         blocks, (key_heads, each) = packing.blocks, _heads(states_N)
         of_queries, of_keys = blocks.by_head(key_heads, each), blocks.by_head(key_heads)
         gradient_B = _laid_out(gradient_N, of_queries).masked_fill_(of_queries.blank_B[:, None], 0)
@@ -215,6 +204,10 @@ def _add_chunks(to_U: Tensor, more_C: Tensor, blocks: Blocks) -> None:
         to_U += more_C
     else:
         to_U.index_add_(0, blocks.prompt_of_C, more_C)
+
+
+Backend = Padded | Varlen
+"""A way to compute `attend` and its gradient."""
 
 
 def backend_for(queries_N: Tensor, packing: Packing) -> Backend:

@@ -1,6 +1,6 @@
 """Attention of rows of equal length, side by side, with their prompts: forward and gradients."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,28 +42,18 @@ class Part(NamedTuple):
     mask: Tensor | None = None  # 0 or minus infinity for each key of the prompt, (C, 1, 1, L); None where all are seen
 
 
-class Kernel(Protocol):
-    """Attention of rows of equal length."""
-
-    def read(self, part: Part) -> Read:
-        """In the shape of the queries, and perhaps more precise; the sums flat."""
-
-    def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """Of queries, keys and values; `gradient` and `read.states` are like the queries."""
-
-
 class Flash:
     """Torch's flash attention for CPUs: the faster way for long rows."""
 
     def read(self, part: Part) -> Read:
-        """See `Kernel`."""
+        """In the shape of the queries, and perhaps more precise; the sums flat."""
         read = self._read(_own(part), causal=True)
         if part.prompt_k.shape[2]:
             read = merge(read, self._read(_to_prompt(part), part.mask))
         return Read(read.states.view_as(part.q), read.sums)
 
     def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """See `Kernel`."""
+        """Of queries, keys and values; `gradient` and `read.states` are like the queries."""
         own = self._gradients(gradient, _own(part), read, causal=True)
         to_q, to_k, to_v = (to.reshape(each.shape) for to, each in zip(own, part[:3], strict=True))
         if not part.prompt_k.shape[2]:
@@ -101,14 +91,14 @@ class Plain:
     another kernel, and for short rows on a CPU. The gradient computes the scores again."""
 
     def read(self, part: Part) -> Read:
-        """See `Kernel`."""
+        """In the shape of the queries, in float32 at least; no sums."""
         precise = _precise(part)
         with torch.autocast(part.q.device.type, enabled=False):
             read = [_mix(_shares(precise, columns), precise.v, precise.prompt_v) for columns in _columns(part)]
         return Read(torch.cat(read, dim=-2), part.q.new_empty(0))
 
     def gradients(self, gradient: Tensor, part: Part, read: Read) -> Part:
-        """See `Kernel`."""
+        """As those of `Flash`."""
         precise = _precise(part)
         to = Part(torch.empty_like(precise.q), *map(torch.zeros_like, precise[1:5]))
         for columns in _columns(part):
@@ -121,6 +111,10 @@ class Plain:
             _collect(to.k, to.prompt_k, to_scores, q)
             _collect(to.v, to.prompt_v, shares, to_read)
         return to
+
+
+Kernel = Flash | Plain
+"""Attention of rows of equal length."""
 
 
 def _precise(part: Part) -> Part:

@@ -2,7 +2,6 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Protocol
 
 import torch
 
@@ -15,13 +14,6 @@ _MOST = 96
 """Recorded steps at once: each holds some memory of the device."""
 
 
-class Recorder(Protocol):
-    """What records a step."""
-
-    def record(self, compute: Compute) -> Compute:
-        """What does the same again, into the same memory. Nothing is computed yet."""
-
-
 class CudaGraphs:
     """Recorded as CUDA graphs, which share the memory that steps work in: what one leaves there, the next overwrites."""
 
@@ -29,7 +21,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, compute: Compute) -> Compute:
-        """See `Recorder`."""
+        """What does the same again, into the same memory. Nothing is computed yet."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             compute()
@@ -40,8 +32,11 @@ class Recomputation:
     """Computes again, on any device: the code that plays back can be tried without a GPU."""
 
     def record(self, compute: Compute) -> Compute:
-        """See `Recorder`."""
+        """The step itself."""
         return compute
+
+
+Recorder = CudaGraphs | Recomputation
 
 
 class RecordedSteps:

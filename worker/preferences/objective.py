@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from worker.algorithms.preference import bradley_terry_loss, dpo_loss, preference_margin
-from worker.checkpoint import Trained
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.policy.logprobs import TokenBatch
@@ -25,41 +23,11 @@ class Verdict:
     measured: dict[str, Tensor]
 
 
-class Objective(Protocol):
-    """A model, and how it is to prefer."""
-
-    @property
-    def trained(self) -> Trained:
-        """The reward model or the policy."""
-
-    @property
-    def remarks(self) -> list[str]:
-        """What the run's log should say about how it computes; empty after it was logged."""
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """What passes forward and backward."""
-
-    @property
-    def metrics(self) -> tuple[str, str]:
-        """The names of the share of pairs preferred rightly, and of the margin."""
-
-    @property
-    def context(self) -> int | None:
-        """The longest sequence in tokens that the model was made for."""
-
-    def lengths(self, pair: Pair) -> tuple[int, int]:
-        """Tokens of the prompt with the chosen completion, and with the rejected one.
-
-        A policy raises RunFailure `empty_pair` where there is nothing to judge.
-        """
-
-    def judge(self, pairs: Sequence[Pair]) -> Verdict:
-        """One forward pass; with gradient where it is enabled."""
-
-
 class BradleyTerry:
-    """A reward model: the margin is the difference of two rewards (Bradley and Terry, 1952)."""
+    """A reward model: the margin is the difference of two rewards (Bradley and Terry, 1952).
+
+    `metrics` names the share of pairs that are preferred rightly, and the margin.
+    """
 
     metrics = ("accuracy", "margin")
 
@@ -70,7 +38,7 @@ class BradleyTerry:
 
     @property
     def context(self) -> int | None:
-        """The model's."""
+        """The longest sequence in tokens that the model was made for."""
         return self.trained.context
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
@@ -78,7 +46,7 @@ class BradleyTerry:
         return len(self._ids(pair, pair.chosen)), len(self._ids(pair, pair.rejected))
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
-        """Both completions of every pair in one pass, the chosen ones first."""
+        """Both completions of every pair in one pass, the chosen ones first; with gradient where it is enabled."""
         chosen, rejected = ([self._ids(p, r) for p, r in side] for side in _sides(pairs))
         reward_2N = self.trained.rewards_N([*chosen, *rejected])
         chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
@@ -90,7 +58,7 @@ class BradleyTerry:
 
 
 class DirectPreference:
-    """A policy: the margin is that of its log-ratios to the reference, times β (DPO, arXiv:2305.18290)."""
+    """A policy: the margin is that of its log-ratios to the reference, times β (DPO, arXiv:2305.18290). Read as `BradleyTerry` is."""
 
     metrics = ("rewards/accuracies", "rewards/margins")
 
@@ -119,7 +87,7 @@ class DirectPreference:
         return prompt + chosen, prompt + rejected
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
-        """Sums of log-probs over completion tokens, at temperature 1."""
+        """Sums of log-probs over completion tokens, at temperature 1; with gradient where it is enabled."""
         prompts = [self.trained.encode(pair)[1] for pair in pairs]
         completions = [self._ids(response) for side in _sides(pairs) for _, response in side]
         batch = TokenBatch.of([*prompts, *prompts], completions, self.trained.device)
@@ -144,6 +112,10 @@ class DirectPreference:
         end = self.trained.tokenizer.eos_token_id
         ids = list(self.trained.tokenizer(response.text, add_special_tokens=False)["input_ids"])
         return ids if end is None else [*ids, int(end)]
+
+
+Objective = BradleyTerry | DirectPreference
+"""A model, and how it is to prefer."""
 
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[tuple[Pair, Response]], list[tuple[Pair, Response]]]:

@@ -1,15 +1,21 @@
 """The loop over preference pairs: draw some, judge them, push the chosen above the rejected, report. Then again."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
 
 from backend.contract.preference import DpoConfig, RewardModelConfig
+from backend.contract.training import Optimizer
 from worker.attempt import Attempt
 from worker.errors import RunFailure
+from worker.optimization import Optimization
 from worker.policy.device import peak_memory
-from worker.preferences.learner import PairLearner
-from worker.preferences.objective import Objective
-from worker.preferences.pairs import Pairs
+from worker.policy.policy import recomputing
+from worker.preferences.objective import Objective, Verdict
+from worker.preferences.pairs import Pair, Pairs
 from worker.reporter import Channels, Ending, Place
 from worker.tasks.items import draw
 
@@ -17,6 +23,104 @@ LOGGED_CHARACTERS = 200
 
 Examination = Callable[[Callable[[int, int], None]], dict[str, float]]
 """Further metrics of an evaluation; its argument gets what is done, and the total."""
+
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PairUpdate:
+    """What an update did: metrics under their field names, and the tokens that went through the model."""
+
+    metrics: dict[str, float]
+    tokens: int
+    fault: str  # what was not finite, in words: the weights are as they were; "" if the update was applied
+
+
+@dataclass
+class _Sums:
+    """Sums over pairs, by metric."""
+
+    totals: dict[str, float] = field(default_factory=dict)
+
+    def add(self, verdict: Verdict, accuracy: str, margin: str) -> None:
+        right_N = (verdict.margin_N.sign() + 1) / 2  # a tie counts as half right
+        values = {"loss": verdict.loss_N, accuracy: right_N, margin: verdict.margin_N, **verdict.measured}
+        for name, value_N in values.items():
+            # On the CPU: Apple's GPUs have no float64.
+            total = float(value_N.detach().cpu().double().sum())
+            self.totals[name] = self.totals.get(name, 0.0) + total
+
+    def means(self, pairs: int) -> dict[str, float]:
+        return {name: total / pairs for name, total in self.totals.items()}
+
+
+class PairLearner:
+    """Holds the optimizer. One call of `update` is one step of the run."""
+
+    def __init__(
+        self, objective: Objective, settings: Optimizer, *, steps: int, make_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`make_room` gives memory of the device back that something else holds, and says whether there was any."""
+        self._objective, self._settings = objective, settings
+        self._optimization = Optimization(
+            objective.trained, settings, steps=steps, remarks=objective.remarks, make_room=make_room
+        )
+        self.optimizer = self._optimization.adamw
+
+    def update(
+        self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None
+    ) -> PairUpdate:
+        """Train on the pairs. `on_progress` gets the pairs done and their total.
+
+        Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
+        """
+        metrics, tokens = self._optimization.once_more(lambda: self._pass_through(pairs, on_progress))
+        applied, fault = self._optimization.step(step, metrics["loss"])
+        self._optimization.count(step, fault=fault, loss=metrics["loss"])
+        return PairUpdate(metrics | applied, tokens, fault)
+
+    def _pass_through(self, pairs: Sequence[Pair], on_progress: OnProgress) -> tuple[dict[str, float], int]:
+        """Forward and backward over all the pairs: their metrics, and the tokens that went through the model."""
+        sums, tokens, done = _Sums(), 0, 0
+        self.optimizer.zero_grad(set_to_none=True)
+        with recomputing(self._objective.module):
+            for part, size in self._parts(pairs):
+                verdict = self._objective.judge(part)
+                sums.add(verdict, *self._objective.metrics)
+                share: Tensor = verdict.loss_N.sum() / len(pairs)
+                share.backward()  # type: ignore[no-untyped-call]
+                tokens, done = tokens + size, done + len(part)
+                on_progress(done, len(pairs))
+        return sums.means(len(pairs)), tokens
+
+    def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
+        """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
+        return self._optimization.once_more(lambda: self._examine(pairs, on_progress))
+
+    @torch.no_grad()
+    def _examine(self, pairs: Sequence[Pair], on_progress: OnProgress) -> dict[str, float]:
+        sums, done = _Sums(), 0
+        for part, _ in self._parts(pairs):
+            sums.add(self._objective.judge(part), "accuracy", "margin")
+            done += len(part)
+            on_progress(done, len(pairs))
+        means = sums.means(len(pairs))
+        return {f"eval/{name}": means[name] for name in ("loss", "accuracy", "margin")}
+
+    def _parts(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], int]]:
+        """The pairs, in their order, in parts within the token budget with padding, and each part's tokens; one always fits."""
+        part: list[Pair] = []
+        longest = size = 0
+        for pair in pairs:
+            lengths = self._objective.lengths(pair)
+            if part and 2 * (len(part) + 1) * max(longest, *lengths) > self._settings.micro_batch_tokens:
+                yield part, size
+                part, longest, size = [], 0, 0
+            part.append(pair)
+            longest, size = max(longest, *lengths), size + sum(lengths)
+        if part:
+            yield part, size
 
 
 class PairTrainer:

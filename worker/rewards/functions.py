@@ -1,11 +1,52 @@
 """The pure reward functions, and the table that finds them by their kind."""
 
+import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TypedDict
 
 from worker.rewards.answers import find_answer, reaches, same_number
-from worker.rewards.completion import Completion
-from worker.rewards.python_function import python_score
+
+
+class Verifier(TypedDict, total=False):
+    """How a task checks an answer: `kind` is exact, numeric, countdown or reasoning_gym, the rest belongs to the kind."""
+
+    kind: str
+    numbers: list[int]
+    target: int
+    dataset: str
+    entry: str
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A completion's text and length in tokens, the reference answer, and the task's own verifier.
+
+    `prompt` (chat messages, or a raw text) and `columns` (the row of a data set) are there for the functions that read them.
+    """
+
+    text: str
+    token_count: int
+    answer: str | None
+    verifier: Verifier
+    prompt: str | Sequence[Mapping[str, str]] = ""
+    columns: Mapping[str, object] = field(default_factory=dict)
+
+
+class BrokenContract(Exception):
+    """A function returned something else than a score: what was expected, and what came instead."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(f"expected {expected}, got {got}")
+        self.expected, self.got = expected, got
+
+
+def in_words(value: object) -> str:
+    """A value's type, and its length where it has one."""
+    length = f" of length {len(value)}" if isinstance(value, str | list | tuple | dict) else ""
+    return f"{type(value).__name__}{length}"
 
 
 def correctness_score(completion: Completion, *, extract: str, match: str) -> float:
@@ -86,6 +127,47 @@ def pattern_score(completion: Completion, *, syntax: str, patterns: Sequence[str
         flags = re.NOFLAG if case_sensitive else re.IGNORECASE
         found = [re.search(pattern, completion.text, flags) is not None for pattern in patterns]
     return sum(found) / len(found)
+
+
+Scores = Callable[..., object]
+
+
+class FunctionUnavailable(Exception):
+    """The module cannot be imported, or it has no such function."""
+
+
+@cache
+def load_function(name: str) -> Scores:
+    """The function that `module:function` names. Raises FunctionUnavailable."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except BaseException as error:  # somebody's module: its import may end in anything
+        raise FunctionUnavailable(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise FunctionUnavailable(f"{name} is not a function but a value of type {in_words(found)}")
+    return found  # type: ignore[no-any-return]  # what it returns is checked at every call
+
+
+def python_score(completion: Completion, *, function: str) -> object:
+    """What `function` gives one completion: the one number in the list that it returns.
+
+    A chat is given as its messages and the completion as the assistant's; a raw prompt and its completion are texts. Every
+    column of the item's row is a list of one, like them. Raises BrokenContract for anything but a list of one.
+    """
+    columns: Mapping[str, object] = {"answer": completion.answer, **completion.columns}
+    text = completion.text
+    answer = text if isinstance(completion.prompt, str) else [{"role": "assistant", "content": text}]
+    given = {name: [value] for name, value in columns.items()} | {
+        "prompts": [completion.prompt],
+        "completions": [answer],
+    }
+    scores = load_function(function)(**given)
+    if not isinstance(scores, list | tuple) or len(scores) != 1:
+        raise BrokenContract(
+            "a list of one number, since it is given one completion", f"a value of type {in_words(scores)}"
+        )
+    return scores[0]
 
 
 FUNCTIONS: Mapping[str, Callable[..., object]] = {

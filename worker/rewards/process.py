@@ -22,8 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import BinaryIO
 
-from worker.rewards.completion import BrokenContract, Completion, in_words
-from worker.rewards.python_function import FunctionUnavailable, load_function
+from worker.rewards.functions import BrokenContract, Completion, FunctionUnavailable, in_words, load_function
 
 LARGEST_REWARD = 1e15
 """Beyond it, squares of weighted sums no longer fit in 32 bits."""

@@ -1,10 +1,10 @@
 """Scoring: every completion by every reward: functions in a process that can be killed, judges, and reward models."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from threading import Condition, Thread
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,8 @@ from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
-from worker.rewards.child import LOOK_SECONDS
-from worker.rewards.function_process import FunctionProcess
-from worker.rewards.judge import Ask, JudgeScorer
-from worker.rewards.judge_cache import JudgeCache
-from worker.rewards.learned import learned_outcomes
+from worker.rewards.function_process import LOOK_SECONDS, FunctionProcess
+from worker.rewards.judge import Ask, JudgeCache, JudgeScorer
 from worker.rewards.resources import RewardResources
 from worker.tasks.items import Item
 
@@ -91,7 +88,7 @@ class RewardScorer:
     def __enter__(self) -> "RewardScorer":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -156,7 +153,7 @@ class Scoring:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left = True
         self._close()
         self._open.close()
@@ -190,7 +187,7 @@ class Scoring:
         samples = [sample for sample in self._samples if sample is not None]
         learned = [one for one in self._rewards.functions if isinstance(one, LearnedReward)]
         read = [(sample.item, sample.completion) for sample in samples]
-        outcomes = {one.name: list(learned_outcomes(self._models[one.name], read)) for one in learned}
+        outcomes = {one.name: list(_learned_outcomes(self._models[one.name], read)) for one in learned}
         while self._thread.is_alive():
             self._thread.join(LOOK_SECONDS)
             on_progress(self._done)
@@ -287,3 +284,21 @@ def _too_many(unscored: Sequence[Score], samples: int, allowed: float) -> Reward
         f"run allows; the first one by the reward {first.name!r}: {summary}",
         first.error,
     )
+
+
+def _learned_outcomes(model: RewardModel, read: Sequence[tuple[Item, str]]) -> Iterator[dict[str, Json]]:
+    """The outcome for each item and completion, in order; a text beyond the model's context stays unscored."""
+    sequences = [
+        model.token_ids(item.question if item.messages is None else item.messages, text) for item, text in read
+    ]
+    limit = math.inf if model.context is None else model.context
+    scores = iter(model.scores([sequence for sequence in sequences if len(sequence) <= limit]))
+    for sequence in sequences:
+        if len(sequence) > limit:
+            yield {
+                "error": f"reward_error: prompt and completion have {len(sequence)} tokens, and the reward model reads at most {limit}"
+            }
+        else:
+            score = next(scores)
+            unscored = f"reward_value: the reward model gave {score}, which leaves the completion unscored"
+            yield {"value": score} if math.isfinite(score) else {"error": unscored}

@@ -15,7 +15,7 @@ from transformers.generation.continuous_batching.requests import GenerationOutpu
 from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.failure import of_device
-from worker.policy.policy import Policy
+from worker.policy.policy import Policy, plain_weights
 from worker.rollout.engine import (
     Completion,
     OnGroup,
@@ -25,7 +25,6 @@ from worker.rollout.engine import (
     check_measures_what_it_draws,
     seed_of,
 )
-from worker.rollout.weights import plain_weights
 
 _LOOK_SECONDS = 0.1
 _CHILD = "__child#"  # how the library names the second and later completions of a request

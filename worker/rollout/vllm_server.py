@@ -7,7 +7,6 @@ Verified against vLLM 0.32 (make test-vllm): /v1/completions with token ids in a
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Literal, TypeVar
 
 import httpx
@@ -90,9 +89,7 @@ class VllmServer:
     async def __aenter__(self) -> "VllmServer":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def model(self) -> str:

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from backend.contract.base import Json
+from backend.contract.preference import DatasetPairs
+from backend.contract.sample import SampleConfig
+from backend.contract.task import Task
 from worker.errors import RunFailure
 
 LONGEST_ID = 200
@@ -19,16 +22,8 @@ class TaskError(RunFailure):
     """The task has no items to train on: unreadable, incomplete, unknown or too small."""
 
 
-class Prompted(Protocol):
-    """How a question becomes a prompt; every task's configuration says it."""
-
-    @property
-    def system_prompt(self) -> str | None:
-        """The chat's system message."""
-
-    @property
-    def prompt_format(self) -> str:
-        """`chat` or `raw`."""
+Prompted = Task | SampleConfig | DatasetPairs
+"""What says how a question becomes a prompt."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +95,14 @@ def held_out(items: Items, count: int) -> list[Item]:
 def by_digest(items: Sequence[Item]) -> list[Item]:
     """The items in an order that has nothing to do with their content and never changes."""
     return sorted(items, key=lambda item: digest(item.id))
+
+
+def prompt_item(prompted: Prompted, prompt: str, answer: str | None) -> Item:
+    """A prompt that somebody wrote, with the answer that they expect, if any."""
+    return Item(
+        id=item_id("prompt", prompt),
+        question=prompt,
+        messages=chat(prompted, prompt),
+        answer=answer,
+        verifier={"kind": "exact"},
+    )

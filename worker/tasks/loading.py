@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from backend.contract.task import Arithmetic, Countdown, Dataset, ReasoningGym, SinglePrompt, Task
-from worker.tasks import arithmetic, countdown, dataset, reasoning_gym, single_prompt
-from worker.tasks.items import Items, TaskError
+from worker.tasks import arithmetic, countdown, reasoning_gym
+from worker.tasks.items import Items, TaskError, prompt_item
+from worker.tasks.rows import load_dataset
 
 
 def load_items(task: Task, *, fetch_upload: Callable[[int], bytes]) -> Items:
@@ -18,9 +19,10 @@ def load_items(task: Task, *, fetch_upload: Callable[[int], bytes]) -> Items:
         case Countdown():
             items = countdown.load(task)
         case SinglePrompt():
-            items = single_prompt.load(task)
+            item = prompt_item(task, task.prompt, task.answer)
+            items = Items(train=[item], held_out=[item])
         case Dataset():
-            items = dataset.load(task, fetch_upload=fetch_upload)
+            items = load_dataset(task, fetch_upload=fetch_upload)
         case ReasoningGym():
             items = reasoning_gym.load(task)
     holds_out = not (isinstance(task, Dataset) and task.held_out == 0)

@@ -1,13 +1,14 @@
-"""Rows of a person's own data: read from an upload or the Hub, checked for their columns, split by their prompts."""
+"""A person's own data: rows of an upload or of the Hub, checked for their columns, split by their prompts, made into items."""
 
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from backend.contract.base import Json, clean
 from backend.contract.client import ApiError
-from worker.tasks.items import ChatMessage, Prompted, TaskError, chat, digest, system_message
+from backend.contract.preference import DatasetPairs
+from backend.contract.task import Dataset
+from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, digest, system_message
 
 Row = dict[str, Json]
 
@@ -75,23 +76,7 @@ _ROLES = ("system", "user", "assistant")
 _ROWS_NAMED = 5
 
 
-class Source(Protocol):
-    """Where rows are; every configuration of a data set says it."""
-
-    @property
-    def source(self) -> str:
-        """`upload:<id>` or `hub:<name>`."""
-
-    @property
-    def subset(self) -> str | None:
-        """The Hub data set's configuration."""
-
-    @property
-    def split(self) -> str:
-        """The Hub data set's split."""
-
-
-def read_rows(data: Source, fetch_upload: Callable[[int], bytes]) -> list[tuple[int, Row]]:
+def read_rows(data: Dataset | DatasetPairs, fetch_upload: Callable[[int], bytes]) -> list[tuple[int, Row]]:
     """The rows with their numbers, from 1; one at least. Raises TaskError where they cannot be read."""
     kind, _, name = data.source.partition(":")
     if kind == "hub":
@@ -173,3 +158,35 @@ def _turn(number: int, message: Json) -> ChatMessage:
 def written(value: Json) -> str:
     """The value as it would be written; what cannot be encoded is replaced."""
     return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+
+
+def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Items:
+    """The rows as items. The share `held_out` of the distinct prompts is kept for evaluation, chosen by their hash.
+
+    Raises TaskError where the source cannot be read or a row lacks its prompt or answer.
+    """
+    rows = read_rows(task, fetch_upload)
+    require_column(task.prompt_column, rows)
+    if task.answer_column is not None:
+        require_column(task.answer_column, rows)
+    keys = prompt_keys(task.prompt_column, rows)
+    evaluated = held_out_keys(keys, task.held_out)
+    train: list[Item] = []
+    held_out: list[Item] = []
+    for key, (number, row) in zip(keys, rows, strict=True):
+        (held_out if key in evaluated else train).append(_item(task, number, row))
+    return Items(train=train, held_out=by_digest(held_out))
+
+
+def _item(task: Dataset, number: int, row: Row) -> Item:
+    prompt = row[task.prompt_column]
+    answer = None if task.answer_column is None else written(row[task.answer_column])
+    question, messages = prompt_of(task, number, prompt, template=task.template)
+    return Item(
+        id=f"dataset:{digest(json.dumps([written(prompt), answer]))}",
+        question=question,
+        messages=messages,
+        answer=answer,
+        verifier={"kind": "exact"},
+        columns=row,
+    )

@@ -9,18 +9,17 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from worker_models import CPU, tiny_policy
+from worker_models import CPU, tiny_policy, weights_hash
 
 from backend.contract.model import Lora, Model
 from backend.contract.training import Optimizer
 from worker import optimization
-from worker.checkpoint import weights_hash
 from worker.errors import RunFailure
 from worker.policy.classifier import new_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
-from worker.preferences.learner import PairLearner
 from worker.preferences.objective import BradleyTerry, DirectPreference, Objective, Verdict
 from worker.preferences.pairs import Pair, Response
+from worker.preferences.trainer import PairLearner
 
 KINDS = pytest.mark.parametrize("kind", ["reward_model", "dpo"])
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from worker.rewards.completion import Completion
+from worker.rewards.functions import Completion
 from worker.rewards.process import MEMORY_BYTES
 
 
