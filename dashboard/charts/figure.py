@@ -4,6 +4,7 @@ The browser rebuilds a chart whose specification changed and only redraws one wh
 functions of what stays (labels, colours, the number of steps), and are remembered.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +44,11 @@ def specification(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> Spec:
     """The chart as Vega-Lite, without data; its sizes are its own, not the library's defaults."""
     spec: Spec = chart.to_dict()
     return {key: value for key, value in spec.items() if key != "config"}
+
+
+def picture_address(svg: str) -> str:
+    """The data address of a small picture."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def canvas() -> alt.Chart:

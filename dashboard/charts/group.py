@@ -1,6 +1,5 @@
 """One group at a glance: its rewards on a line, and as squares small enough for a table."""
 
-import base64
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from backend.contract.groups import CompletionData
-from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
+from dashboard.charts.figure import Figure, Spec, canvas, picture_address, specification, tips
 from dashboard.charts.palette import NEUTRAL, UNSCORED, advantage_colour
 
 _PLACES = 36  # dots beside each other along the line
@@ -76,7 +75,7 @@ def reward_squares(rewards: Sequence[float | None], advantages: Sequence[float |
     )
     width = len(rewards) * (_CELL + _GAP) + 1
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_TALL + 2 * _MARGIN}">{cells}</svg>'
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    return picture_address(svg)
 
 
 def _square(x: int, reward: float | None, colour: str, low: float, high: float) -> str:

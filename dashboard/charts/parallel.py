@@ -69,8 +69,8 @@ def parallel_figure(axes: Sequence[Axis], labels: Mapping[int, str], *, better: 
         outcome = axes[-1].values.get(run)
         for place, axis in enumerate(axes):
             level = heights[place].get(run)
-            text = _text(axis.values.get(run))
-            rows.append(("run", place, level, None, run, label, text, _text(outcome), shade, run in chosen))
+            text = shown(axis.values.get(run))
+            rows.append(("run", place, level, None, run, label, text, shown(outcome), shade, run in chosen))
     return Figure(_spec(len(axes) - 1, axes[-1].name), pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
@@ -82,7 +82,7 @@ def _marks(place: int, axis: Axis) -> list[tuple[object, ...]]:
     ]
     level = _levelled(axis)
     for value in _ticks(axis, level):
-        rows.append(("tick", place, level(value), None, None, "", _text(value), "", None, True))
+        rows.append(("tick", place, level(value), None, None, "", shown(value), "", None, True))
     if axis.brushed is not None:
         rows.append(("brush", place, *axis.brushed, None, "", "", "", None, True))
     return rows
@@ -126,7 +126,8 @@ def _logarithmic(numbers: Sequence[float]) -> bool:
     return numbers[0] > 0 and numbers[-1] / numbers[0] >= _WIDE
 
 
-def _text(value: Value) -> str:
+def shown(value: Value) -> str:
+    """A setting as people write it, or that it is missing."""
     if value is None:
         return MISSING
     return written(value) if isinstance(value, float) else value

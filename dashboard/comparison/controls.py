@@ -1,6 +1,5 @@
 """What is drawn, along which axis, grouped by what, and which lines are in front: every choice stands in the address."""
 
-import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,12 +8,13 @@ import streamlit as st
 
 from backend.contract.records import Run
 from dashboard.charts.comparison import View
-from dashboard.charts.figure import Figure
+from dashboard.charts.figure import Figure, picture_address
 from dashboard.charts.meaning import in_order, meaning
 from dashboard.charts.series import XAxis
 from dashboard.comparison.settings import choices, settings_of_sweep
-from dashboard.components.address import numbers, read, show_more, shown_at_once, write
+from dashboard.components.address import numbers, read, shown_at_once, write
 from dashboard.components.chart import heading, show
+from dashboard.components.listing import across, offer_more
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import counted, number, plain
 
@@ -43,21 +43,12 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
     lines = len(logged)
     shown = shown_at_once(_CHARTS, AT_ONCE if lines <= MANY else OF_MANY)
     names = controls.names[:shown]
-    for start in range(0, len(names), 2):
-        for column, name in zip(st.columns(2), names[start : start + 2], strict=False):
-            with column.container(border=True, key=f"compare-{names.index(name)}"):
-                _draw_chart(name, figure(name), controls.view)
-                if words := without(name, logged):
-                    st.caption(plain(words))
-    if len(controls.names) > shown:
-        left = len(controls.names) - shown
-        st.button(
-            f"{counted(left, 'more chart')}",
-            icon=":material/expand_more:",
-            key="more-charts",
-            on_click=show_more,
-            args=(_CHARTS, AT_ONCE),
-        )
+    for column, name in across(names, 2):
+        with column.container(border=True, key=f"compare-{names.index(name)}"):
+            _draw_chart(name, figure(name), controls.view)
+            if words := without(name, logged):
+                st.caption(plain(words))
+    offer_more(len(controls.names) - shown, "chart", _CHARTS, AT_ONCE, key="more-charts")
 
 
 def _draw_chart(name: str, figure: Figure, view: View) -> None:
@@ -87,21 +78,23 @@ def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
     return f"{', '.join(lacking[:NAMED])}{others} {'logs' if len(lacking) == 1 else 'log'} no {name}"
 
 
+def usual_of(runs: Sequence[Run]) -> Sequence[str]:
+    """The metrics that are drawn unless somebody chose others."""
+    return DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
+
+
 def metrics_of(runs: Sequence[Run]) -> list[str]:
     """The metrics that the runs logged, and those that they usually will."""
-    usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
-    return in_order([*usual, *(name for run in runs for name in run.summary if ":" not in name)])
+    return in_order([*usual_of(runs), *(name for run in runs for name in run.summary if ":" not in name)])
 
 
 def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
     """The choices in two lines."""
-    options = metrics_of(runs)
-    usual = DEFAULT if any(run.kind == "grpo" for run in runs) else ON_PAIRS
     what, together = st.columns([5, 3])
     names = what.multiselect(
         "Charts",
-        options,
-        default=list(usual),
+        metrics_of(runs),
+        default=list(usual_of(runs)),
         format_func=lambda name: meaning(name).title,
         key="metrics",
         bind="query-params",
@@ -121,13 +114,7 @@ def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         axis = st.segmented_control(
-            "Along",
-            list(AXES),
-            default="step",
-            required=True,
-            key="x",
-            bind="query-params",
-            on_change=reset_zoom,
+            "Along", list(AXES), default="step", required=True, key="x", bind="query-params", on_change=reset_zoom
         )
         weight = st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params", width=220)
         log = st.toggle(
@@ -138,7 +125,9 @@ def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
         )
         ends = _zoom()
         if ends is not None:
-            _draw_zoom(ends, str(axis))
+            low, high = (number(end) for end in ends)
+            words, icon = f"{plain(str(axis)).capitalize()} {low} to {high}", ":material/zoom_out:"
+            st.button(words, icon=icon, key="zoom-out", help="Show all again", on_click=reset_zoom)
     view = View(AXES[str(axis)], weight, log, max(run.progress.total_steps for run in runs), ends, not by)
     return Controls(names, tuple(by), view)
 
@@ -162,17 +151,6 @@ def _zoom() -> tuple[float, float] | None:
     return ends if 0 <= ends[0] < ends[1] < 1e18 else None
 
 
-def _draw_zoom(ends: tuple[float, float], axis: str) -> None:
-    low, high = (number(end) for end in ends)
-    st.button(
-        f"{plain(axis).capitalize()} {low} to {high}",
-        icon=":material/zoom_out:",
-        key="zoom-out",
-        help="Show all again",
-        on_click=reset_zoom,
-    )
-
-
 class Entry(NamedTuple):
     """A line of the charts."""
 
@@ -194,7 +172,7 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
         key=_FRONT,
         format_func=lambda number: _words(by_number[number]),
         label_visibility="collapsed",
-        on_change=on_choice(_FRONT, _keep),
+        on_change=on_choice(_FRONT, lambda chosen: write(front=",".join(map(str, chosen)) or None)),
     )
     return frozenset(chosen) or usual
 
@@ -202,10 +180,6 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
 def forget_front() -> None:
     """Forget which lines are in front, as other groups are other lines."""
     write(front=None)
-
-
-def _keep(chosen: list[int]) -> None:
-    write(front=",".join(map(str, chosen)) or None)
 
 
 def _words(entry: Entry) -> str:
@@ -216,8 +190,5 @@ def _words(entry: Entry) -> str:
 def _stroke(colour: str, *, dashed: bool) -> str:
     """A piece of the line, as the data address of a picture."""
     dashes = ' stroke-dasharray="6 4"' if dashed else ""
-    svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="26" height="16">'
-        f'<path d="M1 8h24" stroke="{colour}" stroke-width="4"{dashes}/></svg>'
-    )
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    line = f'<path d="M1 8h24" stroke="{colour}" stroke-width="4"{dashes}/>'
+    return picture_address(f'<svg xmlns="http://www.w3.org/2000/svg" width="26" height="16">{line}</svg>')

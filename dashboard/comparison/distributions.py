@@ -8,9 +8,10 @@ from backend.contract.inspection import Distribution
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.distribution import common_scale, distribution_figure
 from dashboard.comparison.selection import label
-from dashboard.components.address import show_more, shown_at_once
+from dashboard.components.address import shown_at_once
 from dashboard.components.chart import show
-from dashboard.format import counted, plain
+from dashboard.components.listing import across, offer_more
+from dashboard.format import plain
 from dashboard.session import client, guard
 
 Of = Literal["reward", "advantage"]
@@ -31,39 +32,26 @@ def draw_distributions(runs: list[Run]) -> None:
     )
     shown = with_groups[: shown_at_once(_RUNS, AT_ONCE)]
     with guard():
-        found = [_fetch(run, VALUES[str(asked)]) for run in shown]
+        value = VALUES[str(asked)]
+        found = [(_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, value) for run in shown]
     scale = common_scale(found)
-    for start in range(0, len(shown), BESIDE):
-        for column, run, one in zip(
-            st.columns(BESIDE), shown[start : start + BESIDE], found[start : start + BESIDE], strict=False
-        ):
-            with column.container(border=True, key=f"distribution-{run.id}"):
-                st.markdown(f"**{plain(label(run))}**")
-                if not one.steps:
-                    st.caption("This run has not sampled a group yet.")
-                    continue
-                show(distribution_figure(one, scale), key=f"{asked}-of-{run.id}", about=f"{asked} of {label(run)}")
-    if len(shown) < len(with_groups):
-        st.button(
-            counted(len(with_groups) - len(shown), "more run"),
-            icon=":material/expand_more:",
-            key="more-distributions",
-            on_click=show_more,
-            args=(_RUNS, AT_ONCE),
-        )
+    for column, (run, one) in across(list(zip(shown, found, strict=True)), BESIDE):
+        with column.container(border=True, key=f"distribution-{run.id}"):
+            st.markdown(f"**{plain(label(run))}**")
+            if not one.steps:
+                st.caption("This run has not sampled a group yet.")
+                continue
+            show(distribution_figure(one, scale), key=f"{asked}-of-{run.id}", about=f"{asked} of {label(run)}")
+    offer_more(len(with_groups) - len(shown), "run", _RUNS, AT_ONCE, key="more-distributions")
     st.caption(
         "Each vertical slice is the histogram of one step: the stronger the colour, the more of its completions lie there. All runs "
         "share one scale. The red row below counts completions without a value."
     )
 
 
-def _fetch(run: Run, value: Of) -> Distribution:
-    """The distribution; that of an attempt that has ended is fetched once."""
-    return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, value)
-
-
 def _ask(run_id: int, attempt: int, value: Of) -> Distribution:  # noqa: ARG001 — a part of the cache's key
     return client().distribution(run_id, value=value, steps=STEPS, bins=BINS)
 
 
+# of an attempt that has ended
 _ask_once = st.cache_data(ttl=600, max_entries=64, show_spinner=False)(_ask)

@@ -70,12 +70,7 @@ def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
 def in_rank(them: Sequence[T], final: Callable[[T], float | None], judged: Judgement) -> list[T]:
     """The best first, those without a value last."""
     sign = 1 if meaning(judged.name).better == "lower" else -1
-
-    def rank(one: T) -> float:
-        value = final(one)
-        return float("inf") if value is None else sign * value
-
-    return sorted(them, key=rank)
+    return sorted(them, key=lambda one: math.inf if (value := final(one)) is None else sign * value)
 
 
 def has_gain(name: str) -> bool:

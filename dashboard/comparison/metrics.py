@@ -14,9 +14,8 @@ from dashboard.stored import completions_per_step
 AT_ONCE = 20  # runs whose series one request answers
 _DRAWN = 1800  # points of one chart, over all its lines: what a browser draws in a moment
 _LEAST, _MOST = 90, 400  # of one line
-_WHOLE = (
-    250  # steps of a line that are always drawn one by one: smoothing means of two would be seen in so short a line
-)
+# steps of a line that are always drawn one by one: smoothing means of two would be seen in so short a line
+_WHOLE = 250
 _EXACT = 60_000  # steps of all runs, up to which each step's total is read: evaluations lie within stretches
 
 Steps = tuple[int, int]

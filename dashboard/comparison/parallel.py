@@ -1,7 +1,5 @@
 """The settings in which the runs differ, as parallel coordinates that end at each run's result."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 import streamlit as st
 
@@ -10,14 +8,14 @@ from backend.contract.records import Run
 from dashboard.charts.comparison import View
 from dashboard.charts.meaning import meaning
 from dashboard.charts.outcome import outcome
-from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, within, written
+from dashboard.charts.parallel import BRUSHED, Axis, Value, parallel_figure, shown, within
 from dashboard.comparison.judgement import Judgement, choose_judgement, draw_table, in_rank
 from dashboard.comparison.metrics import fetch, with_whole_ends
 from dashboard.comparison.selection import label
 from dashboard.comparison.settings import cell, differing, short_names, swept
 from dashboard.components.address import read_all, write
 from dashboard.components.chart import offer_pictures
-from dashboard.format import MISSING, number
+from dashboard.format import number
 from dashboard.session import guard
 from dashboard.stored import get
 
@@ -43,26 +41,17 @@ def draw_parallel(runs: list[Run]) -> None:
         placeholder="Which fields",
         wrap=True,
     )
+    view = View("step", 0.0, log=False, steps=0, by_run=True)
     with guard():
-        finals = _finals(runs, judged)
-    axes = _axes(runs, chosen, finals, judged)
+        found = with_whole_ends(fetch(runs, [judged.name], view), runs, [judged.name], judged.tail)
+    finals = {run.id: outcome(judged.name, found[run.id].series, judged.tail).final for run in runs}
+    names, ranges = short_names(chosen), _brushed()
+    axes = [
+        *(Axis(names[one], {run.id: _value(get(run.config, one)) for run in runs}, ranges.get(one)) for one in chosen),
+        Axis(judged.title(judged.name), dict(finals), ranges.get(_OUTCOME)),
+    ]
     _draw(axes, [*chosen, _OUTCOME], runs, judged)
     _draw_runs(runs, axes, finals, judged)
-
-
-def _finals(runs: list[Run], judged: Judgement) -> dict[int, float | None]:
-    view = View("step", 0.0, log=False, steps=0, by_run=True)
-    found = with_whole_ends(fetch(runs, [judged.name], view), runs, [judged.name], judged.tail)
-    return {run.id: outcome(judged.name, found[run.id].series, judged.tail).final for run in runs}
-
-
-def _axes(runs: Sequence[Run], fields: Sequence[str], finals: dict[int, float | None], judged: Judgement) -> list[Axis]:
-    names, ranges = short_names(fields), _brushed()
-    axes = [
-        Axis(names[field], {run.id: _value(get(run.config, field)) for run in runs}, ranges.get(field))
-        for field in fields
-    ]
-    return [*axes, Axis(judged.title(judged.name), dict(finals), ranges.get(_OUTCOME))]
 
 
 def _value(value: Json) -> Value:
@@ -88,13 +77,7 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
     about = "The settings of each run and its result"
     with st.container(border=True, key=_CHART), st.container(key=f"figure-{_CHART}", gap=None):
         st.vega_lite_chart(
-            figure.data,
-            figure.spec,
-            key=key,
-            alt=about,
-            height="content",
-            on_select=brushed,
-            selection_mode=[BRUSHED],
+            figure.data, figure.spec, key=key, alt=about, height="content", on_select=brushed, selection_mode=[BRUSHED]
         )
         offer_pictures(figure, key=_CHART, about=about)
     st.caption(
@@ -112,22 +95,13 @@ def _draw_runs(runs: list[Run], axes: list[Axis], finals: dict[int, float | None
     rows = [
         {
             "run": label(run),
-            **{axis.name: _shown(axis.values[run.id]) for axis in axes[:-1]},
-            plain_title(axes[-1].name): number(finals[run.id]),
+            **{axis.name: shown(axis.values[run.id]) for axis in axes[:-1]},
+            f"→ {axes[-1].name}": number(finals[run.id]),  # a field may have the metric's name
             "open": f"/run?id={run.id}",
         }
         for run in in_rank([run for run in runs if run.id in kept], lambda run: finals[run.id], judged)
     ]
     draw_table(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["run"]), key="brushed-runs", words=("run",))
-
-
-def plain_title(name: str) -> str:
-    """A metric's title, distinguished from fields of the same name."""
-    return f"→ {name}"
-
-
-def _shown(value: Value) -> str:
-    return MISSING if value is None else written(value) if isinstance(value, float) else value
 
 
 def _brushed() -> dict[str, tuple[float, float]]:

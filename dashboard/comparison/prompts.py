@@ -1,18 +1,21 @@
 """The prompts that several of the runs have drawn, and the way to their groups side by side."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-import pandas as pd
 import streamlit as st
 
 from backend.contract.inspection import PromptSummary
 from backend.contract.records import TERMINAL, Run
 from dashboard.comparison.selection import label
-from dashboard.components.address import show_more, shown_at_once
+from dashboard.components.address import shown_at_once
+from dashboard.components.listing import offer_more
+from dashboard.components.table import Column, draw
 from dashboard.format import MISSING, count, counted, number
 from dashboard.session import client, guard, url
 from dashboard.text import one_line
 
+Common: TypeAlias = tuple[str, dict[int, PromptSummary]]  # a prompt's id, and its draws by run
 LOOKED = 100  # of each run's prompts, those drawn most often
 SHOWN = 30
 AT_ONCE = 20  # runs, each of them a request and a column; more on demand
@@ -29,50 +32,35 @@ def draw_prompts(runs: list[Run]) -> None:
     )
     with guard():
         found = {run.id: _fetch(run, str(search or "")) for run in asked}
-    common = in_common(found)
-    if common:
-        _draw_table(asked, common)
+    if common := in_common(found):
+        _draw_table(asked, common[:SHOWN])
     else:
         st.caption("No two of these runs share a prompt among their most drawn ones.")
     if len(asked) < len(sampled):
         st.caption(f"Searched: the first {len(asked)} of {counted(len(sampled), 'run')}.")
-        st.button(
-            counted(len(sampled) - len(asked), "more run"),
-            icon=":material/expand_more:",
-            key="more-prompt-runs",
-            on_click=show_more,
-            args=(_RUNS, AT_ONCE),
-        )
+        offer_more(len(sampled) - len(asked), "run", _RUNS, AT_ONCE, key="more-prompt-runs")
 
 
-def _draw_table(asked: Sequence[Run], common: Sequence[tuple[str, dict[int, PromptSummary]]]) -> None:
-    rows = [
-        {
-            "prompt": one_line(next(iter(draws.values())).prompt)[:200],
-            "probe": "probe" if any(draw.probes for draw in draws.values()) else "",
-            "runs": count(len(draws)),
-            **{label(run): course(draws.get(run.id)) for run in asked},
-            "open": side_by_side(prompt_id, draws),
-        }
-        for prompt_id, draws in common[:SHOWN]
-    ]
+def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
     st.caption(
         "Mean reward at the first draw → at the latest one (number of draws), or of the only draw. Probes, which every run samples "
         f"at the same steps, come first, then the prompts that most runs share, among the {LOOKED} that each run drew most often."
     )
-    st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        key="common-prompts",
-        height="content" if len(rows) <= SHOWN else 530,
-        column_config={
-            "prompt": st.column_config.TextColumn("prompt", width="large"),
-            "open": st.column_config.LinkColumn("", display_text="side by side", width=100),
-        },
-    )
+
+    def of_run(run: Run) -> Column[Common]:
+        return Column(label(run), lambda one: course(one[1].get(run.id)))
+
+    columns: list[Column[Common]] = [
+        Column("prompt", lambda one: one_line(next(iter(one[1].values())).prompt)[:200], "large"),
+        Column("probe", lambda one: "probe" if any(draw.probes for draw in one[1].values()) else ""),
+        Column("runs", lambda one: count(len(one[1]))),
+        *map(of_run, asked),
+        Column("side by side", lambda one: side_by_side(*one), 100, kind="link"),
+    ]
+    draw(common, columns, key="common-prompts")
 
 
-def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[tuple[str, dict[int, PromptSummary]]]:
+def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[Common]:
     """Prompt -> its draws by run, for prompts of two runs or more: probes first, then the most widely drawn."""
     by_prompt: dict[str, dict[int, PromptSummary]] = {}
     for run_id, prompts in found.items():
@@ -80,7 +68,7 @@ def in_common(found: Mapping[int, Sequence[PromptSummary]]) -> list[tuple[str, d
             by_prompt.setdefault(prompt.prompt_id, {})[run_id] = prompt
     least = min(2, len(found))
 
-    def rank(entry: tuple[str, dict[int, PromptSummary]]) -> tuple[bool, int, int]:
+    def rank(entry: Common) -> tuple[bool, int, int]:
         draws = entry[1].values()
         return not any(draw.probes for draw in draws), -len(draws), -sum(draw.draws for draw in draws)
 

@@ -54,7 +54,7 @@ def draw_sweep(sweep: Sweep) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(plain(sweep.name), width="content", anchor=False)
         st.space("stretch")
-        st.button("All sweeps", icon=":material/list:", type="tertiary", key="all-sweeps", on_click=_open)
+        st.button("All sweeps", icon=":material/list:", type="tertiary", key="all-sweeps", on_click=write_only)
         link("sweep", "New sweep", icon=":material/add:")
 
 
@@ -85,15 +85,11 @@ def draw_sweeps() -> None:
                 icon=":material/stacked_line_chart:",
                 type="tertiary",
                 key=f"sweep-{sweep.id}",
-                on_click=_open,
-                args=(sweep.id,),
+                # not a link, since one to the open page would not change the browser's address
+                on_click=write_only,
+                kwargs={"sweep": sweep.id},
             )
             st.caption(f"{counted(sweep.total, 'run')}: {states or 'all deleted'}")
-
-
-def _open(sweep_id: int | None = None) -> None:
-    """Show a sweep, or the list of sweeps. Buttons call it, since a link to the open page would not change the browser's address."""
-    write_only(sweep=sweep_id)
 
 
 def _stop(sweep_id: int) -> None:
@@ -101,9 +97,13 @@ def _stop(sweep_id: int) -> None:
 
 
 def _choose_runs() -> list[Run]:
+    asked = numbers("runs", MOST)
     with guard():
         known = {run.id: run for run in client().runs(kind="training", limit=200).items}
-        wanted = _asked(known)
+        for run_id in asked:  # those too old for the list are fetched one by one
+            if run_id not in known and (run := run_or_none(run_id)) is not None:
+                known[run_id] = run
+    wanted = [run_id for run_id in asked if run_id in known]
     sync("compared", wanted)
     st.multiselect(
         "Runs",
@@ -114,19 +114,10 @@ def _choose_runs() -> list[Run]:
         placeholder="Choose runs by name or number",
         on_change=on_choice("compared", lambda chosen: write(runs=",".join(map(str, chosen)) or None)),
     )
-    gone = [f"run {run_id}" for run_id in numbers("runs", MOST) if run_id not in known]
+    gone = [f"run {run_id}" for run_id in asked if run_id not in known]
     if gone:
         st.caption(f"Deleted: {', '.join(gone)}.")
     return [known[run_id] for run_id in wanted]
-
-
-def _asked(known: dict[int, Run]) -> list[int]:
-    """The runs in the address that still exist; those too old for the list are fetched one by one."""
-    asked = numbers("runs", MOST)
-    for run_id in asked:
-        if run_id not in known and (run := run_or_none(run_id)) is not None:
-            known[run_id] = run
-    return [run_id for run_id in asked if run_id in known]
 
 
 def how_far(runs: Sequence[Run]) -> str:

@@ -4,14 +4,17 @@ All of it stands in the address: the choices under their own names, and the way 
 list's name. Any other choice begins at the first page again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.components.address import read, write
+from dashboard.components.address import read, show_more, write
+from dashboard.format import counted
 
 S = TypeVar("S", bound=str)
+T = TypeVar("T")
 ROWS = 50
 _KEPT = 30  # cursors in the address; further back there is the first page
 
@@ -88,6 +91,19 @@ def nothing(words: str, *, show_all: str | None = None, clear: Callable[[], None
     st.info(words, icon=":material/search_off:")
     if show_all and clear:
         st.button(show_all, icon=":material/filter_alt_off:", on_click=clear)
+
+
+def offer_more(left: int, noun: str, name: str, at_once: int, *, key: str) -> None:
+    """A button for more of a list, of which `left` are not shown; its length stands in the address under `name`."""
+    if left > 0:
+        more, icon = counted(left, f"more {noun}"), ":material/expand_more:"
+        st.button(more, icon=icon, key=key, on_click=show_more, args=(name, at_once))
+
+
+def across(items: Sequence[T], beside: int) -> Iterator[tuple[DeltaGenerator, T]]:
+    """Each item with its place on the page; `beside` of them stand in a row."""
+    for start in range(0, len(items), beside):
+        yield from zip(st.columns(beside), items[start : start + beside], strict=False)
 
 
 def show_pager(name: str, following: str | None) -> None:

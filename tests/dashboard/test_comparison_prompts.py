@@ -71,7 +71,7 @@ def test_one_draw_is_one_number_and_each_run_has_its_name_above_its_column(monke
     assert prompts.course(None) == "–"
     recorded(monkeypatch, 2)
     at = AppTest.from_function(page, default_timeout=20, args=([run(1), run(2)],)).run()
-    assert list(at.dataframe[0].value.columns) == ["prompt", "probe", "runs", "x #1", "x #2", "open"]
+    assert list(at.dataframe[0].value.columns) == ["prompt", "probe", "runs", "x #1", "x #2", "side by side"]
 
 
 def test_of_many_runs_the_first_are_looked_at_and_more_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_of_many_runs_the_first_are_looked_at_and_more_on_demand(monkeypatch: py
     assert "Searched: the first 20 of 31 runs." in [caption.value for caption in at.caption]
     at.button(key="more-prompt-runs").click().run()
     assert sorted(backend.asked) == [*range(1, 32)]
-    assert [linked(address) for address in at.dataframe[0].value["open"]] == [[*range(1, 21)], [30, 31]]
+    assert [linked(address) for address in at.dataframe[0].value["side by side"]] == [[*range(1, 21)], [30, 31]]
     assert not at.button
 
 
