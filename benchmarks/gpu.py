@@ -9,24 +9,23 @@
 
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from results.page import MEASURED, PAGE, command_line, gpu, show_tables, table, where
-from results.records import Agreement, Comparison, Measured, OnGpu, Pair
+from results.records import Comparison, OnGpu
 from results.tables import side_by_side, where_the_time_goes
-from sides.messages import Lengths, Trace
-from sides.process import Side, environment, floor_inputs, ours, show, take_turns, theirs
+from sides.messages import Lengths
+from sides.process import fast_and_plain, floor_inputs, ours, take_turns, theirs
+from sides.random_model import random_model
 from sides.workloads import LEARNING, Workload
+from transformers import AutoTokenizer
 
 from backend.contract.grpo import GrpoConfig
+from worker.policy.sources import TINY_ARITHMETIC, resolve
 
 KEPT = MEASURED / "speed-gpu.json"
 MODEL = "random-qwen2"
@@ -34,100 +33,70 @@ STEPS = 2
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Prompts, completions of each, and their tokens."""
+class Bench:
+    """Prompts, completions of each, and their tokens; where the model lies and logs are left. A toy runs on the CPU."""
 
+    models: Path
+    logs: Path
+    toy: bool
     prompts: int = 16
     group_size: int = 16
     prompt_tokens: int = 256
     new_tokens: int = 512
 
-
-def workload(sizes: Sizes, engine: str, lengths: Lengths = "fixed") -> Workload:
-    """Random weights say random things: the reward grows with the few characters that come out, so that groups differ."""
-    batch = 32
-    config = GrpoConfig.model_validate(
-        {
-            "model": {"source": f"local:{MODEL}"},
-            "task": {"kind": "dataset", "source": "upload:1", "prompt_format": "raw", "held_out": 0},
-            "rewards": {
-                "functions": [{"kind": "length", "name": "length", "unit": "characters", "minimum": 8, "ramp": 8}]
-            },
-            "sampling": {
-                "prompts_per_step": sizes.prompts,
-                "group_size": sizes.group_size,
-                "max_new_tokens": sizes.new_tokens,
-                "engine": engine,
-            },
-            # as many tokens at once as TRL's batch
-            "optimizer": {
-                "learning_rate": 1e-6,
-                "micro_batch_tokens": batch * (sizes.prompt_tokens + sizes.new_tokens),
-            },
-            "budget": {"eval_every": 0},
-        }
-    )
-    about = (
-        f"a model of Qwen2.5-0.5B's shape, random weights, {sizes.prompts} × {sizes.group_size} completions, "
-        f"{sizes.prompt_tokens} prompt tokens, {'exactly' if lengths == 'fixed' else 'at most'} {sizes.new_tokens} new"
-    )
-    return Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=_rows(sizes))
-
-
-def _rows(sizes: Sizes) -> str:
-    """Prompts of digits, each of which is a token, for more steps than there will be."""
-    draw = random.Random(0)
-    prompts = ("".join(draw.choices("0123456789", k=sizes.prompt_tokens)) for _ in range(8 * sizes.prompts))
-    return "\n".join(json.dumps({"prompt": prompt, "answer": "0"}) for prompt in prompts)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where the model lies and logs are left; a toy runs on the CPU."""
-
-    models: Path
-    logs: Path
-    toy: bool
-
-    def ours(self, work: Workload, name: str, *, fast: bool = True) -> Side:
-        """Groupscope's side."""
-        log = self.logs / f"{name}.log"
-        return ours(work, self.models, log, accelerator=not self.toy, threads=None, fast=fast)
-
-    def measure(self, sizes: Sizes) -> OnGpu:
+    def measure(self) -> OnGpu:
         """Against TRL, then against continuous batching; one of those at a time, since each takes what memory it finds."""
-        native = workload(sizes, "native")
-        with self.ours(native, "groupscope") as own:
-            with theirs(native, own, self.logs / "trl.log", accelerator=not self.toy, threads=None) as other:
+        native = self._work("native")
+        with ours(native, self.models, self.logs / "groupscope.log") as own:
+            with theirs(native, own, self.logs / "trl.log") as other:
                 first, second = take_turns(("Groupscope", "TRL"), (own, other), STEPS)
             floor = floor_inputs(native, own, value_bytes=4 if self.toy else 2)
             against_trl = Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
-        batching, mixed = (self._against_batching(sizes, lengths) for lengths in ("fixed", "mixed"))
-        return OnGpu(trl=against_trl, batching=batching, mixed=mixed, check=self._check())
+        batching, mixed = (self._against_batching(lengths) for lengths in ("fixed", "mixed"))
+        model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
+        tiny = replace(LEARNING, steps=0, config=LEARNING.config.model_copy(update={"model": model}))
+        check = fast_and_plain(self._here(tiny), self.models, self.logs)  # the first step, which warms up
+        return OnGpu(trl=against_trl, batching=batching, mixed=mixed, check=check)
 
-    def _against_batching(self, sizes: Sizes, lengths: Lengths) -> Comparison:
-        native, batching = (workload(sizes, engine, lengths) for engine in ("native", "transformers"))
+    def _against_batching(self, lengths: Lengths) -> Comparison:
+        native, batching = (self._work(engine, lengths) for engine in ("native", "transformers"))
         with (
-            self.ours(native, f"groupscope-{lengths}") as own,
-            self.ours(batching, f"continuous-batching-{lengths}") as other,
+            ours(native, self.models, self.logs / f"groupscope-{lengths}.log") as own,
+            ours(batching, self.models, self.logs / f"continuous-batching-{lengths}.log") as other,
         ):
             first, second = take_turns(("Groupscope", "continuous batching"), (own, other), STEPS)
         return Comparison(about=native.about, where=self._where(), first=first, second=second)
 
-    def _check(self) -> Pair:
-        """The tiny model's first step in float32, with fast paths and without."""
-        model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
-        work = replace(LEARNING, steps=1, config=LEARNING.config.model_copy(update={"model": model}))
-        measured, traces = list[Measured](), list[Trace]()
-        for name, fast in (("fast paths", True), ("plain", False)):
-            with self.ours(work, f"check-{'fast' if fast else 'plain'}", fast=fast) as side:
-                step = side.step()
-                show(name, 0, step)
-                measured.append(Measured.of(side.ready))
-                measured[-1].add(step)
-                assert step.trained.trace is not None
-                traces.append(step.trained.trace)
-        return Pair(seed=0, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
+    def _work(self, engine: str, lengths: Lengths = "fixed") -> Workload:
+        """Random weights say random things: the reward grows with the few characters that come out, so that groups differ."""
+        batch = 32
+        score = {"kind": "length", "name": "length", "unit": "characters", "minimum": 8, "ramp": 8}
+        sampling = {"prompts_per_step": self.prompts, "group_size": self.group_size, "max_new_tokens": self.new_tokens}
+        at_once = batch * (self.prompt_tokens + self.new_tokens)  # as many tokens as TRL's batch
+        config = GrpoConfig.model_validate(
+            {
+                "model": {"source": f"local:{MODEL}"},
+                "task": {"kind": "dataset", "source": "upload:1", "prompt_format": "raw", "held_out": 0},
+                "rewards": {"functions": [score]},
+                "sampling": sampling | {"engine": engine},
+                "optimizer": {"learning_rate": 1e-6, "micro_batch_tokens": at_once},
+                "budget": {"eval_every": 0},
+            }
+        )
+        about = (
+            f"a model of Qwen2.5-0.5B's shape, random weights, {self.prompts} × {self.group_size} completions, "
+            f"{self.prompt_tokens} prompt tokens, {'exactly' if lengths == 'fixed' else 'at most'} {self.new_tokens} new"
+        )
+        return self._here(Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=self._rows()))
+
+    def _rows(self) -> str:
+        """Prompts of digits, each of which is a token, for more steps than there will be."""
+        draw = random.Random(0)
+        prompts = ("".join(draw.choices("0123456789", k=self.prompt_tokens)) for _ in range(8 * self.prompts))
+        return "\n".join(json.dumps({"prompt": prompt, "answer": "0"}) for prompt in prompts)
+
+    def _here(self, work: Workload) -> Workload:
+        return replace(work, accelerator=not self.toy, threads=None)
 
     def _where(self) -> dict[str, str]:
         return where() if self.toy else where() | {"machine": gpu() or "?"}
@@ -153,30 +122,13 @@ def tables(measured: OnGpu) -> str:
     parts = [side_by_side({"whole steps": measured.trl}), "### Sampling\n\n" + table(header, rows)]
     if measured.trl.floor is not None:
         parts.append(where_the_time_goes("on a GPU", measured.trl.first, measured.trl.floor))
-    return "\n\n".join([*parts, _checked(measured.check)])
-
-
-def _checked(pair: Pair) -> str:
-    found = pair.agreement
-    drew = "the same tokens as" if found.same_tokens else "other tokens than"
-    differ = (
-        f"; log-probs differ by at most {found.sampling:.1e} in sampling and {found.training:.1e} in the training pass"
-        if found.same_tokens
-        else ""
-    )
-    return (
-        "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew "
-        f"{drew} without{differ}."
-    )
-
-
-@contextmanager
-def random_model(toy: bool) -> Iterator[Path]:
-    """A folder of models that holds one, for as long as it is needed."""
-    with tempfile.TemporaryDirectory(prefix="groupscope-models-") as folder:
-        command = [sys.executable, "-m", "sides.random_model", str(Path(folder) / MODEL), *(["--toy"] if toy else [])]
-        subprocess.run(command, check=True, env=environment())
-        yield Path(folder)
+    found = measured.check.agreement
+    said = "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew "
+    if found.same_tokens:
+        said += f"the same tokens as without; log-probs differ by at most {found.sampling:.1e} in sampling and {found.training:.1e} in the training pass."
+    else:
+        said += "other tokens than without."
+    return "\n\n".join([*parts, said])
 
 
 def main() -> None:
@@ -187,10 +139,15 @@ def main() -> None:
     if not arguments.toy and gpu() is None:
         parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")
     began = time.monotonic()
-    sizes = Sizes(prompts=2, group_size=4, prompt_tokens=16, new_tokens=16) if arguments.toy else Sizes()
-    with random_model(arguments.toy) as models:
-        bench = Bench(models, Path(tempfile.mkdtemp(prefix="groupscope-bench-")), arguments.toy)
-        measured = bench.measure(sizes)
+    sizes = {"prompts": 2, "group_size": 4, "prompt_tokens": 16, "new_tokens": 16} if arguments.toy else {}
+    with tempfile.TemporaryDirectory(prefix="groupscope-models-") as folder:
+        random_model(toy=arguments.toy).save_pretrained(Path(folder) / MODEL)
+        tiny = resolve(TINY_ARITHMETIC, converted=Path(folder), root=None, checkpoint=None)
+        AutoTokenizer.from_pretrained(tiny.location).save_pretrained(
+            Path(folder) / MODEL
+        )  # what texts say does not matter
+        logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
+        measured = Bench(Path(folder), logs, arguments.toy, **sizes).measure()
     measured.write(arguments.out)
     show_tables(tables(measured), arguments, began, "measured on a GPU")
 

@@ -11,27 +11,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
+from unittest.mock import patch
 
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.nn.attention import SDPBackend
-from transformers import AutoConfig, AutoModelForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from results.page import ROOT, command_line, gpu, replace_tables, table  # found beside this file
+from sides.floor import synchronize
 from sides.process import environment, ours
-from sides.random_model import SIZES, TOY_SIZES
+from sides.random_model import random_model
 from sides.workloads import LEARNING
 
-from backend.contract.grpo import GrpoConfig  # found by the line above
+from backend.contract.base import Json  # found by the line above
+from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.training import Decoding, Sampling
 from worker.algorithms.advantages import group_statistics
@@ -49,21 +51,12 @@ from worker.policy.recording import Recomputation
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout import choice
 from worker.rollout.draws import Draws
-from worker.rollout.engine import (
-    Completion,
-    Request,
-    Rollout,
-)
+from worker.rollout.engine import Completion, Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Drawing
 
 PAGE = ROOT / "docs" / "gpu.md"
-DECODINGS = {
-    "plain": {},
-    "top-k": {"top_k": 20},
-    "top-p": {"top_p": 0.9},
-    "stop texts": {"stop": ["</think>", "= 1"]},
-}
+DECODINGS: list[dict[str, Json]] = [{}, {"top_k": 20}, {"top_p": 0.9}, {"stop": ["</think>", "= 1"]}]
 
 
 @dataclass(frozen=True)
@@ -94,14 +87,7 @@ class Check:
 
     def large(self, family: str = "qwen2", *, lora: bool = False, **changed: int) -> Policy:
         """Random weights of Qwen2.5-0.5B's shape, or of one that differs in some sizes."""
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(
-            family,
-            **(TOY_SIZES if self.toy else SIZES) | changed,
-            tie_word_embeddings=True,
-            max_position_embeddings=4096,
-        )
-        model = AutoModelForCausalLM.from_config(config)
+        model = random_model(family, toy=self.toy, **changed)
         if lora:
             model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
         policy = Policy(model, self.tiny().tokenizer, self.device, "bfloat16")
@@ -149,7 +135,7 @@ def recorded(check: Check) -> Line:
     """Recorded steps against computed ones, in float32, with other requests between."""
     asked = [
         Request(check.prompts, 4, Decoding.model_validate({"max_new_tokens": 40, **how}), Draws(0, "train", step))
-        for step, how in enumerate([*DECODINGS.values(), *DECODINGS.values()])
+        for step, how in enumerate([*DECODINGS, *DECODINGS])
     ]
     with _abilities(check.device, recorder=None, asynchronous=False):
         computing = NativeEngine(check.tiny())
@@ -175,23 +161,20 @@ def waits(check: Check) -> Line:
     engine = NativeEngine(policy)
     learner, rollout = Learner(policy, GrpoConfig()), _rollout(policy, check, engine)
     _train(learner, rollout)  # the check of the first pass compares numbers
-    batch, fetch = learner.split(rollout), Transfers.fetch
+    batch = learner.split(rollout)
     learner.measure_before(batch)
     weights = torch.full(batch.tokens.mask.shape, 1e-3)
-    Transfers.fetch = lambda self: None  # type: ignore[method-assign]  # that is once, behind the last gradient
-    try:
-        began = time.perf_counter()
-        with _no_waiting(check.device):
-            learner._pass_through(partial(_Pass, batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
-        queued = time.perf_counter() - began
-        _finish(check.device)
-        finished = time.perf_counter() - began
-    finally:
-        Transfers.fetch = fetch  # type: ignore[method-assign]
+    began = time.perf_counter()
+    without_fetching = patch.object(Transfers, "fetch", lambda self: None)  # that is once, behind the last gradient
+    with without_fetching, _no_waiting(check.device):
+        learner._pass_through(partial(_Pass, batch, _credit(rollout), weights, batch.tokens), lambda *done: None)
+    queued = time.perf_counter() - began
+    synchronize(check.device)
+    finished = time.perf_counter() - began
     slots, sampling = engine._slots, engine._weights
     assert slots is not None
     assert sampling is not None
-    for how in DECODINGS.values():
+    for how in DECODINGS:
         slots.drawing = Drawing.of(Request(check.prompts, 1, Decoding.model_validate(how), Draws(0, "train")))
         with torch.inference_mode(), _no_waiting(check.device):
             slots._compute(sampling, slots.count, slots.capacity)
@@ -234,10 +217,10 @@ def cut(check: Check) -> Line:
     edges, seconds = list[Tensor](), list[float]()
     for edge_of in (choice._edge_by_halving, choice._edge_by_order):
         for _ in range(2):  # the first warms up
-            _finish(check.device)
+            synchronize(check.device)
             began = time.perf_counter()
             edge = edge_of(logits, 0.9)
-            _finish(check.device)
+            synchronize(check.device)
         edges.append(edge)
         seconds.append(time.perf_counter() - began)
     kept = [(logits >= edge).sum(-1) for edge in edges]
@@ -279,7 +262,8 @@ def room(check: Check) -> Line:
     if check.device.type == "cuda":  # the weights' gradients do not fit
         torch.cuda.empty_cache()
         filler.append(torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device=check.device))
-    with _fails_once(check.toy):
+    backward = patch.object(Tensor, "backward", _failing_once()) if check.toy else nullcontext()
+    with backward:
         update = learner.update(0, batch, _credit(rollout), torch.ones(rollout.rows, dtype=torch.bool))
     return Line(
         "an update that finds no memory takes the sampler's and begins again",
@@ -304,10 +288,10 @@ def anew(check: Check) -> Line:
 
 def quickstart(check: Check) -> Line:
     """The shipped recipe, by the product's own trainer in a process of its own."""
-    work = replace(LEARNING, steps=3) if check.toy else LEARNING
+    work = replace(LEARNING, accelerator=not check.toy, threads=None, steps=3 if check.toy else LEARNING.steps)
     with (
         tempfile.TemporaryDirectory(prefix="groupscope-check-") as folder,
-        ours(work, Path(folder), Path(folder) / "log", accelerator=not check.toy, threads=None) as side,
+        ours(work, Path(folder), Path(folder) / "log") as side,
     ):
         steps = [side.step() for _ in range(work.steps)]
     rewards = [step.trained.metrics["reward"] or 0.0 for step in steps]
@@ -337,19 +321,8 @@ def learns(check: Check) -> Line:
 
 
 CHECKS: list[Callable[[Check], Line]] = [
-    versions,
-    kernels,
-    recorded,
-    agree,
-    cut,
-    waits,
-    memory,
-    room,
-    lost,
-    anew,
-    learns,
-    quickstart,
-]
+    versions, kernels, recorded, agree, cut, waits, memory, room, lost, anew, learns, quickstart,
+]  # fmt: skip
 
 
 def _rollout(policy: Policy, check: Check, engine: NativeEngine | None = None, step: int = 0) -> Rollout:
@@ -373,11 +346,6 @@ def _credit(rollout: Rollout, rewards_R: Tensor | None = None) -> Credit:
     return Credit(rewards_P_G, group_statistics(rewards_P_G), centred, None, None)
 
 
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def _apart(one: Completion, other: Completion) -> float:
     return max(abs(mine - theirs) for mine, theirs in zip(one.logprobs, other.logprobs, strict=True))
 
@@ -389,32 +357,22 @@ def _process(check: Check, what: str) -> tuple[int, str]:
     return ended.returncode, (ended.stdout or ended.stderr).strip().rpartition("\n")[2]
 
 
-@contextmanager
-def _fails_once(toy: bool) -> Iterator[None]:
-    """Where memory does not run out by itself, the first gradient says that it did."""
-    backward, failing = Tensor.backward, iter([True] if toy else [])
+def _failing_once() -> Callable[..., None]:
+    """A `backward` that finds no memory the first time: on a CPU memory does not run out by itself."""
+    backward, failing = Tensor.backward, iter([True])
 
     def once(self: Tensor, *given: object, **named: object) -> None:
         if next(failing, False):
             raise torch.OutOfMemoryError("CUDA out of memory")
         backward(self, *given, **named)  # type: ignore[arg-type]
 
-    Tensor.backward = once  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Tensor.backward = backward  # type: ignore[method-assign]
+    return once
 
 
-@contextmanager
-def _abilities(device: torch.device, **changed: object) -> Iterator[None]:
+def _abilities(device: torch.device, **changed: object) -> AbstractContextManager[object]:
     """The device as if it could do other things."""
     known = devices._ABILITIES[device.type]
-    devices._ABILITIES[device.type] = replace(known, **changed)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        devices._ABILITIES[device.type] = known
+    return patch.dict(devices._ABILITIES, {device.type: replace(known, **changed)})  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -446,10 +404,11 @@ def main() -> int:
     with _abilities(check.device, **changed):
         for one in CHECKS:
             try:
-                lines.append(one(check))
+                line = one(check)
             except Exception as error:  # noqa: BLE001 — each line has its verdict, also the one after a line that broke
-                lines.append(Line(str(one.__doc__).partition("\n")[0], False, f"{type(error).__name__}: {error}"))
-            print(f"{'holds ' if lines[-1].holds else 'BROKEN'}  {lines[-1].promise}: {lines[-1].seen}", flush=True)
+                line = Line(str(one.__doc__).partition("\n")[0], False, f"{type(error).__name__}: {error}")
+            print(f"{'holds ' if line.holds else 'BROKEN'}  {line.promise}: {line.seen}", flush=True)
+            lines.append(line)
     print(f"{sum(line.holds for line in lines)} of {len(lines)} lines hold, in {time.monotonic() - began:.0f} s")
     if arguments.write:
         rows = [(line.promise, "holds" if line.holds else "**broken**", line.seen) for line in lines]

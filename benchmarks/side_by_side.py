@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.page import MEASURED, PAGE, command_line, show_tables, where
-from results.records import Agreement, Alone, Comparison, Learning, Measured, Pair, Results
+from results.records import Alone, Comparison, Learning, Measured, Results
 from results.tables import tables
-from sides.messages import Trace
-from sides.process import floor_inputs, ours, show, take_turns, theirs
+from sides.process import fast_and_plain, floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import (
     LEARNING,
     LONG,
@@ -86,24 +85,8 @@ class Bench:
         pairs = []
         for seed in SEEDS:
             print(f"  seed {seed}", flush=True)
-            pairs.append(self._pair(with_seed(work, seed), seed))
+            pairs.append(fast_and_plain(with_seed(work, seed), self.models, self.logs))
         return Learning(about=work.about, where=where(), pairs=pairs)
-
-    def _pair(self, work: Workload, seed: int) -> Pair:
-        with (
-            ours(work, self.models, self.logs / f"fast-{seed}.log") as fast,
-            ours(work, self.models, self.logs / f"plain-{seed}.log", fast=False) as plain,
-        ):
-            measured, traces = (Measured.of(fast.ready), Measured.of(plain.ready)), list[Trace]()
-            for number in range(WARM_UP + work.steps):
-                for name, side, into in zip(("fast paths", "plain"), (fast, plain), measured, strict=True):
-                    step = side.step()
-                    into.add(step)
-                    if number % 25 == 0:
-                        show(name, number, step)
-                    if step.trained.trace is not None:  # the first step's
-                        traces.append(step.trained.trace)
-        return Pair(seed=seed, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
 
 SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {

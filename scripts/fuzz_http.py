@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import random
 import sys
 import tempfile
@@ -33,11 +32,17 @@ def main() -> None:
         examples = min(asked.round, asked.examples - done["asked"])
         number = random.SystemRandom().randrange(2**32)
         found = one_round(examples, number, coverage=done["asked"] == 0)
-        add(done, found, examples, number)
+        done["asked"] += examples
+        done["commits"][commit()] = done["commits"].get(commit(), 0) + examples
+        for operation, answered in found.answered.items():
+            done["answered"][operation] = dict(Counter(done["answered"].get(operation, {})) + Counter(answered))
         if not found.passed:
+            done["failed"].append(number)
             (asked.folder / f"http-{number}.log").write_text(found.output)
             print(found.output)
-        keep(file, done)
+        partial = file.with_suffix(".partial")  # whole or not at all: the next call goes on from here
+        partial.write_text(json.dumps(done, indent=1, sort_keys=True))
+        partial.replace(file)
         print(f"{done['asked']} of {asked.examples} examples of each operation, {total(done):,} requests", flush=True)
     print(f"{len(done['answered'])} operations, {total(done):,} requests, rounds with failures: {len(done['failed'])}")
     sys.exit(bool(done["failed"]))
@@ -55,25 +60,9 @@ def one_round(examples: int, number: int, *, coverage: bool) -> rounds.Round:
             site.close()
 
 
-def add(done: dict[str, Any], found: rounds.Round, examples: int, number: int) -> None:
-    """Count the round."""
-    done["asked"] += examples
-    done["commits"][commit()] = done["commits"].get(commit(), 0) + examples
-    done["failed"] += [] if found.passed else [number]
-    for operation, answered in found.answered.items():
-        done["answered"][operation] = dict(Counter(done["answered"].get(operation, {})) + Counter(answered))
-
-
 def total(done: dict[str, Any]) -> int:
     """Requests in all."""
     return sum(sum(answered.values()) for answered in done["answered"].values())
-
-
-def keep(file: Path, done: dict[str, Any]) -> None:
-    """Whole or not at all: the next call goes on from here."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(done, indent=1, sort_keys=True))
-    os.replace(partial, file)
 
 
 if __name__ == "__main__":

@@ -15,24 +15,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TREE = (
-    "backend",
-    "worker",
-    "dashboard",
-    "tests",
-    "scripts",
-    "docs",
-    "pyproject.toml",
-    "docker-compose.yml",
-    "Dockerfile",
-    "README.md",
-)
-
-
-def read() -> list[dict[str, str]]:
-    """The mutants of tests/mutants.toml."""
-    listed: list[dict[str, str]] = tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]
-    return listed
+FOLDERS = ("backend", "worker", "dashboard", "tests", "scripts", "docs")
+FILES = ("pyproject.toml", "docker-compose.yml", "Dockerfile", "README.md")
 
 
 def ran(test: str, tree: Path) -> tuple[int, str]:
@@ -63,12 +47,13 @@ def main() -> int:
     """Run them, and name those that live."""
     parser = argparse.ArgumentParser(description="Takes each protection away and sees its test fail.")
     parser.add_argument("-k", default="", help="only mutants whose name has this word")
-    wanted = [one for one in read() if parser.parse_args().k in one["name"]]
-    living = []
+    word, listed = parser.parse_args().k, tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]
+    wanted, living = [one for one in listed if word in one["name"]], []
     with tempfile.TemporaryDirectory() as folder:
-        for name in TREE:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, Path(folder) / name)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, Path(folder) / name)
+        for name in FILES:
+            shutil.copy(ROOT / name, folder)
         sound = cache(lambda test: ran(test, Path(folder))[0] == 0)
         for number, mutant in enumerate(wanted, 1):
             said = lives(mutant, Path(folder), sound)

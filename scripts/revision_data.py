@@ -48,10 +48,13 @@ class Site:
             "HF_HUB_OFFLINE": "1",
         }
         self.http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, module: str) -> subprocess.Popen[bytes]:
         """One process."""
-        return subprocess.Popen([sys.executable, "-m", module], env=self.environment, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", module]
+        self.started.append(subprocess.Popen(command, env=self.environment, stderr=subprocess.DEVNULL))
+        return self.started[-1]
 
     def ask(self, method: str, path: str, **how: object) -> object | None:
         """What the interface answers; None if this version has no such thing."""
@@ -136,14 +139,12 @@ def main(folder: Path) -> None:
     """Fill a database, and keep it with what was answered about it."""
     with tempfile.TemporaryDirectory() as home:
         site = Site(Path(home))
-        started: list[subprocess.Popen[bytes]] = []
-        site.start = lambda module: started.append(Site.start(site, module)) or started[-1]  # type: ignore[method-assign,func-returns-value]
         try:
             fill(site)
             say(site)
             said = answers(site)
         finally:
-            for process in reversed(started):
+            for process in reversed(site.started):
                 process.kill()
                 process.wait()
         database = sqlite3.connect(Path(home) / "groupscope.db")

@@ -2,8 +2,8 @@
 
 from statistics import fmean, median
 
-from floor.operations import Rates, Shape
 from pydantic import BaseModel
+from sides.floor import Rates, Shape
 from sides.messages import Ready, Step, Trace
 
 from results.page import Kept

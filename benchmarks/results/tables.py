@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import truediv
 from statistics import fmean, median
 
-from floor.operations import PYTORCH, Phase, Rates, Tokens, floor_of
+from sides.floor import PYTORCH, Phase, Rates, Tokens, floor_of
 
 from dashboard.charts.interval import estimate
 from results.page import table
@@ -16,15 +16,8 @@ ROLLOUT = ("prefill", "decode")
 
 def tables(results: Results) -> str:
     """All of them, in the order of the page."""
-    compared = {
-        name: one
-        for name, one in (
-            ("reference work", results.reference),
-            ("long prompts", results.long),
-            ("quickstart", results.quickstart),
-        )
-        if one is not None
-    }
+    works = {"reference work": results.reference, "long prompts": results.long, "quickstart": results.quickstart}
+    compared = {name: one for name, one in works.items() if one is not None}
     parts = [side_by_side(compared)] if compared else []
     for name, one in compared.items():
         if one.floor is not None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import torch
 import transformers
-from floor.measuring import measure_rates, shape_of
 from pydantic import BaseModel
 
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import Report
+from sides.floor import measure_rates, shape_of
 from sides.messages import Command, Job, Pipe, Prompt, Ready, Trace, Trained, peak_memory
 from worker.policy.device import fastest_kind, keep_freed_memory, take_device, versions
 from worker.policy.loading import load_policy

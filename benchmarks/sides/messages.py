@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
-from floor.operations import Shape
 from pydantic import BaseModel
 
 from backend.contract.base import Json
+from sides.floor import Shape
 
 Message = TypeVar("Message", bound=BaseModel)
 Lengths = Literal["model", "fixed", "mixed"]
@@ -29,7 +29,7 @@ class Job(BaseModel):
     """What a side is to do; its first line."""
 
     config: dict[str, Json]
-    models: str  # a folder: converted models, and those that `local:` names
+    models: str = ""  # a folder: converted models, and those that `local:` names
     rows: str = ""  # JSONL: the rows of a task of the kind `dataset`
     threads: int | None = 2  # None: torch's own choice
     accelerator: bool = False

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from floor.operations import Rates
 from pydantic import BaseModel
-from results.records import FloorInputs, Measured
+from results.records import Agreement, FloorInputs, Measured, Pair
 
 from backend.contract.base import Json
-from sides.messages import Command, Job, Message, Ready, Step, Trained
+from sides.floor import Rates
+from sides.messages import Command, Job, Message, Ready, Step, Trace, Trained
 from sides.workloads import WARM_UP, Workload
 
 _FOLDER = Path(__file__).parents[1]
@@ -103,42 +103,36 @@ def show(name: str, number: int, step: Step) -> None:
 
 
 def ours(
-    work: Workload,
-    models: Path,
-    log: Path,
-    *,
-    accelerator: bool = False,
-    threads: int | None = 2,
-    fast: bool = True,
-    telemetry: dict[str, Json] | None = None,
+    work: Workload, models: Path, log: Path, *, fast: bool = True, telemetry: dict[str, Json] | None = None
 ) -> Side:
     """Groupscope on this work."""
-    config = work.stored(telemetry or {})
-    job = Job(
-        config=config,
-        models=str(models),
-        rows=work.rows,
-        lengths=work.lengths,
-        fast=fast,
-        accelerator=accelerator,
-        threads=threads,
-    )
+    job = work.job(telemetry).model_copy(update={"models": str(models), "fast": fast})
     return Side("groupscope_side", job, log)
 
 
-def theirs(work: Workload, own: Side, log: Path, *, accelerator: bool = False, threads: int | None = 2) -> Side:
+def theirs(work: Workload, own: Side, log: Path) -> Side:
     """TRL on the same work: the model and the prompts are those that our side named."""
-    job = Job(
-        config=work.stored({}),
-        models="",
-        lengths=work.lengths,
-        accelerator=accelerator,
-        threads=threads,
-        batch=work.batch,
-        model=own.ready.model,
-        prompts=own.ready.prompts,
-    )
+    job = work.job().model_copy(update={"model": own.ready.model, "prompts": own.ready.prompts})
     return Side("trl_side", job, log)
+
+
+def fast_and_plain(work: Workload, models: Path, logs: Path) -> Pair:
+    """The same work with fast paths and without, from the same weights and in turns; the warm-up's steps count, too."""
+    seed = work.config.budget.seed
+    with (
+        ours(work, models, logs / f"fast-{seed}.log") as fast,
+        ours(work, models, logs / f"plain-{seed}.log", fast=False) as plain,
+    ):
+        measured, traces = (Measured.of(fast.ready), Measured.of(plain.ready)), list[Trace]()
+        for number in range(WARM_UP + work.steps):
+            for name, side, into in zip(("fast paths", "plain"), (fast, plain), measured, strict=True):
+                step = side.step()
+                into.add(step)
+                if number % 25 == 0:
+                    show(name, number, step)
+                if step.trained.trace is not None:  # the first step's
+                    traces.append(step.trained.trace)
+    return Pair(seed=seed, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
 
 def floor_inputs(work: Workload, side: Side, *, value_bytes: int = 4) -> FloorInputs:

@@ -1,12 +1,7 @@
-"""A model with random weights, to time steps without a download: python -m sides.random_model FOLDER [--toy]."""
-
-import argparse
-from pathlib import Path
+"""A model with random weights, to time steps without a download."""
 
 import torch
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
-
-from worker.policy.sources import TINY_ARITHMETIC, resolve
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 # The sizes of Qwen2.5-0.5B.
 SIZES = {
@@ -27,19 +22,10 @@ TOY_SIZES = {
 }
 
 
-def main() -> None:
-    """Write the model, and the tiny model's tokenizer: what the text says does not matter."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--toy", action="store_true")
-    arguments = parser.parse_args()
+def random_model(family: str = "qwen2", *, toy: bool, **changed: int) -> PreTrainedModel:
+    """Random weights of Qwen2.5-0.5B's shape or of a toy's, or of one that differs from it in some sizes."""
     torch.manual_seed(0)
-    sizes = TOY_SIZES if arguments.toy else SIZES
-    model = Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True, max_position_embeddings=4096))
-    model.save_pretrained(arguments.folder)
-    tiny = resolve(TINY_ARITHMETIC, converted=arguments.folder, root=None, checkpoint=None)
-    AutoTokenizer.from_pretrained(tiny.location).save_pretrained(arguments.folder)
-
-
-if __name__ == "__main__":
-    main()
+    sizes = (TOY_SIZES if toy else SIZES) | changed
+    config = AutoConfig.for_model(family, **sizes, tie_word_embeddings=True, max_position_embeddings=4096)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model

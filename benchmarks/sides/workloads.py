@@ -9,7 +9,7 @@ from backend.contract.recipes import QUICKSTART, RECIPES, SMOLLM2
 from backend.contract.reward import Correctness, Rewards
 from backend.contract.task import Arithmetic
 from backend.contract.training import Budget, Optimizer, Sampling, Telemetry
-from sides.messages import Lengths
+from sides.messages import Job, Lengths
 
 TINY = "builtin:tiny-arithmetic"
 WARM_UP = 1  # steps before those that count
@@ -17,7 +17,7 @@ WARM_UP = 1  # steps before those that count
 
 @dataclass(frozen=True)
 class Workload:
-    """What both sides do. `batch` is TRL's per_device_train_batch_size;"""
+    """What both sides do. `batch` is TRL's per_device_train_batch_size."""
 
     name: str
     about: str
@@ -26,18 +26,17 @@ class Workload:
     batch: int
     lengths: Lengths = "model"
     rows: str = ""  # JSONL, for a task of the kind `dataset`
+    threads: int | None = 2  # None: torch's own choice
+    accelerator: bool = False
 
-    def stored(self, telemetry: dict[str, Json]) -> dict[str, Json]:
-        """The configuration for a side, with a step more than will be asked for: it never gets to its end."""
+    def job(self, telemetry: dict[str, Json] | None = None) -> Job:
+        """What a side is told, with a step more than will be asked for: it never gets to its end."""
         steps = max(WARM_UP + self.steps + 1, self.config.optimizer.warmup_steps)
         budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
-        changed = self.config.model_copy(
-            update={
-                "budget": budget,
-                "telemetry": self.config.telemetry.model_copy(update={"probe_prompts": 0, **telemetry}),
-            }
-        )
-        return changed.model_dump(mode="json")
+        changed = self.config.telemetry.model_copy(update={"probe_prompts": 0, **(telemetry or {})})
+        config = self.config.model_copy(update={"budget": budget, "telemetry": changed}).model_dump(mode="json")
+        same = {name: getattr(self, name) for name in ("rows", "lengths", "batch", "threads", "accelerator")}
+        return Job(config=config, **same)
 
 
 def _worked_examples(count: int) -> str:

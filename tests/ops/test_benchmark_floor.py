@@ -7,8 +7,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from floor.operations import PYTORCH, ROWS, Rates, Shape, Tokens, floor_of
 from results.page import replace_tables
+from sides.floor import PYTORCH, ROWS, Rates, Shape, Tokens, floor_of
 
 # 2 layers of 4 × (8 × 8) + 3 × (16 × 8) weights, an output layer of 32 × 8.
 SHAPE = Shape(

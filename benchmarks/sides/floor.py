@@ -4,10 +4,15 @@ Counted from the model's shape and from the tokens of a real step, as the best a
 its group, rows that ended left out, nothing padded and nothing computed twice (recomputed activations would not count).
 """
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from pydantic import BaseModel
+from torch import Tensor
+from transformers import PreTrainedConfig
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 ACCELERATOR_ROWS = (*ROWS, 2048, 4096, 8192)
@@ -17,6 +22,12 @@ FORWARD_AND_BACKWARD = 3  # the gradients of a product's two factors cost one pr
 # norm reads the gradient twice, reads the weight and two moments, and writes those three.
 UPDATE_NUMBERS = 3 + 2 + 3 + 3
 
+_SECONDS, _TIMES = 0.1, 5  # each point of the table is measured at least this long, and this often
+_MOST = 1000  # times; a small product's median is settled long before its time is up
+_CALLS = 20
+_BANDWIDTH_BYTES = 2**29
+
+Product = Callable[[Tensor, Tensor], Tensor]
 Seconds = dict[str, dict[int, float]]  # matrix name → rows → seconds of one product
 
 
@@ -219,3 +230,74 @@ class _Counter:
             values * self.value_bytes,
             self.rates.bandwidth,
         )
+
+
+def shape_of(config: PreTrainedConfig, parameters: Iterable[torch.nn.Parameter]) -> Shape:
+    """The sizes from a model's configuration."""
+    heads = int(config.num_attention_heads)
+    return Shape(
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=heads,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        intermediate=config.intermediate_size,
+        vocabulary=config.vocab_size,
+        parameters=sum(parameter.numel() for parameter in parameters),
+    )
+
+
+@torch.no_grad()
+def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> Rates:
+    """With matrices of the model's own shapes, each alone and so as near to the processor as it can be."""
+    counts = ROWS if device.type == "cpu" else ACCELERATOR_ROWS
+    matrices = {matrix.name: matrix for matrix in [*shape.layer_matrices, shape.head_matrix]}
+    seconds: dict[str, Seconds] = {}
+    for way, product in products(device).items():
+        seconds[way] = {}
+        for name, matrix in matrices.items():
+            weight = torch.randn(matrix.outputs, matrix.inputs, device=device, dtype=dtype)
+            seconds[way][name] = {
+                rows: _median_seconds(product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight)
+                for rows in counts
+            }
+    return Rates(seconds=seconds, bandwidth=measure_bandwidth(device))
+
+
+def products(device: torch.device) -> dict[str, Product]:
+    """The ways to multiply with a weight matrix that torch can call here: PyTorch's own choice, and oneDNN directly."""
+    ways: dict[str, Product] = {PYTORCH: torch.nn.functional.linear}
+    if device.type == "cpu" and torch.backends.mkldnn.is_available():
+        linear = torch.ops.mkldnn._linear_pointwise
+        ways["oneDNN"] = lambda rows, weight: linear(rows, weight, None, "none", [], "")
+    return ways
+
+
+def measure_bandwidth(device: torch.device) -> float:
+    """Bytes a second: the faster of reading a large array, and of copying it (which reads and writes)."""
+    source = torch.ones(_BANDWIDTH_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    reading = _median_seconds(lambda one, _: one.sum(), source, source)
+    copying = _median_seconds(lambda one, other: other.copy_(one), source, target)
+    return max(_BANDWIDTH_BYTES / reading, 2 * _BANDWIDTH_BYTES / copying)
+
+
+def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
+    """Of one call; on an accelerator, of many in a row, since starting one takes longer than computing a small one."""
+    calls = 1 if left.device.type == "cpu" else _CALLS
+    product(left, right)
+    taken: list[float] = []
+    while len(taken) < _TIMES or (sum(taken) < _SECONDS and len(taken) < _MOST):
+        synchronize(left.device)
+        began = time.perf_counter()
+        for _ in range(calls):
+            product(left, right)
+        synchronize(left.device)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken) / calls
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
