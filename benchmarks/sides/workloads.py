@@ -30,7 +30,7 @@ class Workload:
     accelerator: bool = False
 
     def job(self, telemetry: dict[str, Json] | None = None) -> Job:
-        """What a side is told, with a step more than will be asked for: it never gets to its end."""
+        """The work of a side, with a step more than will be asked for: it never gets to its end."""
         steps = max(WARM_UP + self.steps + 1, self.config.optimizer.warmup_steps)
         budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
         changed = self.config.telemetry.model_copy(update={"probe_prompts": 0, **(telemetry or {})})
