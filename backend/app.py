@@ -93,7 +93,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/healthz", healthz, methods=["GET"])
-    app.add_api_route(document.PATH, lambda: document.document(app), methods=["GET"], name="openapi")
+    app.add_api_route(document.PATH, document.answer, methods=["GET"], name="openapi")
     app.add_api_route(
         monitoring.PATH, monitoring.exposition, methods=["GET"], name="metrics", response_class=monitoring.Exposition
     )

@@ -1,17 +1,22 @@
 """The server's door: late clients are cut off, those who are served are not, and a line that repeats itself is counted."""
 
+import gc
 import logging
 import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import uvicorn
 from processes import wait_until
+from serving import Backends
 from starlette.types import Receive, Scope, Send
 
+from backend import document
 from backend.contract.home import CannotStart
 from backend.server import connections, log
 from backend.server.connections import listen, serve
@@ -201,3 +206,18 @@ def test_threads_that_write_at_once_never_fail_in_the_log() -> None:
     finally:
         sys.setswitchinterval(before)
     assert failed == []
+
+
+def test_a_closed_backend_leaves_no_application_behind(tmp_path: Path) -> None:
+    """A hundred thousand objects each: looking through those of a few hundred took longer than most tests."""
+    with Backends(tmp_path / "home") as backends:
+        serving = backends.start()
+        assert serving.http.get(document.PATH).is_success
+        application = weakref.ref(serving.services)
+        del serving
+
+    def is_gone() -> bool:
+        gc.collect()
+        return application() is None
+
+    wait_until(is_gone, "nothing holds the application's services", patience=30)
