@@ -17,18 +17,13 @@ from dashboard.text import show_text
 TICK = 1.0  # seconds between two looks at a sample under way
 
 
-def follow_address(draft: Draft) -> None:
-    """The sample in the address is the form's; a form that has one writes it there."""
+def draw_before_launch(draft: Draft) -> None:
+    """What to sample, and the sample."""
     named = number_in_address(request.SAMPLE)
-    if named is not None:
+    if named is not None:  # the sample in the address is the form's
         draft.sample_id = named
     elif draft.sample_id is not None:
         write(**{request.SAMPLE: draft.sample_id})
-
-
-def draw_before_launch(draft: Draft) -> None:
-    """What to sample, and the sample."""
-    follow_address(draft)
     st.caption(
         "A worker samples one group for each of a few prompts from the form's model, with its decoding, and scores them with its "
         "rewards. The prompts are those that the first training step would draw. Nothing is trained."
@@ -49,28 +44,38 @@ def draw_before_launch(draft: Draft) -> None:
         st.fragment(_watch, run_every=TICK)(sample.id)
     elif sample.status == "finished":
         draw_results(draft, sample)
+    elif sample.status == "stopped" or sample.error is None:
+        st.info("This sample was cancelled. The form is as it was.", icon=":material/stop_circle:")
     else:
-        _draw_ending(sample)
+        with st.container(border=True, key="before-launch-failure"):
+            st.markdown(
+                ":red[:material/cancel: **The sample failed**] and a run of this form would fail in the same way:"
+            )
+            show_text(sample.error.message)
+            if sample.error.details:
+                with st.expander("Traceback"):
+                    show_text(sample.error.details)
 
 
 def _draw_controls(draft: Draft) -> None:
     prompts_key, completions_key = draft.key("before-launch.prompts"), draft.key("before-launch.completions")
-
-    def take_prompts() -> None:
-        draft.sample_prompts = st.session_state[prompts_key]
-
-    def take_completions() -> None:
-        draft.sample_completions = st.session_state[completions_key]
-
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
-        st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
+        st.number_input(
+            "Prompts",
+            1,
+            16,
+            draft.sample_prompts,
+            key=prompts_key,
+            on_change=lambda: setattr(draft, "sample_prompts", st.session_state[prompts_key]),
+            width=140,
+        )
         st.number_input(
             "Completions of each",
             2,
             request.MOST,
             request.completions_of(draft),
             key=completions_key,
-            on_change=take_completions,
+            on_change=lambda: setattr(draft, "sample_completions", st.session_state[completions_key]),
             width=180,
             help=f"From {request.ENOUGH} on, dead groups are forecast for G = 2 to {request.ENOUGH}; for a larger G sample as many.",
         )
@@ -114,16 +119,3 @@ def _how_far(sample: Run) -> tuple[float, str]:
         return 0.0, plain(PHASES.get(phase, phase))
     done = f"{count(progress.done)} of {counted(progress.total, 'completion')}"
     return min(1.0, progress.done / progress.total), f"{plain(PHASES.get(phase, phase))} {done}"
-
-
-def _draw_ending(sample: Run) -> None:
-    """Why there are no groups."""
-    if sample.status == "stopped" or sample.error is None:
-        st.info("This sample was cancelled. The form is as it was.", icon=":material/stop_circle:")
-        return
-    with st.container(border=True, key="before-launch-failure"):
-        st.markdown(":red[:material/cancel: **The sample failed**] and a run of this form would fail in the same way:")
-        show_text(sample.error.message)
-        if sample.error.details:
-            with st.expander("Traceback"):
-                show_text(sample.error.details)

@@ -26,6 +26,11 @@ from dashboard.stored import highest_reward, number_at
 from dashboard.text import show_text
 
 LARGEST = 16
+ALL_ALIKE = {  # by the success rate
+    1.0: "Every completion was right: these prompts have nothing to teach this model. Harder ones would.",
+    0.0: "No completion was right: there is nothing to reinforce. Easier prompts, another model to start from, or a reward for a part "
+    "of the way would give a signal.",
+}
 
 
 def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: float | None = None) -> str:
@@ -49,8 +54,8 @@ def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: floa
 
 def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> str:
     """What to expect at the form's group size, and what another would bring."""
-    if found.rate in (0.0, 1.0):
-        return _all_alike(found)
+    if found.rate in ALL_ALIKE:
+        return ALL_ALIKE[found.rate]
     own = found.at(own_size)
     if own is None:
         return (
@@ -78,15 +83,6 @@ def _share(share: float) -> str:
     return in_percent(share).replace("<", "less than")
 
 
-def _all_alike(found: Forecast) -> str:
-    if found.rate == 1.0:
-        return "Every completion was right: these prompts have nothing to teach this model. Harder ones would."
-    return (
-        "No completion was right: there is nothing to reinforce. Easier prompts, another model to start from, or a reward for a part "
-        "of the way would give a signal."
-    )
-
-
 def underestimate(found: Forecast, own_size: int) -> str:
     """Why the well-known formula is not used, with this sample's numbers."""
     share = found.at(own_size)
@@ -112,16 +108,13 @@ def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) 
     allowed = number_at(config, "rewards.max_unscored", 0.2)
     names = ", ".join(f"{name} on {times}" for name, times in count.most_common())
     trace = failed[0].error or ""
+    # a traceback ends with the error itself
+    last = next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
     fate = "and this one would" if share > allowed else "which this one would not"
     return (
-        f"Of {counted(len(completions), 'completion')} these rewards failed: {names}. The first: {_last_line(trace)}. "
+        f"Of {counted(len(completions), 'completion')} these rewards failed: {names}. The first: {last}. "
         f"A run fails where more than {percent(allowed)} stay unscored, {fate}."
     ), trace
-
-
-def _last_line(trace: str) -> str:
-    """What a traceback ends with: the error itself."""
-    return next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
 
 
 OPENED = "group"  # in the address: the number of the opened group
@@ -133,10 +126,20 @@ def draw_results(draft: Draft, sample: Run) -> None:
     """In a sentence, as a forecast, and group by group."""
     with guard():
         summaries, groups = _fetch(sample.id)
-    _draw_changes(draft, sample)
+    changed = request.changed_since(draft, sample.config)
+    if changed:
+        st.warning(
+            f"The form's {' and '.join(changed)} changed after this sample was taken. Sample again.",
+            icon=":material/history:",
+        )
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
-    _draw_errors(sample, groups)
+    found = unscored([one for group in groups for one in group.completions], sample.config)
+    if found is not None:
+        said, trace = found
+        st.error(plain(said), icon=":material/error:")
+        with st.expander("The first error, in full"):
+            show_text(trace)
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
     _draw_groups(sample, summaries, groups)
 
@@ -167,15 +170,6 @@ def _own_size(draft: Draft) -> int:
     return size if isinstance(size, int) else 0
 
 
-def _draw_changes(draft: Draft, sample: Run) -> None:
-    changed = request.changed_since(draft, sample.config)
-    if changed:
-        st.warning(
-            f"The form's {' and '.join(changed)} changed after this sample was taken. Sample again.",
-            icon=":material/history:",
-        )
-
-
 def _threshold(draft: Draft, sample: Run) -> float | None:
     """The reward that counts as right; None where a reward function says what is right."""
     if says_right(sample.config):
@@ -190,28 +184,15 @@ def _choose_threshold(draft: Draft, sample: Run) -> float | None:
     if threshold is None:
         return None
 
-    def take() -> None:
-        draft.sample_right = st.session_state[THRESHOLD]
-
     return st.number_input(
         "Counts as right from a reward of",
         value=threshold,
         step=0.1,
         key=THRESHOLD,
-        on_change=take,
+        on_change=lambda: setattr(draft, "sample_right", st.session_state[THRESHOLD]),
         width=260,
         help="No reward of this form compares with a reference answer, so you say how much is enough\\.",
     )
-
-
-def _draw_errors(sample: Run, groups: Sequence[Group]) -> None:
-    found = unscored([one for group in groups for one in group.completions], sample.config)
-    if found is None:
-        return
-    said, trace = found
-    st.error(plain(said), icon=":material/error:")
-    with st.expander("The first error, in full"):
-        show_text(trace)
 
 
 def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import Upload, UploadPreview
+from backend.contract.records import Upload
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
@@ -27,45 +27,32 @@ _REFUSED = "upload-refused"
 
 def show_dataset(form: Form, record: Record, path: str) -> None:
     """The source, its first rows, the columns, and then the rest of the fields; they stand at `path`."""
-    draft = form.draft
+    draft, source = form.draft, f"{path}.source"
+    place_key, named = draft.key(f"{source}.place"), str(draft.get(source))
+    place = HUB if named.startswith("hub:") else UPLOAD
+
+    def move() -> None:  # the source is then still to be named
+        draft.change({source: "hub:" if st.session_state[place_key] == HUB else ""})
+
     st.caption(plain(record.help))
-    fields = {inner.name: inner for inner in record.fields}
-    columns: Sequence[str] | None = None
-    if _place(draft, path) == UPLOAD:
+    st.segmented_control("Data", [UPLOAD, HUB], default=place, required=True, key=place_key, on_change=move)
+    offers: dict[str, Sequence[str]] = {}
+    if place == UPLOAD:
         columns = _show_upload(draft, path)
-        show_problems(form, f"{path}.source")
+        offers = {f"{path}.{inner.name}": columns for inner in record.fields if inner.name in USUAL}
+        show_problems(form, source)
     else:
-        _show_hub(draft, path)
-        show_problems(form, f"{path}.source")
-        for column, name in zip(st.columns(2), ("subset", "split"), strict=True):
+        take = draft.taking(source, lambda name: f"hub:{name.strip()}")
+        name = named.removeprefix("hub:")
+        st.text_input("Data set", name, key=draft.key(source), placeholder="openai/gsm8k", on_change=take)
+        show_problems(form, source)
+        of_hub = [inner for inner in record.fields if inner.name in ("subset", "split")]
+        for column, inner in zip(st.columns(2), of_hub, strict=True):
             with column:
-                show(form, fields[name], f"{path}.{name}")
-    offers = {f"{path}.{name}": columns for name in USUAL if name in fields} if columns is not None else {}
+                show(form, inner, f"{path}.{inner.name}")
     own = Form(draft, form.problems, {**form.suggestions, **offers}, form.elsewhere)
     rest = [inner for inner in record.fields if inner.name not in ("source", "subset", "split")]
     show_fields(own, own_first(rest), path)
-
-
-def _place(draft: Draft, path: str) -> str:
-    """Where the data lie; choosing the other place empties the source."""
-    key = draft.key(f"{path}.source.place")
-
-    def take() -> None:
-        draft.change({f"{path}.source": "hub:" if st.session_state[key] == HUB else ""})
-
-    now = HUB if str(draft.get(f"{path}.source")).startswith("hub:") else UPLOAD
-    st.segmented_control("Data", [UPLOAD, HUB], default=now, required=True, key=key, on_change=take)
-    return now
-
-
-def _show_hub(draft: Draft, path: str) -> None:
-    key = draft.key(f"{path}.source")
-
-    def take() -> None:
-        draft.write(f"{path}.source", f"hub:{st.session_state[key].strip()}")
-
-    name = str(draft.get(f"{path}.source")).removeprefix("hub:")
-    st.text_input("Data set", name, key=key, placeholder="openai/gsm8k", on_change=take)
 
 
 def _show_upload(draft: Draft, path: str) -> list[str]:
@@ -78,9 +65,7 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
     if upload is None:
         st.caption("The first rows will appear here, with a choice of columns.")
         return []
-    preview = _preview(upload.id)
-    if preview is not None:
-        _show_preview(preview)
+    _show_first_rows(upload)
     return upload.columns
 
 
@@ -152,21 +137,14 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
     return uploads.get(source)
 
 
-def _preview(upload_id: int) -> UploadPreview | None:
+def _show_first_rows(upload: Upload) -> None:
+    """What the file begins with; nothing if the backend cannot say."""
     try:
-        return client().preview_upload(upload_id)
+        first = client().preview_upload(upload.id).rows
     except (ApiError, Unreachable):
-        return None
-
-
-def _show_preview(preview: UploadPreview) -> None:
-    upload = preview.upload
+        return
     columns = counted(len(upload.columns), "column")
-    st.caption(f"{count(upload.rows)} rows, {columns}, {size(upload.size_bytes)}; the first {len(preview.rows)}:")
-    rows = [{name: _cell(row.get(name)) for name in upload.columns} for row in preview.rows]
+    st.caption(f"{count(upload.rows)} rows, {columns}, {size(upload.size_bytes)}; the first {len(first)}:")
+    rows = [[None if row.get(name) is None else str(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
     st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")
-
-
-def _cell(value: object) -> str | None:
-    return None if value is None else str(value)

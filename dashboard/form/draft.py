@@ -1,6 +1,6 @@
 """The run that is being written: one plain dict, what may change it, and the way out of and into a YAML file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -62,11 +62,15 @@ class Draft:
             self.write(path, value)
         self.generation += 1
 
+    def taking(self, path: str, read: Callable[..., Json] = lambda value: value) -> Callable[[], None]:
+        """The callback of the widget at a path: write what it holds, as `read` makes a value of it."""
+        key = self.key(path)
+        return lambda: self.write(path, read(st.session_state[key]))
+
     def fill(self, config: Mapping[str, Json]) -> None:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
-        fields = fields_of(dict(config))
-        self.left_out = list(unknown(fields, dict(config)))
-        self.config = cast("dict[str, Json]", complete(fields, dict(config)))
+        self.config = cast("dict[str, Json]", complete(fields_of(dict(config)), dict(config)))
+        self.left_out = list(unknown(dict(config), self.config))
         self.generation += 1
 
     def fill_from_run(self, run: Run, *, checkpoint: int | None = None) -> None:
@@ -136,14 +140,10 @@ def show_yaml(draft: Draft) -> None:
         file = st.file_uploader("YAML file", type=["yaml", "yml"])
         pasted = st.text_area("or paste it here", height=240)
         if st.button("Fill the form", type="primary", disabled=not (file or pasted.strip())):
-            _bring(file.getvalue().decode(errors="replace") if file else pasted, draft)
-
-
-def _bring(text: str, draft: Draft) -> None:
-    try:
-        draft.fill(from_yaml(text))
-    except Unreadable as reason:
-        st.error(plain(str(reason)), icon=":material/error:")
-    else:
-        draft.parent_id = None
-        st.rerun()
+            try:
+                draft.fill(from_yaml(file.getvalue().decode(errors="replace") if file else pasted))
+            except Unreadable as reason:
+                st.error(plain(str(reason)), icon=":material/error:")
+            else:
+                draft.parent_id = None
+                st.rerun()

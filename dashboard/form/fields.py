@@ -10,6 +10,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.preflight import Message
+from dashboard.components.listing import across
 from dashboard.form.draft import Draft
 from dashboard.form.schema import (
     FIELDS,
@@ -90,7 +91,8 @@ def show_fields(form: Form, fields: Sequence[Field], path: str, lead: Callable[[
         place = f"{path}.{inner.name}" if path else inner.name
         if isinstance(inner, Constant) or place in form.elsewhere:
             continue
-        if _is_short(inner):
+        short = Whole | Real | Choice | Choices
+        if isinstance(inner, short) or (isinstance(inner, Text) and not inner.long):
             row.append(partial(show, form, inner, place))
         else:
             _show_row(row)
@@ -105,28 +107,36 @@ def own_first(fields: Sequence[Field]) -> list[Field]:
 
 
 def _show_row(cells: Sequence[Callable[[], None]]) -> None:
-    for start in range(0, len(cells), COLUMNS):
-        for column, draw in zip(st.columns(COLUMNS), cells[start : start + COLUMNS], strict=False):
-            with column:
-                draw()
+    for column, draw in across(cells, COLUMNS):
+        with column:
+            draw()
 
 
 def show_nested(form: Form, field: Record | Union | Many, path: str, label: str) -> None:
     """A record, a union or a list of them."""
-    value = form.draft.get(path)
+    draft, value, help = form.draft, form.draft.get(path), plain(field.help) or None
     if isinstance(field, Record) and field.optional:
-        _show_switch(form, field, path, label, value)
+        key, record = draft.key(path), field
+
+        def switch() -> None:
+            draft.change({path: fresh(record) if st.session_state[key] else None})
+
+        st.toggle(plain(label), value=value is not None, key=key, help=help, on_change=switch)
         if value is None:
             return
     if not fits(field, value):
-        show_raw(form.draft, field, path, label)
+        show_raw(draft, field, path, label)
     elif isinstance(field, Many):
+        st.markdown(f"**{plain(label)}**", help=help)
         _show_list(form, field, path, label)
     elif isinstance(field, Union):
-        _show_union(form, field, path, label)
-    elif isinstance(field, Record):
+        chosen = field.kinds.get(str(draft.get(f"{path}.kind")), Record(""))
+        if chosen.help:
+            st.caption(f"**{plain(label)}** {plain(chosen.help)}")
+        show_fields(form, chosen.fields, path, lead=partial(show_kind, form, field, path, "Kind"))
+    else:
         if not field.optional:
-            st.markdown(f"**{plain(label)}**", help=plain(field.help) or None)
+            st.markdown(f"**{plain(label)}**", help=help)
         show_fields(form, field.fields, path)
     show_problems(form, path)
 
@@ -151,28 +161,10 @@ def show_kind(form: Form, union: Union, path: str, label: str) -> None:
     )
 
 
-def _show_union(form: Form, union: Union, path: str, label: str) -> None:
-    """The kind, beside the kind's own fields, and what it means."""
-    record = union.kinds.get(str(form.draft.get(f"{path}.kind")), Record(""))
-    if record.help:
-        st.caption(f"**{plain(label)}** {plain(record.help)}")
-    show_fields(form, record.fields, path, lead=partial(show_kind, form, union, path, "Kind"))
-
-
-def _show_switch(form: Form, field: Record, path: str, label: str, value: Json) -> None:
-    draft, key = form.draft, form.draft.key(path)
-
-    def take() -> None:
-        draft.change({path: fresh(field) if st.session_state[key] else None})
-
-    st.toggle(plain(label), value=value is not None, key=key, help=plain(field.help) or None, on_change=take)
-
-
 def _show_list(form: Form, many: Many, path: str, label: str) -> None:
     draft = form.draft
     value = draft.get(path)
     items = value if isinstance(value, list) else []
-    st.markdown(f"**{plain(label)}**", help=plain(many.help) or None)
     for index in range(len(items)):
         with st.container(border=True):
             fields, button = st.columns([20, 1])
@@ -211,12 +203,6 @@ def _unique(item: Json, items: Sequence[Json]) -> Json:
         number = next(n for n in range(1, len(names) + 2) if (f"{base}-{n}" if n > 1 else base) not in names)
         return {**item, "name": f"{base}-{number}" if number > 1 else base}
     return item
-
-
-def _is_short(field: Field) -> bool:
-    if isinstance(field, Text):
-        return not field.long
-    return isinstance(field, Whole | Real | Choice | Choices)
 
 
 def _brief(value: Json) -> str:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.preflight import Message, Preflight
+from backend.contract.preflight import Preflight
 from backend.contract.records import PHASES
 from dashboard.charts.dead_forecast import in_percent
 from dashboard.charts.palette import CATEGORICAL
@@ -30,6 +29,10 @@ _UNKNOWN = {
     False: "unknown until the model's answers are sampled",
 }
 _FEWER_PAIRS = "Counted from dead groups at the mean success rate\\. Where prompts differ more groups are dead, so there are fewer pairs\\."
+_DEAD = (
+    "A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. With success rate p "
+    "that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it."
+)
 _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 
 
@@ -46,30 +49,35 @@ def check(draft: Draft) -> Preflight | None:
 
 def show_verdict(draft: Draft, preflight: Preflight) -> None:
     """Counts, and what is wrong or doubtful: what is read before Start is pressed."""
-    _show_counts(draft, preflight)
+    if preflight.trained_pairs is not None:
+        _show_pairs(draft, preflight, preflight.trained_pairs)
+    if preflight.completions_per_step is not None:
+        paths = ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
+        prompts, group, steps = (show_number(draft.get(path)) for path in paths)
+        st.markdown(
+            f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
+            f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
+        )
     _show_messages(draft, preflight, ("error", "warning"))
 
 
 def show_estimates(draft: Draft, preflight: Preflight, measured: Forecast | None = None) -> None:
     """Memory, time, the dead groups to expect (as a sample `measured` them, where there is one), and what is good to know."""
-    _show_memory(preflight)
-    _show_time(draft, preflight)
-    if measured is not None:
-        _show_measured(draft, measured)
-    else:
-        _show_dead_groups(draft, preflight)
+    memory, time = preflight.memory, preflight.time
+    if memory is not None:
+        of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
+        st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
+        show_parts(memory.parts, size, in_labels(memory.advice))
+    if time is not None:
+        each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
+        of = "in all" if time.with_evaluations else f"for {show_number(draft.get('budget.steps'))} steps"
+        st.markdown(f":gray[Time] about **{each}** a step, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
+        show_parts(time.parts, _seconds, in_labels(time.advice))
+    elif preflight.ok:
+        st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")
+    _show_dead_groups(draft, preflight, measured)
     _show_messages(draft, preflight, ("info",))
-    _show_intended(preflight)
-
-
-def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) -> None:
-    for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
-        if message.level in levels and not message.intended:
-            _show_message(draft, message, f"preflight-fix-{index}")
-
-
-def _show_intended(preflight: Preflight) -> None:
-    """In one line, which settings of the recipe are unusual; in its help, what each of them does."""
+    # in one line, which settings of the recipe are unusual; in its help, what each of them does
     intended = {
         plain(path_in_words(one.field or "")): plain(in_labels(one.text)) for one in preflight.messages if one.intended
     }
@@ -78,27 +86,22 @@ def _show_intended(preflight: Preflight) -> None:
         st.markdown(f":small[:gray[Unusual on purpose in this recipe: {', '.join(intended)}]]", help=said)
 
 
-def _show_counts(draft: Draft, preflight: Preflight) -> None:
-    if preflight.trained_pairs is not None:
-        _show_pairs(draft, preflight)
-    if preflight.completions_per_step is None:
-        return
-    prompts, group, steps = (
-        show_number(draft.get(path)) for path in ("sampling.prompts_per_step", "sampling.group_size", "budget.steps")
-    )
-    st.markdown(
-        f"{prompts} prompts × {group} completions = **{count(preflight.completions_per_step)}** a step  \n"
-        f"{steps} steps · **{count(preflight.total_completions)}** completions in all"
-    )
+def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) -> None:
+    for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
+        if message.level in levels and not message.intended:
+            icon, colour = _LOOKS[message.level]
+            where = f"**{plain(path_in_words(message.field))}** " if message.field else ""
+            st.markdown(f":small[{icon} {where}:{colour}[{plain(in_labels(message.text))}]]")
+            show_fix(draft, message, f"preflight-fix-{index}")
 
 
-def _show_pairs(draft: Draft, preflight: Preflight) -> None:
+def _show_pairs(draft: Draft, preflight: Preflight, trained: int) -> None:
     """The pairs there will be, and how often each is seen."""
     each, steps = (show_number(draft.get(path)) for path in ("budget.pairs_per_step", "budget.steps"))
-    shown = f"{each} pairs × {steps} steps = **{count(preflight.trained_pairs)}** pairs"
+    shown = f"{each} pairs × {steps} steps = **{count(trained)}** pairs"
     prompts, group = (draft.get(f"pairs.{name}") for name in ("prompts", "group_size"))
     if preflight.training_pairs:
-        times = (preflight.trained_pairs or 0) / preflight.training_pairs
+        times = trained / preflight.training_pairs
         where = f" from {show_number(prompts)} groups of {show_number(group)}" if prompts else ""
         about = "at most" if prompts and preflight.success_rate is None else "about"
         seen = f"each {number(times)} times" if times >= 1 else f"{percent(times)} of them are seen"
@@ -106,44 +109,27 @@ def _show_pairs(draft: Draft, preflight: Preflight) -> None:
     st.markdown(shown, help=_FEWER_PAIRS if prompts and preflight.success_rate is not None else None)
 
 
-def _show_memory(preflight: Preflight) -> None:
-    memory = preflight.memory
-    if memory is None:
+def _show_dead_groups(draft: Draft, preflight: Preflight, measured: Forecast | None) -> None:
+    """How many to expect of each size, the form's own size in bold: as a sample showed, or at the success rate that is known."""
+    own = draft.get("sampling.group_size") or draft.get("pairs.group_size")  # None where the pairs are there already
+    if measured is not None:
+        basis = f"measured: success rate {number(measured.rate)} on {len(measured.rates_P)} prompts"
+        about = "All right or all wrong; the sample says more\\."
+        known = {one.group_size: one.right_or_wrong for one in measured.shares}
+        shares = {size: share for size, share in known.items() if size in (2, 4, 8, 16, own)}
+    elif own is None or not (preflight.ok or preflight.dead_groups):
         return
-    of = f" of {size(memory.available_bytes)}" if memory.available_bytes else ""
-    st.markdown(f":gray[Memory] about **{size(memory.total_bytes)}**{of}")
-    show_parts(memory.parts, size, in_labels(memory.advice))
-
-
-def _show_time(draft: Draft, preflight: Preflight) -> None:
-    time = preflight.time
-    if time is not None:
-        each, whole = duration(time.seconds_per_step), duration(time.total_seconds)
-        of = "in all" if time.with_evaluations else f"for {show_number(draft.get('budget.steps'))} steps"
-        st.markdown(f":gray[Time] about **{each}** a step, {whole} {of}  \n:small[:gray[{plain(time.basis)}]]")
-        show_parts(time.parts, _seconds, in_labels(time.advice))
-    elif preflight.ok:
-        st.markdown(":gray[Time] not known yet  \n:small[:gray[no similar step was measured]]")
-
-
-def _show_dead_groups(draft: Draft, preflight: Preflight) -> None:
-    own = draft.get("sampling.group_size") or draft.get("pairs.group_size")
-    readable = preflight.ok or preflight.dead_groups
-    if own is None or not readable:  # `own` is none where the pairs are there already
-        return
-    basis = (
-        f"at success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
-        if preflight.dead_groups
-        else _UNKNOWN[draft.get("kind") == "grpo"]
-    )
-    st.markdown(
-        f":gray[Dead groups expected]  \n:small[:gray[{basis}]]",
-        help="A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. "
-        "With success rate p that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it.",
-    )
-    if not preflight.dead_groups:
-        return
-    _show_shares([(one.group_size, in_percent(one.share)) for one in preflight.dead_groups], own)
+    else:
+        basis = _UNKNOWN[draft.get("kind") == "grpo"]
+        if preflight.dead_groups:
+            basis = f"at success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
+        about = _DEAD
+        shares = {one.group_size: one.share for one in preflight.dead_groups}
+    st.markdown(f":gray[Dead groups expected]  \n:small[:gray[{basis}]]", help=about)
+    if shares:
+        sizes = [_bold(f"G = {size}", size == own) for size in shares]
+        values = [_bold(in_percent(share), size == own) for size, share in shares.items()]
+        st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (sizes, ["---:"] * len(sizes), values)))
 
 
 def _seconds(value: float) -> str:
@@ -151,34 +137,9 @@ def _seconds(value: float) -> str:
     return f"{number(value)} s" if value < 1 else duration(value)
 
 
-def _show_measured(draft: Draft, measured: Forecast) -> None:
-    own = draft.get("sampling.group_size")
-    shown = [share for share in measured.shares if share.group_size in (2, 4, 8, 16, own)]
-    st.markdown(
-        f":gray[Dead groups expected]  \n:small[:gray[measured: success rate {number(measured.rate)} on "
-        f"{len(measured.rates_P)} prompts]]",
-        help="All right or all wrong; the sample says more\\.",
-    )
-    _show_shares([(share.group_size, in_percent(share.right_or_wrong)) for share in shown], own)
-
-
-def _show_shares(shares: Sequence[tuple[int, str]], own: Json) -> None:
-    """Size over share, the form's own size in bold."""
-    sizes = [_bold(f"G = {group_size}", group_size == own) for group_size, _ in shares]
-    values = [_bold(share, group_size == own) for group_size, share in shares]
-    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (sizes, ["---:"] * len(sizes), values)))
-
-
 def _bold(text: str, chosen: bool) -> str:
     text = text.replace("<", "\\<").replace(">", "\\>")
     return f"**{text}**" if chosen else text
-
-
-def _show_message(draft: Draft, message: Message, key: str) -> None:
-    icon, colour = _LOOKS[message.level]
-    where = f"**{plain(path_in_words(message.field))}** " if message.field else ""
-    st.markdown(f":small[{icon} {where}:{colour}[{plain(in_labels(message.text))}]]")
-    show_fix(draft, message, key)
 
 
 STYLE = Path(__file__).with_name("parts.css")
@@ -215,17 +176,14 @@ def parts_html(parts: Mapping[str, float], show_value: Callable[[float], str], a
         f'<i style="flex-grow:{value / total:.5f};background:{_colour(name)}" title="{escape(_name(name))}"></i>'
         for name, value in order
     )
-    lines = "".join(_line(name, show_value(value), value / total) for name, value in order)
+    lines = "".join(
+        f'<tr><td><i style="background:{_colour(name)}"></i>{escape(_name(name))}</td>'
+        f"<td>{escape(show_value(value))}</td><td>{percent(value / total)}</td></tr>"
+        for name, value in order
+    )
     return (
         f'<details class="parts"><summary><div class="bar">{bar}</div>{escape(advice)} <u>All parts</u></summary>'
         f"<table>{lines}</table></details>"
-    )
-
-
-def _line(name: str, value: str, share: float) -> str:
-    return (
-        f'<tr><td><i style="background:{_colour(name)}"></i>{escape(_name(name))}</td>'
-        f"<td>{escape(value)}</td><td>{percent(share)}</td></tr>"
     )
 
 

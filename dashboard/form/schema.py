@@ -34,12 +34,10 @@ class Field:
     optional: bool = False  # null is a value
 
 
-@dataclass(frozen=True)
 class Constant(Field):
     """A value that cannot be chosen, such as `kind`."""
 
 
-@dataclass(frozen=True)
 class Flag(Field):
     """True or false."""
 
@@ -52,7 +50,6 @@ class Whole(Field):
     maximum: int | None = None
 
 
-@dataclass(frozen=True)
 class Real(Field):
     """A number with a fraction, typed as people write it: 2e-4."""
 
@@ -85,7 +82,6 @@ class Lines(Field):
     word: str | None = None
 
 
-@dataclass(frozen=True)
 class Settings(Field):
     """Free names and their values."""
 
@@ -116,17 +112,14 @@ class Many(Field):
 @cache
 def read_model(model: type[BaseModel], name: str = "") -> Record:
     """The model's fields, under the name of the field that holds it. Raises NoWidget."""
-    fields = tuple(_read_field(inner, info) for inner, info in model.model_fields.items())
-    return Record(name, help=getdoc(model) or "", fields=fields)
-
-
-def _read_field(name: str, info: FieldInfo) -> Field:
-    read = _read_type(name, info)
-    if info.is_required():
-        default: Json = [] if isinstance(read, Lines | Choices | Many) else ""
-    else:
-        default = to_jsonable_python(info.get_default(call_default_factory=True))
-    return replace(read, help=info.description or read.help, default=default, required=info.is_required())
+    fields: list[Field] = []
+    for inner, info in model.model_fields.items():
+        read, default = _read_type(inner, info), info.get_default(call_default_factory=True)
+        if info.is_required():
+            default = [] if isinstance(read, Lines | Choices | Many) else ""
+        shown, start = info.description or read.help, to_jsonable_python(default)
+        fields.append(replace(read, help=shown, default=start, required=info.is_required()))
+    return Record(name, help=getdoc(model) or "", fields=tuple(fields))
 
 
 def _read_type(name: str, info: FieldInfo) -> Field:
@@ -135,7 +128,14 @@ def _read_type(name: str, info: FieldInfo) -> Field:
     if get_origin(annotation) is Literal:
         return Choice(name, options=inner) if len(inner) > 1 else Constant(name, default=inner[0])
     if get_origin(annotation) is list:
-        return _read_list(name, info, _read_type("", FieldInfo.from_annotation(inner[0])))
+        match _read_type("", FieldInfo.from_annotation(inner[0])):
+            case Choice(options=options):
+                return Choices(name, options=options)
+            case Text():
+                return Lines(name)
+            case Record() | Union() as item:
+                least, most = _bound(info, MinLen, "min_length"), _bound(info, MaxLen, "max_length")
+                return Many(name, item=item, minimum=least or 0, maximum=most)
     if get_origin(annotation) in (typing.Union, UnionType):
         return _read_union(name, inner)
     if get_origin(annotation) is dict:
@@ -149,17 +149,6 @@ def _read_type(name: str, info: FieldInfo) -> Field:
     if annotation in (bool, float):
         return Flag(name) if annotation is bool else Real(name)
     raise NoWidget(f"{name}: no widget for {annotation}")
-
-
-def _read_list(name: str, info: FieldInfo, item: Field) -> Field:
-    if isinstance(item, Choice):
-        return Choices(name, options=item.options)
-    if isinstance(item, Text):
-        return Lines(name)
-    if isinstance(item, Record | Union):
-        minimum, maximum = _bound(info, MinLen, "min_length"), _bound(info, MaxLen, "max_length")
-        return Many(name, item=item, minimum=minimum or 0, maximum=maximum)
-    raise NoWidget(f"{name}: no widget for a list of {type(item).__name__}")
 
 
 def _read_union(name: str, types: Sequence[type]) -> Field:
@@ -249,19 +238,15 @@ def complete(field: Field, value: Json) -> Json:
     return value
 
 
-def unknown(field: Field, value: Json, path: str = "") -> Iterator[str]:
-    """The dotted paths in the value that the model does not know, and `complete` leaves out."""
-    if isinstance(field, Union) and isinstance(value, dict):
-        record = field.kinds.get(str(value.get("kind")))
-        yield from unknown(record, value, path) if record else ()
-    if isinstance(field, Record) and isinstance(value, dict):
-        known = {inner.name: inner for inner in field.fields}
-        for name, inner_value in value.items():
-            inner_path = f"{path}.{name}" if path else name
-            if name in known:
-                yield from unknown(known[name], inner_value, inner_path)
+def unknown(value: Json, completed: Json, path: str = "") -> Iterator[str]:
+    """The dotted paths in the value that the model does not know, so that `complete` left them out."""
+    if isinstance(value, dict) and isinstance(completed, dict):
+        for name, inner in value.items():
+            place = f"{path}.{name}" if path else name
+            if name in completed:
+                yield from unknown(inner, completed[name], place)
             else:
-                yield inner_path
-    if isinstance(field, Many) and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from unknown(field.item, item, f"{path}.{index}")
+                yield place
+    if isinstance(value, list) and isinstance(completed, list):
+        for index, (inner, done) in enumerate(zip(value, completed, strict=True)):
+            yield from unknown(inner, done, f"{path}.{index}")

@@ -1,6 +1,6 @@
 """The order of the form: what everybody sets at the top, everything else in folded sections that say what they hold."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -24,6 +24,7 @@ LABELS = {
     "pairs.rewards": "Rewards",
     "pairs.decoding": "Decoding",
 }
+NAMING = {"judge": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,21 @@ def fetch_workers() -> list[Worker]:
 
 def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
     """By path, what the rewards of the draft may name; nothing where no worker has any, or the backend is away."""
-    named = list(_named(draft))
-    if not named:
-        return {}
+    named = {
+        f"{rewards}.functions.{index}.{NAMING[kind]}": kind
+        for rewards in ("rewards", "pairs.rewards")
+        for index, function in enumerate(_items(draft.get(f"{rewards}.functions")))
+        if (kind := str(get(function, "kind"))) in NAMING
+    }
     try:
-        workers = fetch_workers()
+        workers = fetch_workers() if named else []
     except (Unreachable, ApiError):
-        return {}
+        workers = []
     have = {
         "judge": sorted({name for worker in workers for name in worker.judges}),
         "python": sorted({name for worker in workers for name in worker.reward_functions}),
     }
-    return {path: have[kind] for kind, path in named if have[kind]}
-
-
-def _named(draft: Draft) -> Iterator[tuple[str, str]]:
-    """The kind of each reward that names something of a worker's, and the path of the name."""
-    field = {"judge": "endpoint", "python": "function"}
-    for rewards in ("rewards", "pairs.rewards"):
-        functions: Json = draft.get(f"{rewards}.functions")
-        for index, function in enumerate(functions if isinstance(functions, list) else []):
-            kind = str(function.get("kind")) if isinstance(function, dict) else ""
-            if kind in field:
-                yield kind, f"{rewards}.functions.{index}.{field[kind]}"
+    return {path: have[kind] for path, kind in named.items() if have[kind]}
 
 
 def suggestions(catalog: Catalog, draft: Draft) -> dict[str, list[str]]:
@@ -143,30 +136,20 @@ def show_sections(form: Form, schema: Record) -> None:
         mend = f" :red[:material/error: {wrong} to correct]" if wrong else ""
         label = f"**{label_of(name)}**{mend} :small[:gray[{summary}]]"
         # a data set needs an answer here; a section of its own key opens, and stays as the person leaves it
-        needed = form.draft.get(f"{name}.kind") == "dataset"
-        key = f"section-{name.replace('.', '-')}"
-        with st.expander(label, expanded=needed, key=f"{key}-dataset" if needed else key):
-            _show_section(form, field, name)
-
-
-def _show_section(form: Form, field: Field, name: str) -> None:
-    if field.help:
-        st.caption(plain(field.help))
-    if isinstance(field, Union):
         kind = str(form.draft.get(f"{name}.kind"))
-        if kind == "dataset":
-            show_dataset(form, field.kinds["dataset"], name)
-        else:
-            _show_kind_fields(form, field.kinds.get(kind, Record("")), name)
-    elif isinstance(field, Record):
-        show_fields(form, field.fields, name)
-    show_problems(form, name)
-
-
-def _show_kind_fields(form: Form, record: Record, name: str) -> None:
-    """The kind's own fields, then how any task's items become prompts."""
-    st.caption(plain(record.help))
-    show_fields(form, own_first(record.fields), name)
+        key, needed = f"section-{name.replace('.', '-')}", kind == "dataset"
+        with st.expander(label, expanded=needed, key=f"{key}-dataset" if needed else key):
+            if field.help:
+                st.caption(plain(field.help))
+            if isinstance(field, Record):
+                show_fields(form, field.fields, name)
+            elif isinstance(field, Union) and needed:
+                show_dataset(form, field.kinds[kind], name)
+            elif isinstance(field, Union):
+                record = field.kinds.get(kind, Record(""))
+                st.caption(plain(record.help))
+                show_fields(form, own_first(record.fields), name)
+            show_problems(form, name)
 
 
 def _find(schema: Record, path: str, draft: Draft) -> Field:

@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
 from backend.contract.records import Run
+from dashboard.components.listing import across
 from dashboard.format import plain
 from dashboard.stored import get, put
 
@@ -22,10 +23,9 @@ def show_recipes(recipes: Sequence[RecipeCard], chosen: str | None, choose: Call
         "Recipes", families, default=own, required=True, key=f"family-{chosen}", label_visibility="collapsed"
     )
     shown = [recipe for recipe in recipes if recipe.family == (picked or own)]
-    for start in range(0, len(shown), ACROSS):
-        for column, recipe in zip(st.columns(ACROSS), shown[start : start + ACROSS], strict=False):
-            with column:
-                _show_recipe(recipe, recipe.id == chosen, choose)
+    for column, recipe in across(shown, ACROSS):
+        with column:
+            _show_recipe(recipe, recipe.id == chosen, choose)
 
 
 def _show_recipe(recipe: RecipeCard, chosen: bool, choose: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """The widget of one value: it shows what the draft holds and writes into the draft when the person changes it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -61,20 +62,25 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
     """The field's own widget; `offers` are values to suggest for a text."""
     value, key = draft.get(path), draft.key(path)
     label, help = plain(label), plain(field.help) or None
-
-    def taking(read: Callable[..., Json]) -> Callable[[], None]:
-        return lambda: draft.write(path, read(st.session_state[key]))
-
+    taking = partial(draft.taking, path)
     match field:
         case Flag():
-            st.toggle(label, value=value is True, key=key, help=help, on_change=taking(bool))
+            st.toggle(label, value=value is True, key=key, help=help, on_change=taking())
         case Choice():
-            _show_choice(field, label, value, key, help, taking(_same))
+            _show_choice(draft, field, path, label, help)
         case Choices():
-            _show_choices(field, label, value, key, help, taking(list))
+            st.pills(
+                label,
+                field.options,
+                selection_mode="multi",
+                default=value if isinstance(value, list) else [],
+                format_func=plain,
+                key=key,
+                help=help,
+                on_change=taking(list),
+            )
         case Text():
-            read = taking(lambda text: text or (None if field.optional else ""))
-            _show_text(field, label, str(value or ""), key, help, offers, read)
+            _show_text(draft, field, path, label, help, offers)
         case Lines():
             height = max(68, 34 + LINE * (len(value) if isinstance(value, list) else 1))
             read = taking(lambda text: read_lines(text, field.word))
@@ -85,7 +91,7 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
             st.text_area(label, show_settings(value), key=key, help=help, height=90, on_change=taking(read_settings))
         case Whole() if isinstance(value, int):
             # without bounds of its own: Streamlit would keep the last good number, and the form would start another run than it shows
-            st.number_input(label, value=value, step=1, key=key, help=help, on_change=taking(_same))
+            st.number_input(label, value=value, step=1, key=key, help=help, on_change=taking())
         case _:
             text, read = show_number(value), taking(read_number)
             st.text_input(label, text, key=key, help=help, placeholder="none", on_change=read)
@@ -93,20 +99,18 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
 
 def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
     """A value of a type that the field's own widget cannot show: as it stands, to be corrected, or the default instead."""
-    key = draft.key(path)
+    key, help = draft.key(path), plain(field.help) or None
 
     def take() -> None:
         draft.change({path: read_settings(st.session_state[key])})
 
-    st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=plain(field.help) or None, on_change=take)
+    st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=help, on_change=take)
     default, button = {path: field.default}, draft.key(f"{path}.default")
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
 
 
-def _show_choice(
-    field: Choice, label: str, value: Json, key: str, help: str | None, on_change: Callable[[], None]
-) -> None:
-    options = list(field.options)
+def _show_choice(draft: Draft, field: Choice, path: str, label: str, help: str | None) -> None:
+    options, value, key, take = list(field.options), draft.get(path), draft.key(path), draft.taking(path)
     default = str(value) if value is not None else None
     if len(options) <= 3 and sum(map(len, options)) <= SIDE_BY_SIDE:
         st.segmented_control(
@@ -117,38 +121,19 @@ def _show_choice(
             format_func=lambda name: plain(in_words(name)),
             key=key,
             help=help,
-            on_change=on_change,
+            on_change=take,
         )
     else:
         index = options.index(default) if default is not None else None
-        st.selectbox(label, options, index=index, format_func=in_words, key=key, help=help, on_change=on_change)
-
-
-def _show_choices(
-    field: Choices, label: str, value: Json, key: str, help: str | None, on_change: Callable[[], None]
-) -> None:
-    chosen = [str(entry) for entry in value] if isinstance(value, list) else []
-    st.pills(
-        label,
-        field.options,
-        selection_mode="multi",
-        default=chosen,
-        format_func=plain,
-        key=key,
-        help=help,
-        on_change=on_change,
-    )
+        st.selectbox(label, options, index=index, format_func=in_words, key=key, help=help, on_change=take)
 
 
 def _show_text(
-    field: Text,
-    label: str,
-    text: str,
-    key: str,
-    help: str | None,
-    offers: Sequence[str] | None,
-    on_change: Callable[[], None],
+    draft: Draft, field: Text, path: str, label: str, help: str | None, offers: Sequence[str] | None
 ) -> None:
+    text, key = str(draft.get(path) or ""), draft.key(path)
+    take = draft.taking(path, lambda text: text or (None if field.optional else ""))
+    empty = "required" if field.required else "none"
     if offers is not None:
         options = [*offers, *([text] if text and text not in offers else [])]
         st.selectbox(
@@ -159,16 +144,10 @@ def _show_text(
             help=help,
             placeholder="none" if field.optional else "choose or type",
             accept_new_options=True,
-            on_change=on_change,
+            on_change=take,
         )
-        return
-    empty = "required" if field.required else "none"
-    if field.long:
+    elif field.long:
         height = 68 + LINE * min(6, text.count("\n") + len(text) // 90)
-        st.text_area(label, text, key=key, help=help, height=height, placeholder=empty, on_change=on_change)
+        st.text_area(label, text, key=key, help=help, height=height, placeholder=empty, on_change=take)
     else:
-        st.text_input(label, text, key=key, help=help, placeholder=empty, on_change=on_change)
-
-
-def _same(value: Json) -> Json:
-    return value
+        st.text_input(label, text, key=key, help=help, placeholder=empty, on_change=take)

@@ -7,6 +7,7 @@ import streamlit as st
 from backend.contract.catalog import RecipeCard
 from backend.contract.common_ground import comparable, distinct, on_common_ground
 from dashboard.components.address import read, write
+from dashboard.components.listing import across
 from dashboard.format import plain
 from dashboard.sweep.base import Base, about, choose_base, grounds_of
 from dashboard.sweep.fields import Plan, Variant
@@ -36,30 +37,22 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
 def show_recipes(recipes: list[RecipeCard]) -> list[RecipeCard]:
     """Cards to tick; the ticks stand in the address."""
     keys = {card.id: f"sweep-recipe-{card.id}" for card in recipes}
-    ticked = _ticked(list(keys))
+    asked = read(_RECIPES).split(",")
+    ticked = [one for one in keys if one in asked]
+    if not ticked and asked != [NOTHING]:  # the address names none of them
+        ticked = [one for one in keys if one in SUGGESTED]
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Recipes**", width="content")
         st.button("All", type="tertiary", on_click=_tick, args=(list(keys),))
         st.button("None", type="tertiary", on_click=_tick, args=([],))
-    for start in range(0, len(recipes), ACROSS):
-        for column, card in zip(st.columns(ACROSS), recipes[start : start + ACROSS], strict=False):
-            key = keys[card.id]
-            if st.session_state.get(key) != (card.id in ticked):
-                st.session_state[key] = card.id in ticked
-            with column.container(border=True, height="stretch"):
-                st.checkbox(
-                    f"**{plain(card.title)}**", key=key, help=plain(card.source), on_change=_tick_as_shown, args=(keys,)
-                )
-                st.caption(plain(card.sentence))
+    for column, card in across(recipes, ACROSS):
+        key, label = keys[card.id], f"**{plain(card.title)}**"
+        if st.session_state.get(key) != (card.id in ticked):
+            st.session_state[key] = card.id in ticked
+        with column.container(border=True, height="stretch"):
+            st.checkbox(label, key=key, help=plain(card.source), on_change=_tick_as_shown, args=(keys,))
+            st.caption(plain(card.sentence))
     return [card for card in recipes if card.id in ticked]
-
-
-def _ticked(known: Sequence[str]) -> list[str]:
-    """The recipes in the address; the suggested ones if it names none of them."""
-    asked = read(_RECIPES).split(",")
-    if asked == [NOTHING]:
-        return []
-    return [one for one in known if one in asked] or [one for one in known if one in SUGGESTED]
 
 
 def _tick(recipes: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.catalog import Catalog, RecipeCard
 from backend.contract.common_ground import warmed_up
-from backend.contract.records import Run
 from dashboard.components.address import read, whole
 from dashboard.components.synced import whole_number
 from dashboard.form import draft as drafts
@@ -69,10 +68,18 @@ def recipes_of(catalog: Catalog) -> list[Base]:
 
 
 def others_of() -> list[Base]:
-    """The form if somebody has written in it, the run in the address, and the latest runs."""
-    draft = drafts.current().config
+    """The form if somebody has written in it, the run in the address, and the latest runs; what a run lacks gets its default."""
+    draft, asked = drafts.current().config, whole(read("base").removeprefix(RUN))
     found = [Base(FORM, f"What is in the form · {about(draft)}", draft)] if draft else []
-    return [*found, *(_of_run(run) for run in _runs() if run.kind in FIELDS)]
+    with guard():
+        runs = client().runs(kind="training", limit=LATEST).items
+        if asked is not None and asked not in {run.id for run in runs}:
+            runs = [client().run(asked), *runs]
+    for run in runs:
+        if run.kind in FIELDS:
+            config = cast("Config", complete(FIELDS[run.kind], dict(run.config)))
+            found.append(Base(f"{RUN}{run.id}", f"Run {run.id}, {one_line(run.name)} · {about(config)}", config))
+    return found
 
 
 def about(config: Mapping[str, Json]) -> str:
@@ -86,18 +93,3 @@ def about(config: Mapping[str, Json]) -> str:
 
 def _of_recipe(card: RecipeCard) -> Base:
     return Base(card.id, f"{card.id} · {about(card.config)}", card.config)
-
-
-def _of_run(run: Run) -> Base:
-    """A run's stored configuration; what it lacks of today's fields gets its default."""
-    config = cast("Config", complete(FIELDS[run.kind], dict(run.config)))
-    return Base(f"{RUN}{run.id}", f"Run {run.id}, {one_line(run.name)} · {about(config)}", config)
-
-
-def _runs() -> list[Run]:
-    asked = whole(read("base").removeprefix(RUN))
-    with guard():
-        latest = client().runs(kind="training", limit=LATEST).items
-        if asked is not None and asked not in {run.id for run in latest}:
-            latest = [client().run(asked), *latest]
-    return latest

@@ -22,21 +22,13 @@ from dashboard.sweep.fields import Plan, Variant
 MOST_SEEDS = 10
 
 
-def show_seeds() -> list[int] | None:
-    """The given number of seeds from 0, or exactly those that are listed; None where they cannot be read."""
-    many, named = st.columns(2)
-    number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
-    text = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
-    return list(range(number)) if not text.strip() else read_seeds(text)
-
-
-def read_seeds(text: str) -> list[int] | None:
-    """1, 2 7 as numbers; None unless it is a list of at most ten different seeds."""
+def read_seeds(text: str) -> list[int]:
+    """1, 2 7 as numbers; none unless it is a list of at most ten different seeds."""
     parts = [part for part in re.split(r"[,\s]+", text) if part]
     if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
-        return None
+        return []
     seeds = list(dict.fromkeys(int(part) for part in parts))
-    return seeds if 1 <= len(seeds) <= MOST_SEEDS else None
+    return seeds if len(seeds) <= MOST_SEEDS else []
 
 
 KEPT = 1000  # answers, so that a field that changes in a large sweep asks for what is new only
@@ -54,8 +46,15 @@ class Checked:
 
 def check(variants: Sequence[Variant]) -> list[Checked]:
     """Each variant as the backend would run it. Raises ApiError and Unreachable."""
+    checked = []
     with st.spinner(f"Checking {counted(len(variants), 'configuration')}"):
-        return [_checked(one, _ask(json.dumps(seeded(one.config, 0), sort_keys=True))) for one in variants]
+        for variant in variants:
+            found = _ask(json.dumps(seeded(variant.config, 0), sort_keys=True))
+            wrong = [f"{one.field or ''} {one.text}".strip() for one in found.messages if one.level == "error"]
+            time = found.time if found.time and found.time.measured else None
+            whole = time is None or time.with_evaluations
+            checked.append(Checked(variant, time.total_seconds if time else None, whole, wrong))
+    return checked
 
 
 def seconds_of(found: Sequence[Checked], seeds: int) -> float | None:
@@ -77,12 +76,6 @@ def _others(count: int) -> str:
     return f" and {counted(count, 'other')}" if count else ""
 
 
-def _checked(variant: Variant, found: Preflight) -> Checked:
-    wrong = [f"{one.field or ''} {one.text}".strip() for one in found.messages if one.level == "error"]
-    time = found.time if found.time and found.time.measured else None
-    return Checked(variant, time.total_seconds if time else None, time is None or time.with_evaluations, wrong)
-
-
 @st.cache_data(ttl=60, max_entries=KEPT, show_spinner=False)
 def _ask(config: str) -> Preflight:
     """What a run would do; the configuration as JSON."""
@@ -98,7 +91,10 @@ _FORM_ID = "sweep-form"
 def show_queue(plan: Plan) -> tuple[Sequence[Variant], Sequence[int]]:
     """Name, seeds, what it comes to, and the button; when it cannot be pressed, the reason. Returns what would be queued."""
     name = st.text_input("Name", max_chars=200, key="sweep-name", placeholder="optional")
-    seeds = show_seeds() or []
+    many, named = st.columns(2)
+    number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
+    listed = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
+    seeds = read_seeds(listed) if listed.strip() else list(range(number))
     problems = list(plan.problems) or _miscounted(plan, seeds)
     kept: Sequence[Checked] = ()
     if not problems:

@@ -133,39 +133,34 @@ def _show_source(one: Sweepable, base: Config) -> Source:
 
 def _show_values(one: Sweepable, base: Config) -> list[Json]:
     """The values of a field, as a list of words or as text. Raises Unreadable."""
-    values = _show_words(one, base, one.words) if one.words is not None else _show_text(one, base)
-    if not values:
-        raise Unreadable("needs at least one value")
-    return values
-
-
-def _show_words(one: Sweepable, base: Config, words: Sequence[Json]) -> list[Json]:
-    return st.multiselect(
-        "Values",
-        words,
-        default=suggested(one, base),
-        format_func=_word,
-        key=one.path,
-        bind="query-params",
-        label_visibility="collapsed",
-        wrap=True,
-    )
-
-
-def _show_text(one: Sweepable, base: Config) -> list[Json]:
-    text = write_values(one.field, suggested(one, base))
-    if one.numeric:
+    begin = suggested(one, base)
+    if one.words is not None:
+        values: list[Json] = st.multiselect(
+            "Values",
+            one.words,
+            default=begin,
+            format_func=_word,
+            key=one.path,
+            bind="query-params",
+            label_visibility="collapsed",
+            wrap=True,
+        )
+    elif one.numeric:
         typed = st.text_input(
             "Values",
-            text,
+            write_values(one.field, begin),
             key=one.path,
             bind="query-params",
             placeholder="numbers, such as 1e-5, 3e-5, 1e-4",
             label_visibility="collapsed",
         )
+        values = read_values(one.field, typed)
     else:
-        typed = st.text_area("Values, one a line", text, key=one.path, bind="query-params", height=90)
-    return read_values(one.field, typed)
+        text, label = write_values(one.field, begin), "Values, one a line"
+        values = read_values(one.field, st.text_area(label, text, key=one.path, bind="query-params", height=90))
+    if not values:
+        raise Unreadable("needs at least one value")
+    return values
 
 
 def _show_range(one: Sweepable, base: Config) -> Range:

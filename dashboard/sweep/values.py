@@ -196,12 +196,11 @@ def draw(sources: Mapping[str, Source], count: int, seed: int) -> list[dict[str,
     streams = {path: Random(f"{seed}/{path}") for path in sources}
     points: dict[str, dict[str, Json]] = {}
     for _ in range(count * TRIES if sources else 0):
-        point = {path: _drawn(source, streams[path]) for path, source in sources.items()}
+        point = {
+            path: source.draw(streams[path]) if isinstance(source, Range) else streams[path].choice(source)
+            for path, source in sources.items()
+        }
         points.setdefault(json.dumps(point, sort_keys=True), point)
         if len(points) == count:
             break
     return list(points.values())
-
-
-def _drawn(source: Source, numbers: Random) -> Json:
-    return source.draw(numbers) if isinstance(source, Range) else source[numbers.randrange(len(source))]

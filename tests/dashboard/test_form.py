@@ -56,7 +56,7 @@ def valid(config: Json) -> bool:
 def test_a_recipe_passes_through_the_form_unchanged(recipe: RecipeCard) -> None:
     fields = FIELDS[str(recipe.config["kind"])]
     assert complete(fields, recipe.config) == recipe.config
-    assert list(unknown(fields, recipe.config)) == []
+    assert list(unknown(recipe.config, complete(fields, recipe.config))) == []
 
 
 @recipes
@@ -121,7 +121,7 @@ def test_what_is_missing_gets_its_default_and_what_nobody_knows_is_left_out_and_
         "task": {"kind": "countdown"},
     }
     completed = complete(GRPO, stored)
-    assert sorted(unknown(GRPO, stored)) == ["sampling.beam_width", "swarm"]
+    assert sorted(unknown(stored, completed)) == ["sampling.beam_width", "swarm"]
     assert valid(completed)
     assert get(completed, "sampling.group_size") == 4
     assert get(completed, "task.numbers") == 4
