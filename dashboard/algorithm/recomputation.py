@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm
@@ -27,7 +26,6 @@ from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.total_reward import total_reward, with_penalty
 
 Values = NDArray[np.float64]
-M = TypeVar("M", bound=BaseModel)
 TRAINED_ON = ("live", "zero_variance", "unscored")
 """The states of groups that stood in the batch: neither replaced before the update, nor probes."""
 
@@ -73,17 +71,13 @@ class Own:
 
 def read_own(config: Mapping[str, Json]) -> Own | None:
     """The settings of a stored configuration, defaults if it has none; None if this version cannot read them."""
+    rewards = get(dict(config), "rewards")
     try:
-        algorithm = _read(Algorithm, config, "algorithm") or Algorithm()
-        rewards = _read(Rewards, config, "rewards")
+        algorithm = Algorithm.model_validate(get(dict(config), "algorithm") or {})
+        known = None if rewards is None else Rewards.model_validate(rewards)
     except ValidationError:
         return None
-    return Own(algorithm, rewards, int(number_at(config, "sampling.max_new_tokens", 1)))
-
-
-def _read(model: type[M], config: Mapping[str, Json], path: str) -> M | None:
-    value = get(dict(config), path)
-    return None if value is None else model.model_validate(value)
+    return Own(algorithm, known, int(number_at(config, "sampling.max_new_tokens", 1)))
 
 
 @dataclass(frozen=True)

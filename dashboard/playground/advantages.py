@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.advantage import ESTIMATORS, Advantage, Estimator, GroupZscore, Softmax
 from backend.contract.groups import Group
-from backend.contract.inspection import CompletionScores, GroupScores
+from backend.contract.inspection import GroupScores
 from dashboard.algorithm.controls import choose_estimator, estimator_settings
 from dashboard.algorithm.estimators import formula, mean_of, spell_advantage, std_of, words_of
 from dashboard.algorithm.rewards import exact, extremes
@@ -62,13 +62,16 @@ def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
         help="One number for each completion; nan or - is one that could not be scored.",
     )
     status = st.container(key="play-status").empty()
-    _draw_examples(opening)
+    with st.container(horizontal=True, gap="xxsmall", key="play-examples"):
+        for name, rewards in EXAMPLES.items():
+            change = {"rewards": None if rewards == opening.rewards else rewards}
+            st.button(name, type="tertiary", on_click=write, kwargs=change, key=f"play-example-{name}")
     about = "How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below."
     kind = choose_estimator(opening.advantage, help=about)
     advantage, wrong_setting = estimator_settings(kind, opening.advantage, *st.columns([3, 2]))
     good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))
-    rewards, wrong_further = _further(kind, opening, good)
-    group = played(advantage, rewards)
+    rows, wrong_further = _further(kind, opening, good)
+    group = played(advantage, rows)
     if wrong is None:
         status.caption(group_in_a_line(group))
     else:
@@ -77,13 +80,6 @@ def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
         if message is not None:
             st.markdown(f":red[{plain(message)}]")
     return group, advantage
-
-
-def _draw_examples(opening: Opening) -> None:
-    with st.container(horizontal=True, gap="xxsmall", key="play-examples"):
-        for name, rewards in EXAMPLES.items():
-            change = None if rewards == opening.rewards else rewards
-            st.button(name, type="tertiary", on_click=write, kwargs={"rewards": change}, key=f"play-example-{name}")
 
 
 def _further(kind: str, opening: Opening, rewards: list[float]) -> tuple[Typed, str | None]:
@@ -116,23 +112,14 @@ def _draw_picture(group: GroupScores, how: Estimator) -> None:
     rewards = [completion.reward for completion in group.completions]
     with st.container(key="play-bars"):
         show(bars_figure(rewards, advantages, "completion"), key="play-bars-chart", about="The completions' advantages")
-    st.code("\n".join(_lines(group, how)), language=None, wrap_lines=True, height=118)
-
-
-def _lines(group: GroupScores, how: Estimator) -> list[str]:
-    """The formula, and the best and the worst completion's numbers in it; the first one's where all are alike."""
-    shown: dict[str, CompletionScores] = {
-        mark: group.completions[index] for index, mark in sorted(extremes(group).items(), key=lambda item: item[1])
-    }
-    if words_of(how).spell is None:
-        return [formula(group, how)]
-    return [
-        formula(group, how),
-        *(
-            f"{mark:<6} {spell_advantage(one, group, how)}"
-            for mark, one in (shown or {"each": group.completions[0]}).items()
-        ),
-    ]
+    lines = [formula(group, how)]
+    if (
+        words_of(how).spell is not None
+    ):  # with the best and the worst completion's numbers; the first one's where all are alike
+        places = {mark: index for index, mark in extremes(group).items()} or {"each": 0}
+        for mark, index in sorted(places.items()):
+            lines.append(f"{mark:<6} {spell_advantage(group.completions[index], group, how)}")
+    st.code("\n".join(lines), language=None, wrap_lines=True, height=118)
 
 
 def _against_the_run(group: GroupScores, logged: Group) -> str:

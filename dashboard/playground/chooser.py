@@ -2,8 +2,6 @@
 
 import streamlit as st
 
-from backend.contract.groups import GroupSummary
-from backend.contract.records import Run
 from dashboard.components.address import write_only
 from dashboard.format import number
 from dashboard.session import client, guard
@@ -16,8 +14,12 @@ _MOST = 200
 def choose_group() -> None:
     """The newest runs first; opening a group replaces what the page shows."""
     with guard():
-        runs = {run.id: run for run in client().runs(kind="training", limit=_MOST).items if _has_groups(run)}
-    run_id = st.selectbox("Run", list(runs), format_func=lambda each: _run_in_a_line(runs[each]), key="load-run")
+        runs = {
+            run.id: f"{one_line(run.name)} #{run.id}"
+            for run in client().runs(kind="training", limit=_MOST).items
+            if run.kind in ("grpo", "sample") and run.progress.step > 0  # runs on pairs have no groups at all
+        }
+    run_id = st.selectbox("Run", list(runs), format_func=lambda each: runs[each], key="load-run")
     if run_id is None:
         st.caption("No run has recorded groups yet.")
         return
@@ -29,28 +31,16 @@ def choose_group() -> None:
         return
     with guard():
         groups = {
-            group.id: group for group in client().groups(run_id, step=step, sort="-reward_std", limit=_MOST).items
+            group.id: f"{group.index + 1} · {one_line(group.prompt or group.prompt_text)[:60]} · "
+            f"mean {number(group.reward_mean)}, std {number(group.reward_std)}"
+            for group in client().groups(run_id, step=step, sort="-reward_std", limit=_MOST).items
         }
     group_id = st.selectbox(
         "Group, widest spread first",
         list(groups),
-        format_func=lambda each: _in_a_line(groups[each]),
+        format_func=lambda each: groups[each],
         key=f"load-group-{run_id}-{step}",
     )
     if st.button("Open", type="primary", icon=":material/science:", disabled=group_id is None):
         write_only(group=group_id)
         st.rerun()
-
-
-def _has_groups(run: Run) -> bool:
-    """By its kind and progress: runs on pairs have none at all."""
-    return run.kind in ("grpo", "sample") and run.progress.step > 0
-
-
-def _run_in_a_line(run: Run) -> str:
-    return f"{one_line(run.name)} #{run.id}"
-
-
-def _in_a_line(group: GroupSummary) -> str:
-    rewards = f"mean {number(group.reward_mean)}, std {number(group.reward_std)}"
-    return f"{group.index + 1} · {one_line(group.prompt or group.prompt_text)[:60]} · {rewards}"

@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm, Kl
-from backend.contract.groups import Group, RewardScore
+from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.controls import FROM_REWARDS, KL, stored_part
@@ -38,9 +38,11 @@ class Opening:
 
 def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]]) -> Opening:
     """A logged group as the controls hold it, with the settings that its run was stored with."""
-    names = [score.name for score in group.completions[0].rewards] if group.completions else []
-    raw = [[_raw(completion.rewards, place) for completion in group.completions] for place in range(len(names))]
     weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
+    raw = [
+        [one.rewards[place].raw if place < len(one.rewards) else None for one in group.completions]
+        for place in range(len(weights))
+    ]
     stored = stored_estimator(run.config)
     advantage = ADVANTAGE.validate_python(stored) if stored.kind in FROM_REWARDS else Algorithm().advantage
     summed = advantage.reads == "components"
@@ -56,10 +58,6 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
         group=group,
         run=run,
     )
-
-
-def _raw(scores: Sequence[RewardScore], place: int) -> float | None:
-    return scores[place].raw if place < len(scores) else None
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)

@@ -86,7 +86,9 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
     controls, picture = st.columns([1.05, 3.35], gap="medium")
     with controls:
         surrogate, new, old = _controls(opening)
-    ends = _ends(group)
+    scored = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None]
+    highest, lowest = max(scored, default=0.0), min(scored, default=0.0)
+    ends = [("all", highest)] if highest == lowest else [("best", highest), ("worst", lowest)]
     objectives = [(name, advantage, objective(surrogate, advantage, new, old)) for name, advantage in ends]
     pulled = [(name, advantage, pull(surrogate, advantage, new, old)) for name, advantage in ends]
     with picture:
@@ -99,7 +101,7 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
             _draw(pulled, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
         only = f" {_ONLY_THE_PULL}" if surrogate.constant_weight else ""
         st.caption(_on_policy(group) if new == old else f"{WORDS[surrogate.kind].sentence}{only}")
-    return Point(surrogate, new, old, ends[0][1])
+    return Point(surrogate, new, old, highest)
 
 
 def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
@@ -135,18 +137,12 @@ def probability(label: str, name: str, default: float, *, help: str) -> float:
     return stepped(label, name, default, low=0.001, high=1.0, step=0.05, help=help)
 
 
-def _ends(group: GroupScores) -> list[tuple[str, float]]:
-    """The best and the worst completion's advantage; one line where they do not differ."""
-    advantages = [completion.advantage or 0.0 for completion in group.completions if completion.reward is not None]
-    highest, lowest = max(advantages, default=0.0), min(advantages, default=0.0)
-    return [("all", highest)] if highest == lowest else [("best", highest), ("worst", lowest)]
-
-
 def _draw(
     traced: list[tuple[str, float, Traced]], surrogate: Surrogate, ratio: float, y_title: str, about: str
 ) -> None:
+    colours = {1: REINFORCED, 0: NEUTRAL, -1: DISCOURAGED}
     curves = [
-        Curve(name, _colour(advantage), each.x, each.y, each.at, dashed=name == "worst")
+        Curve(name, colours[int(np.sign(advantage))], each.x, each.y, each.at, dashed=name == "worst")
         for name, advantage, each in traced
     ]
     figure = curves_figure(
@@ -156,10 +152,6 @@ def _draw(
         show(figure, key=f"play-{y_title.split()[0]}-chart", about=about)
     named = ", ".join(f"{name} {signed(advantage)}" for name, advantage, _ in traced)
     st.caption(f"{about}. Advantage A: {named}.")
-
-
-def _colour(advantage: float) -> str:
-    return REINFORCED if advantage > 0 else DISCOURAGED if advantage < 0 else NEUTRAL
 
 
 def ratio_in_a_line(surrogate: Surrogate, new: float, old: float) -> str:

@@ -28,11 +28,6 @@ class Flip(NamedTuple):
     before: float
     after: float
 
-    @property
-    def words(self) -> str:
-        """reinforced → discouraged."""
-        return pushed(self.before, self.after)
-
 
 class Tally(NamedTuple):
     """A step in counts."""

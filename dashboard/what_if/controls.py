@@ -6,7 +6,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from backend.contract.advantage import ESTIMATORS, Advantage
+from backend.contract.advantage import ESTIMATORS
 from backend.contract.reward import Rewards
 from dashboard.algorithm.controls import (
     FROM_REWARDS,
@@ -34,7 +34,17 @@ def draw_controls(own: Own) -> Settings:
     """The settings that are chosen. What cannot be read is named, and the last that could be read holds."""
     row = st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="what-if-controls")
     with row:
-        advantage, wrong_estimator = _estimator(own, row)
+        advantage, wrong_estimator = own.settings.advantage, None
+        with row.container(width=170):
+            kind = choose_estimator(
+                advantage,
+                prefix=PREFIX,
+                options=(advantage.kind, *FROM_REWARDS) if own.from_critic else FROM_REWARDS,
+                help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
+            )
+        if ESTIMATORS[kind].reads != "tokens":
+            places = row.container(width=190), row.container(width=90)
+            advantage, wrong_estimator = estimator_settings(kind, advantage, *places, prefix=PREFIX)
         rewards = None if own.rewards is None else _rewards(own.rewards, row)
         cut = WORDS[own.settings.surrogate.kind].range if own.settings.surrogate.kind in WORDS else ()
         cells = [row.container(width=80) for _ in cut]
@@ -45,7 +55,8 @@ def draw_controls(own: Own) -> Settings:
             icon=":material/restart_alt:",
             key="what-if-reset",
             disabled=not changes_in_address(),
-            on_click=_reset,
+            on_click=write,
+            kwargs=dict.fromkeys(changes_in_address()),
         )
     for message in (wrong_estimator, wrong_surrogate, wrong_beta):
         if message is not None:
@@ -56,24 +67,6 @@ def draw_controls(own: Own) -> Settings:
 def changes_in_address() -> Mapping[str, str]:
     """The values that stand in the address because they are not the run's own."""
     return {name: read(name) for name in names() if name.startswith(PREFIX) and name not in (OPEN, TOKENS)}
-
-
-def _reset() -> None:
-    write(**dict.fromkeys(changes_in_address()))
-
-
-def _estimator(own: Own, row: DeltaGenerator) -> tuple[Advantage, str | None]:
-    advantage = own.settings.advantage
-    with row.container(width=170):
-        kind = choose_estimator(
-            advantage,
-            prefix=PREFIX,
-            options=(own.settings.advantage.kind, *FROM_REWARDS) if own.from_critic else FROM_REWARDS,
-            help=ESTIMATOR + (_CRITIC if own.from_critic else ""),
-        )
-    if ESTIMATORS[kind].reads == "tokens":
-        return advantage, None
-    return estimator_settings(kind, advantage, row.container(width=190), row.container(width=90), prefix=PREFIX)
 
 
 def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:

@@ -123,9 +123,22 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
         return
     picture, numbers = st.columns([1, 1.15], gap="medium")
     with numbers:
-        _draw_clipped(kept)
+        draw(kept, _CLIPPED, key="what-if-clipped")
+        tokens = sum(len(one.before.ratio) for one in kept)
+        before = sum(int((one.before.low | one.before.high).sum()) for one in kept)
+        now = sum(int((one.after.low | one.after.high).sum()) for one in kept)
+        st.caption(f"Clipped: {before} of {counted(tokens, 'token')} that were kept; with the chosen range {now}.")
     with picture, st.container(key="what-if-tokens"):
-        _draw_one(kept)
+        options = [str(one.completion.index + 1) for one in kept]
+        best = max(kept, key=lambda one: one.completion.reward if one.completion.reward is not None else float("-inf"))
+        which = choose("Completion", TOKENS, str(best.completion.index + 1), options, words=str)
+        one = kept[options.index(which)]
+        show(
+            tokens_figure(one.before, one.after),
+            key="what-if-tokens-chart",
+            about="Each token's surrogate, stored and what if; clipped tokens are crossed",
+        )
+        st.caption("A red cross marks a clipped token: its weight is cut.")
 
 
 def _kept(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place: int) -> list[_Kept]:
@@ -144,24 +157,3 @@ def _kept(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place
         if before is not None and now is not None:
             found.append(_Kept(completion, before, now))
     return found
-
-
-def _draw_clipped(kept: list[_Kept]) -> None:
-    draw(kept, _CLIPPED, key="what-if-clipped")
-    tokens = sum(len(one.before.ratio) for one in kept)
-    before = sum(int((one.before.low | one.before.high).sum()) for one in kept)
-    after = sum(int((one.after.low | one.after.high).sum()) for one in kept)
-    st.caption(f"Clipped: {before} of {counted(tokens, 'token')} that were kept; with the chosen range {after}.")
-
-
-def _draw_one(kept: list[_Kept]) -> None:
-    options = [str(one.completion.index + 1) for one in kept]
-    best = max(kept, key=lambda one: one.completion.reward if one.completion.reward is not None else float("-inf"))
-    which = choose("Completion", TOKENS, str(best.completion.index + 1), options, words=str)
-    one = kept[options.index(which)]
-    show(
-        tokens_figure(one.before, one.after),
-        key="what-if-tokens-chart",
-        about="Each token's surrogate, stored and what if; clipped tokens are crossed",
-    )
-    st.caption("A red cross marks a clipped token: its weight is cut.")

@@ -8,9 +8,8 @@ from dashboard.algorithm.recomputation import StepArrays, arrays_of, difference,
 from dashboard.session import client, guard
 from dashboard.what_if.controls import OPEN, draw_controls
 from dashboard.what_if.group_part import draw_group, draw_tokens
-from dashboard.what_if.kl import kl_in_loss, kl_in_words, kl_per_token
 from dashboard.what_if.step_part import draw_step
-from dashboard.what_if.words import agreement, notes
+from dashboard.what_if.words import agreement, kl_in_loss, kl_in_words, kl_per_token, notes
 
 _TITLE = "What if: another estimator, other weights, another clip range or β"
 

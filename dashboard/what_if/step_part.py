@@ -11,7 +11,7 @@ from dashboard.components.table import Column, draw
 from dashboard.format import counted, number, signed
 from dashboard.session import url
 from dashboard.text import one_line
-from dashboard.what_if.changes import Flip, sign_flips, tally
+from dashboard.what_if.changes import Flip, pushed, sign_flips, tally
 from dashboard.what_if.controls import OPEN, changes_in_address
 from dashboard.what_if.figures import distribution_figure
 
@@ -28,7 +28,7 @@ _FLIPS: Sequence[Column[Flip]] = (
     Column("reward", lambda flip: number(flip.reward), 60, kind="figure"),
     Column("stored", lambda flip: signed(flip.before), 60, kind="figure"),
     Column("what if", lambda flip: signed(flip.after), 60, kind="figure"),
-    Column("change", lambda flip: flip.words, 165),
+    Column("change", lambda flip: pushed(flip.before, flip.after), 165),
 )
 
 

@@ -12,10 +12,9 @@ from backend.contract.groups import GroupState, RewardScore, TokenTrace
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.surrogate import Clip
 from dashboard.algorithm.recomputation import Own, Settings, StepArrays, arrays_of, difference, read_own, recompute
-from dashboard.what_if.changes import sign_flips, tally, traced
+from dashboard.what_if.changes import pushed, sign_flips, tally, traced
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
-from dashboard.what_if.kl import kl_in_loss, kl_in_words, kl_per_token
-from dashboard.what_if.words import CRITIC, agreement, notes
+from dashboard.what_if.words import CRITIC, agreement, kl_in_loss, kl_in_words, kl_per_token, notes
 
 RIGHT, FORMED = "right", "formed"
 Parts = list[tuple[float | None, float | None]]  # of each completion: right, formed
@@ -132,7 +131,7 @@ def test_without_the_format_reward_a_group_that_only_differed_in_it_is_dead() ->
     after = tally(step, again.advantages_P_G, again.states)
     assert (before.dead_in_words, after.dead_in_words) == ("1 of 3, 33 %", "2 of 3, 67 %")
     flips = list(sign_flips(step, again))
-    assert [(flip.group.id, flip.completion.index, flip.words) for flip in flips] == [
+    assert [(flip.group.id, flip.completion.index, pushed(flip.before, flip.after)) for flip in flips] == [
         (101, 0, "reinforced → 0"),
         (101, 1, "reinforced → 0"),
         (101, 2, "discouraged → 0"),
@@ -143,7 +142,7 @@ def test_without_the_format_reward_a_group_that_only_differed_in_it_is_dead() ->
 def test_a_negative_weight_turns_the_signs_around() -> None:
     step, own = step_of(MIXED), own_of()
     again = recompute(step, own, with_weights(own, -0.9, -0.1))
-    assert {flip.words for flip in sign_flips(step, again)} == {
+    assert {pushed(flip.before, flip.after) for flip in sign_flips(step, again)} == {
         "reinforced → discouraged",
         "discouraged → reinforced",
     }

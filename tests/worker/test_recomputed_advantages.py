@@ -32,7 +32,7 @@ from dashboard.algorithm.recomputation import (
     total,
 )
 from dashboard.what_if.changes import traced
-from dashboard.what_if.kl import kl_in_loss, kl_per_token
+from dashboard.what_if.words import kl_in_loss, kl_per_token
 from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit
 from worker.group_records import filtered_reports, group_reports
