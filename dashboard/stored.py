@@ -2,8 +2,13 @@
 path, such as `rewards.functions.0.weight`."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
+
+T = TypeVar("T")
 
 
 def get(value: Json, path: str) -> Json:
@@ -28,6 +33,14 @@ def put(value: Json, path: str, new: Json) -> Json:
         return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
     known = value if isinstance(value, dict) else {}
     return {**known, head: put(known.get(head), rest, new)}
+
+
+def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: T) -> T:
+    """The part at a dotted path, read as the model; `otherwise` if there is none, or if this version does not know it."""
+    try:
+        return model.validate_python(get(dict(config), path))
+    except ValidationError:
+        return otherwise
 
 
 def number_at(config: Mapping[str, Json], path: str, default: float) -> float:

@@ -8,28 +8,17 @@ from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.advantage import ESTIMATORS, Advantage
 from backend.contract.algorithm import Kl
-from backend.contract.base import Json
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.algorithm.surrogates import SURROGATE, WORDS
 from dashboard.components.synced import chosen, last_good, typed
 from dashboard.format import plain
-from dashboard.stored import get
 from dashboard.wording import in_words, read_number, show_number
 
 KL = TypeAdapter(Kl)
 FROM_REWARDS = tuple(kind for kind, one in ESTIMATORS.items() if one.reads != "tokens")
 """The estimators that work on rewards alone; the others need the value of each token."""
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-
-
-def stored_part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: T) -> T:
-    """A stored part of the configuration; `otherwise` if it has none, or if this version does not know it."""
-    try:
-        return model.validate_python(get(dict(config), path))
-    except ValidationError:
-        return otherwise
 
 
 def read_settings(model: TypeAdapter[M], settings: Mapping[str, str]) -> M:

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from backend.contract.advantage import Advantage, BatchStd, Estimator, GroupZscore, NormalizeThenSum
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Json
 from dashboard.algorithm.rewards import AnyCompletion, AnyGroup, all_equal, exact
-from dashboard.stored import get, text_at
+from dashboard.stored import get, part, text_at
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Advantage)
 Spell = Callable[[str, AnyGroup, Estimator], str]
@@ -128,13 +128,10 @@ WORDS: Mapping[str, Words] = {
 
 def stored_estimator(config: Mapping[str, Json]) -> Estimator:
     """The estimator of a stored configuration; one that this version cannot read is known by its kind alone."""
-    stored = get(dict(config), "algorithm.advantage")
-    if stored is None:
+    path = "algorithm.advantage"
+    if get(dict(config), path) is None:
         return Algorithm().advantage
-    try:
-        return ADVANTAGE.validate_python(stored)
-    except ValidationError:
-        return Estimator(kind=text_at(config, "algorithm.advantage.kind", "unknown"))
+    return part(ADVANTAGE, config, path, Estimator(kind=text_at(config, f"{path}.kind", "unknown")))
 
 
 def words_of(chosen: Estimator) -> Words:

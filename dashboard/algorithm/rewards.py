@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from backend.contract.base import Json
 from backend.contract.groups import CompletionRecord, Group, RewardScore
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.reward import Gate
-from dashboard.stored import get
+from dashboard.stored import part
 from worker.algorithms.advantages import group_statistics
 from worker.algorithms.total_reward import closed_gates
 
@@ -39,10 +39,7 @@ class Term:
 
 def terms(completion: AnyCompletion, config: Mapping[str, Json]) -> list[Term]:
     """The completion's reward components, in their order, with the gates of the stored configuration."""
-    try:
-        gates = _GATES.validate_python(get(dict(config), "rewards.gates") or [])
-    except ValidationError:
-        gates = []
+    gates = part(_GATES, config, "rewards.gates", [])
     closed = closed_gates({score.name: score.raw for score in completion.rewards}, gates)
     return [Term(score, closed.get(score.name)) for score in completion.rewards]
 

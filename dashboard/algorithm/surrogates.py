@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.base import Json
 from backend.contract.surrogate import Cispo, Clip, Surrogate
-from dashboard.stored import get
+from dashboard.stored import part
 from worker.algorithms.objective import TokenTerms, token_terms
 
 SURROGATE: TypeAdapter[Surrogate] = TypeAdapter(Surrogate)
@@ -68,11 +68,8 @@ WORDS: Mapping[str, Words] = {
 
 def stored_surrogate(config: Mapping[str, Json]) -> Surrogate | None:
     """The surrogate of a stored configuration; None if it weighs no tokens, or if this version cannot read it."""
-    try:
-        chosen = SURROGATE.validate_python(get(dict(config), "algorithm.surrogate"))
-    except ValidationError:
-        return None
-    return chosen if chosen.kind in WORDS else None
+    chosen = part(SURROGATE, config, "algorithm.surrogate", None)
+    return chosen if chosen is not None and chosen.kind in WORDS else None
 
 
 def pull_in_words(surrogate: Surrogate) -> str:

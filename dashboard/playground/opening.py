@@ -10,11 +10,12 @@ from backend.contract.algorithm import Algorithm, Kl
 from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.surrogate import Surrogate
-from dashboard.algorithm.controls import FROM_REWARDS, KL, stored_part
+from dashboard.algorithm.controls import FROM_REWARDS, KL
 from dashboard.algorithm.estimators import ADVANTAGE, stored_estimator
 from dashboard.algorithm.surrogates import stored_surrogate
 from dashboard.playground.rewards import written
 from dashboard.session import client
+from dashboard.stored import part
 
 MOST_GROUPS = 200  # of the step, which the estimators over the batch look at
 _SECOND = "1, 1, 1, 0, 1, 1, 0, 0"
@@ -54,7 +55,7 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
         batch="; ".join(written(rewards) for rewards in siblings),
         advantage=advantage,
         surrogate=stored_surrogate(run.config) or Algorithm().surrogate,
-        kl=stored_part(KL, run.config, "algorithm.kl", Kl()),
+        kl=part(KL, run.config, "algorithm.kl", Kl()),
         group=group,
         run=run,
     )

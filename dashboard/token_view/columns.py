@@ -3,7 +3,7 @@
 import base64
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -34,27 +34,34 @@ class Column:
 
 def columns(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> list[Column]:
     """What is known of any token, in the order in which a person asks for it."""
-    found = [
-        *_of_the_loss(trace, completion, config),
-        *_of_the_policy(trace),
-        *_of_the_critic(trace),
-        *_of_single_passes(trace),
-    ]
+    found = [*_of_the_loss(trace, completion, config), *_of_passes(trace)]
     return [column for column in found if not np.isnan(column.values_T).all()]
 
 
-def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> list[Column]:
+def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> Iterator[Column]:
+    """The pull, and what it is made of."""
     advantage_T, ratio_T = _values(trace, "advantage"), _values(trace, "ratio")
     if np.isnan(advantage_T).all() and completion.advantage is not None:
         advantage_T = np.full_like(advantage_T, completion.advantage)
+    surrogate = stored_surrogate(config)
+    if surrogate is not None:
+        pull_T = pulls(surrogate, ratio_T, advantage_T)
+        about = (
+            f"How hard the loss pulls the token's log-prob up (+) or down (−): {pull_in_words(surrogate)}. Before the KL penalty, "
+            "and before tokens are averaged."
+        )
+        masked = text_at(config, "algorithm.truncated_completions", "keep") == "mask"
+        if masked and completion.finish_reason == "length":
+            pull_T = np.zeros_like(pull_T)
+            about = (
+                "0: the completion was cut at the token limit, and this run leaves such completions out of the loss."
+            )
+        yield Column("pull", "Advantage × weight", about, pull_T, "signed")
     by_token = trace.value is not None
     whose = "Of this token, by GAE." if by_token else "Of the completion: every token has the same."
-    level = text_at(config, "algorithm.ratio", "token")
-    return [
-        *_pull(ratio_T, advantage_T, completion, config),
-        Column("advantage", "Advantage", whose, advantage_T, "signed", offered=by_token),
-        Column("ratio", "Ratio", f"New over old probability{_RATIO_OF.get(level, '.')}", ratio_T, "signed", middle=1.0),
-    ]
+    yield Column("advantage", "Advantage", whose, advantage_T, "signed", offered=by_token)
+    of = _RATIO_OF.get(text_at(config, "algorithm.ratio", "token"), ".")
+    yield Column("ratio", "Ratio", f"New over old probability{of}", ratio_T, "signed", middle=1.0)
 
 
 _RATIO_OF = {
@@ -62,82 +69,40 @@ _RATIO_OF = {
     "sequence_mean": ": the geometric mean over the completion, the same for every token.",
     "sequence_product": " of the whole completion, the same for every token.",
 }
+_TITLES = {  # and what each means
+    "kl": ("KL", "To the reference, in nats, by the run's estimator."),
+    "entropy": (
+        "Entropy",
+        "Of the distribution that the token was drawn from, in nats: at 0 there was no choice at all.",
+    ),
+    "logprob": ("Log-prob", "At the last update on the batch, in nats: 0 is certain, far below 0 a surprise."),
+    "change": ("Change of log-prob", "By this step's update: the log-prob after it, minus the one before it."),
+    "mismatch": (
+        "Sampling − training",
+        "The sampler's log-prob, minus the training pass's before the update. Healthy: 0 but for rounding.",
+    ),
+    "value": ("Value", "The reward that the critic expected before this token."),
+    "returns": ("Return", "What the critic should have expected, by GAE."),
+    "sampling_logprob": ("Log-prob, sampled", "Under the sampler."),
+    "old_logprob": ("Log-prob, before", "Before the update: what the ratio divides by."),
+    "logprob_after": ("Log-prob, after", "After the update."),
+    "reference_logprob": ("Log-prob, reference", "Under the reference policy."),
+}
+_ONLY_READ = ("sampling_logprob", "old_logprob", "logprob_after", "reference_logprob")  # beside those that colour
 
 
-def _pull(
-    ratio_T: Values, advantage_T: Values, completion: CompletionRecord, config: Mapping[str, Json]
-) -> list[Column]:
-    surrogate = stored_surrogate(config)
-    if surrogate is None:
-        return []
-    pull_T = pulls(surrogate, ratio_T, advantage_T)
-    about = (
-        f"How hard the loss pulls the token's log-prob up (+) or down (−): {pull_in_words(surrogate)}. Before the KL penalty, and "
-        "before tokens are averaged."
-    )
-    masked = text_at(config, "algorithm.truncated_completions", "keep") == "mask"
-    if masked and completion.finish_reason == "length":
-        pull_T = np.zeros_like(pull_T)
-        about = "0: the completion was cut at the token limit, and this run leaves such completions out of the loss."
-    return [Column("pull", "Advantage × weight", about, pull_T, "signed")]
-
-
-def _of_the_policy(trace: TokenTrace) -> list[Column]:
-    old_T, after_T, kl_T = (_values(trace, name) for name in ("old_logprob", "logprob_after", "kl"))
-    return [
-        Column("kl", "KL", "To the reference, in nats, by the run's estimator.", kl_T, _by_sign(kl_T)),
-        Column(
-            "entropy",
-            "Entropy",
-            "Of the distribution that the token was drawn from, in nats: at 0 there was no choice at all.",
-            _values(trace, "entropy"),
-            "size",
-        ),
-        Column(
-            "logprob",
-            "Log-prob",
-            "At the last update on the batch, in nats: 0 is certain, far below 0 a surprise.",
-            _values(trace, "logprob"),
-            "size",
-        ),
-        Column(
-            "change",
-            "Change of log-prob",
-            "By this step's update: the log-prob after it, minus the one before it.",
-            after_T - old_T,
-            "signed",
-        ),
-        Column(
-            "mismatch",
-            "Sampling − training",
-            "The sampler's log-prob, minus the training pass's before the update. Healthy: 0 but for rounding.",
-            _values(trace, "sampling_logprob") - old_T,
-            "signed",
-        ),
-    ]
-
-
-def _of_the_critic(trace: TokenTrace) -> list[Column]:
-    value_T, returns_T = _values(trace, "value"), _values(trace, "returns")
-    return [
-        Column("value", "Value", "The reward that the critic expected before this token.", value_T, _by_sign(value_T)),
-        Column("returns", "Return", "What the critic should have expected, by GAE.", returns_T, _by_sign(returns_T)),
-    ]
-
-
-def _of_single_passes(trace: TokenTrace) -> list[Column]:
-    """Log-probs to read beside those above; the sampler's is all there is where no pass was made."""
-    names = {
-        "sampling_logprob": ("Log-prob, sampled", "Under the sampler."),
-        "old_logprob": ("Log-prob, before", "Before the update: what the ratio divides by."),
-        "logprob_after": ("Log-prob, after", "After the update."),
-        "reference_logprob": ("Log-prob, reference", "Under the reference policy."),
+def _of_passes(trace: TokenTrace) -> Iterator[Column]:
+    """What the policy, the critic and single passes gave; the sampler's log-prob is all there is where no pass was made."""
+    old_T = _values(trace, "old_logprob")
+    differences = {
+        "change": _values(trace, "logprob_after") - old_T,
+        "mismatch": _values(trace, "sampling_logprob") - old_T,
     }
-    only = trace.logprob is None
-    return [
-        Column(name, title, about, _values(trace, name), "size", offered=only and name == "sampling_logprob")
-        for name, (title, about) in names.items()
-    ]
+    for name, (title, about) in _TITLES.items():
+        values_T = differences[name] if name in differences else _values(trace, name)
+        by_sign = name in differences or (name in ("kl", "value", "returns") and np.any(values_T < 0))
+        offered = name not in _ONLY_READ or (name == "sampling_logprob" and trace.logprob is None)
+        yield Column(name, title, about, values_T, "signed" if by_sign else "size", offered=offered)
 
 
 def _values(trace: TokenTrace, name: str) -> Values:
@@ -146,10 +111,6 @@ def _values(trace: TokenTrace, name: str) -> Values:
     if values is None:
         return np.full(len(trace.token_ids), math.nan)
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _by_sign(values_T: Values) -> Colouring:
-    return "signed" if np.any(values_T < 0) else "size"
 
 
 FULL_COLOUR = 0.99  # the share of tokens that stay within the full colour, so that an outlier does not pale the others
@@ -183,13 +144,15 @@ class View(TypedDict):
     literal: dict[int, str]  # where it is not the one that `shown` implies
     clipped: list[int]
     columns: list[Drawn]
-    opens_on: str  # the column that colours the tokens until another is chosen
+    opens_on: str  # the column that colours the tokens until another is chosen: the first that says more than one number, if any does
     note: str
 
 
 def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> View:
     """The view of one completion, from its trace and the configuration that its run was stored with."""
     found = columns(trace, completion, config)
+    offered = [column for column in found if column.offered]
+    telling = (column for column in offered if np.nanmin(column.values_T) < np.nanmax(column.values_T))
     shown = [_drawable(text, token) for text, token in zip(trace.texts, trace.token_ids, strict=True)]
     return {
         "completion": completion.id,
@@ -201,16 +164,9 @@ def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str
         },
         "clipped": [place for place, cut in enumerate(trace.clipped or []) if cut],
         "columns": [_drawn(column) for column in found],
-        "opens_on": _opens_on([column for column in found if column.offered]),
+        "opens_on": next((one.name for one in (*telling, *offered)), ""),
         "note": NOT_TRAINED_ON if trace.logprob is None and completion.advantage == 0 else "",
     }
-
-
-def _opens_on(offered: Sequence[Column]) -> str:
-    """The first column that says more than one number; the first of all if none does; None if there are no columns."""
-    telling = (column for column in offered if np.nanmin(column.values_T) < np.nanmax(column.values_T))
-    first = next(telling, None) or next(iter(offered), None)
-    return first.name if first is not None else ""
 
 
 def _implied(shown: str) -> str:
@@ -219,6 +175,9 @@ def _implied(shown: str) -> str:
 
 
 def _drawn(column: Column) -> Drawn:
+    known = column.values_T[~np.isnan(column.values_T)]
+    away = np.sort(np.abs(known - column.middle))
+    reach = float(away[math.ceil(FULL_COLOUR * len(away)) - 1])
     return {
         "name": column.name,
         "title": column.title,
@@ -227,16 +186,8 @@ def _drawn(column: Column) -> Drawn:
         "offered": column.offered,
         "signed": column.colouring == "signed",
         "middle": column.middle,
-        "reach": _reach(column),
+        "reach": -reach if column.colouring == "size" and known.min() < 0 else reach,
     }
-
-
-def _reach(column: Column) -> float:
-    """How far from its middle a value has the full colour."""
-    known = column.values_T[~np.isnan(column.values_T)]
-    away = np.sort(np.abs(known - column.middle))
-    reach = float(away[math.ceil(FULL_COLOUR * len(away)) - 1])
-    return -reach if column.colouring == "size" and known.min() < 0 else reach
 
 
 def _drawable(text: str, token: int) -> str:
