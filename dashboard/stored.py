@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from backend.contract.base import Json
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def get(value: Json, path: str) -> Json:
@@ -35,7 +36,7 @@ def put(value: Json, path: str, new: Json) -> Json:
     return {**known, head: put(known.get(head), rest, new)}
 
 
-def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: T) -> T:
+def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: U) -> T | U:
     """The part at a dotted path, read as the model; `otherwise` if there is none, or if this version does not know it."""
     try:
         return model.validate_python(get(dict(config), path))

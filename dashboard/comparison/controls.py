@@ -40,25 +40,23 @@ class Controls:
 
 def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figure: Callable[[str], Figure]) -> None:
     """The first charts, two in a row, and a button for more; `logged` names the metrics of each line."""
-    lines = len(logged)
+    lines, zoom = len(logged), controls.view.zoom
     shown = shown_at_once(_CHARTS, AT_ONCE if lines <= MANY else OF_MANY)
     names = controls.names[:shown]
+    # a zoom is another chart to the browser: the range that was dragged over does not stay in it
+    ends = "" if zoom is None else "-{:.1f}-{:.1f}".format(*zoom)
     for column, name in across(names, 2):
+        about, drawn = meaning(name), figure(name)
         with column.container(border=True, key=f"compare-{names.index(name)}"):
-            _draw_chart(name, figure(name), controls.view)
+            st.markdown(heading(about.title, about.unit), help=about.help)
+            if drawn.data.empty:
+                st.caption(
+                    "None of these runs has logged it here." if zoom else "None of these runs has logged it yet."
+                )
+            show(drawn, key=f"comparison-{name}-{controls.view.axis}{ends}", about=about.title, on_zoom=zoom_to)
             if words := without(name, logged):
                 st.caption(plain(words))
     offer_more(len(controls.names) - shown, "chart", _CHARTS, AT_ONCE, key="more-charts")
-
-
-def _draw_chart(name: str, figure: Figure, view: View) -> None:
-    about = meaning(name)
-    st.markdown(heading(about.title, about.unit), help=about.help)
-    if figure.data.empty:
-        st.caption("None of these runs has logged it here." if view.zoom else "None of these runs has logged it yet.")
-    # a zoom is another chart to the browser: the range that was dragged over does not stay in it
-    ends = "" if view.zoom is None else "-{:.1f}-{:.1f}".format(*view.zoom)
-    show(figure, key=f"comparison-{name}-{view.axis}{ends}", about=about.title, on_zoom=zoom_to)
 
 
 def logged_by(runs: Sequence[Run], line: Callable[[Run], str]) -> dict[str, set[str]]:
@@ -109,7 +107,8 @@ def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
         placeholder="Nothing: each run is a line",
         help="Runs with the same values in these fields are drawn as one line: the mean over their seeds, with its 95 % interval\\. "
         "The fields in which the runs differ come first\\.",
-        on_change=forget_front,
+        on_change=write,  # other groups are other lines
+        kwargs={_FRONT: None},
         wrap=True,
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
@@ -160,6 +159,15 @@ class Entry(NamedTuple):
     dashed: bool = False
     note: str = ""
 
+    @property
+    def words(self) -> str:
+        """A piece of the line, as the data address of a picture, and what it is called."""
+        dashes = ' stroke-dasharray="6 4"' if self.dashed else ""
+        line = f'<path d="M1 8h24" stroke="{self.colour}" stroke-width="4"{dashes}/>'
+        piece = picture_address(f'<svg xmlns="http://www.w3.org/2000/svg" width="26" height="16">{line}</svg>')
+        note = f" :gray[{plain(self.note)}]" if self.note else ""
+        return f"![]({piece}) {plain(self.label)}{note}"
+
 
 def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[int]:
     """Draw the legend. Returns the entries in front: those that a person chose, or the `usual` ones."""
@@ -170,25 +178,8 @@ def choose_front(entries: Sequence[Entry], usual: frozenset[int]) -> frozenset[i
         list(by_number),
         selection_mode="multi",
         key=_FRONT,
-        format_func=lambda number: _words(by_number[number]),
+        format_func=lambda number: by_number[number].words,
         label_visibility="collapsed",
         on_change=on_choice(_FRONT, lambda chosen: write(front=",".join(map(str, chosen)) or None)),
     )
     return frozenset(chosen) or usual
-
-
-def forget_front() -> None:
-    """Forget which lines are in front, as other groups are other lines."""
-    write(front=None)
-
-
-def _words(entry: Entry) -> str:
-    note = f" :gray[{plain(entry.note)}]" if entry.note else ""
-    return f"![]({_stroke(entry.colour, dashed=entry.dashed)}) {plain(entry.label)}{note}"
-
-
-def _stroke(colour: str, *, dashed: bool) -> str:
-    """A piece of the line, as the data address of a picture."""
-    dashes = ' stroke-dasharray="6 4"' if dashed else ""
-    line = f'<path d="M1 8h24" stroke="{colour}" stroke-width="4"{dashes}/>'
-    return picture_address(f'<svg xmlns="http://www.w3.org/2000/svg" width="26" height="16">{line}</svg>')

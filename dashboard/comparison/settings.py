@@ -83,16 +83,9 @@ def settings_of_sweep(runs: Sequence[Run]) -> list[str]:
 
 def setting(run: Run, fields: Sequence[str]) -> str:
     """A run's values of the fields, as the label of its group."""
-    names = short_names(fields)
-    return " · ".join(
-        _recipe(run) if field == RECIPE else f"{names[field]} {cell(get(run.config, field))}" for field in fields
-    )
-
-
-def _recipe(run: Run) -> str:
-    """The recipe, or words for a run without one."""
-    recipe = run.config.get(RECIPE)
-    return one_line(str(recipe) if recipe else f"no recipe ({run.kind.replace('_', ' ')})")
+    names, recipe = short_names(fields), run.config.get(RECIPE) or f"no recipe ({run.kind.replace('_', ' ')})"
+    values = {field: f"{names[field]} {cell(get(run.config, field))}" for field in fields}
+    return " · ".join(one_line(str(recipe)) if field == RECIPE else value for field, value in values.items())
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
