@@ -59,14 +59,6 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
     offer_more(len(controls.names) - shown, "chart", _CHARTS, AT_ONCE, key="more-charts")
 
 
-def logged_by(runs: Sequence[Run], line: Callable[[Run], str]) -> dict[str, set[str]]:
-    """Line -> the metrics that its runs have logged."""
-    found: dict[str, set[str]] = {}
-    for run in runs:
-        found.setdefault(line(run), set()).update(run.summary)
-    return found
-
-
 def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
     """The lines that a chart of others lacks: "dapo logs no kl". Runs that have made no step may still log it."""
     lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from backend.contract.protocol import EVALUATION
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.comparison import FEW, comparison_figure
 from dashboard.charts.interval import difference, estimate, verdict
@@ -23,13 +24,12 @@ from dashboard.charts.outcome import (
     outcome,
 )
 from dashboard.charts.palette import GROUPS, run_colours
-from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, draw_charts, logged_by
+from dashboard.comparison.controls import HINT, Controls, Entry, choose_front, draw_charts
 from dashboard.comparison.judgement import (
     Judgement,
     choose_judgement,
     draw_table,
     gain_and_interval,
-    has_gain,
     in_rank,
     mean_and_std,
 )
@@ -107,7 +107,9 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
     else:
         words = ""
     st.caption(f"{words} {HINT}".strip())
-    logged = logged_by(runs, lambda run: setting(run, controls.by) if controls.by else label(run))
+    logged: dict[str, set[str]] = {}  # line -> the metrics that its runs have logged
+    for run in runs:
+        logged.setdefault(setting(run, controls.by) if controls.by else label(run), set()).update(run.summary)
     draw_charts(controls, logged, lambda name: comparison_figure(name, groups, controls.view, front))
 
 
@@ -159,7 +161,8 @@ def _draw_outcomes(runs: Sequence[Run], groups: list[Group], controls: Controls,
             if name != judged.name
         }
         if controls.by:
-            gained = {"gain": gain_and_interval(gain(group, judged.name))} if has_gain(judged.name) else {}
+            before = judged.name.startswith(EVALUATION)  # these begin before the first step
+            gained = {"gain": gain_and_interval(gain(group, judged.name))} if before else {}
             return {"group": group.label, "n": count(found.n if found else 0), **cells, **gained, **others}
         at_step = count(outcome(judged.name, group.members[0].metrics.series, judged.tail).best_step)
         run = by_id[group.number]

@@ -73,11 +73,6 @@ def in_rank(them: Sequence[T], final: Callable[[T], float | None], judged: Judge
     return sorted(them, key=lambda one: math.inf if (value := final(one)) is None else sign * value)
 
 
-def has_gain(name: str) -> bool:
-    """Whether a metric is known before training: evaluations begin before the first step."""
-    return name.startswith(EVALUATION)
-
-
 def draw_table(table: pd.DataFrame, *, key: str, words: Sequence[str]) -> None:
     """Draw the table, with numbers to the right."""
     numbers = [title for title in table.columns if title not in (*words, "open")]

@@ -27,7 +27,11 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
     points = points_of(len(runs) if view.by_run else 1)
     steps = max(run.progress.step for run in runs)
     width = width_of(steps, points)
-    found = _with_totals(_series(runs, names, width), runs, view)
+    found = _series(runs, names, width)
+    if totals := TOTALS[view.axis]:  # which place points along the axis: at every step, unless these are too many
+        every = sum(run.progress.step for run in runs) <= _EXACT
+        for run_id, metrics in _series(runs, totals, 1 if every else width_of(steps, _MOST)).items():
+            found[run_id] = Metrics(run_id=run_id, series={**found[run_id].series, **metrics.series})
     if view.zoom is None or width == 1:
         return found
     parts = [
@@ -39,7 +43,7 @@ def fetch(runs: Sequence[Run], names: Sequence[str], view: View) -> Found:
         return found
     first = min(first for first, _ in parts) // width * width  # whole stretches
     last = max(last for _, last in parts) // width * width + width - 1
-    return _refine(found, runs, names, (first, last), width_of(last - first + 1, points), keep=TOTALS[view.axis])
+    return _refine(found, runs, names, (first, last), width_of(last - first + 1, points), keep=totals)
 
 
 def points_of(lines: int) -> int:
@@ -50,19 +54,6 @@ def points_of(lines: int) -> int:
 def width_of(steps: int, points: int) -> int:
     """The smallest power of two that divides the steps into at most the given number of stretches; 1 for a short run."""
     return 1 if steps <= _WHOLE else 1 << (max(0, -(-steps // points) - 1)).bit_length()
-
-
-def _with_totals(found: Found, runs: Sequence[Run], view: View) -> Found:
-    """Add the series that place points along the axis, at every step unless these are too many."""
-    names = TOTALS[view.axis]
-    if not names:
-        return found
-    steps = [run.progress.step for run in runs]
-    totals = _series(runs, names, 1 if sum(steps) <= _EXACT else width_of(max(steps), _MOST))
-    return {
-        run_id: Metrics(run_id=run_id, series={**metrics.series, **totals[run_id].series})
-        for run_id, metrics in found.items()
-    }
 
 
 def with_whole_ends(found: Mapping[int, Metrics], runs: Sequence[Run], names: Sequence[str], tail: int) -> Found:

@@ -15,7 +15,6 @@ from dashboard.form.draft import Draft
 from dashboard.form.schema import (
     FIELDS,
     Choice,
-    Choices,
     Constant,
     Field,
     Many,
@@ -91,8 +90,7 @@ def show_fields(form: Form, fields: Sequence[Field], path: str, lead: Callable[[
         place = f"{path}.{inner.name}" if path else inner.name
         if isinstance(inner, Constant) or place in form.elsewhere:
             continue
-        short = Whole | Real | Choice | Choices
-        if isinstance(inner, short) or (isinstance(inner, Text) and not inner.long):
+        if isinstance(inner, Whole | Real | Choice) or (isinstance(inner, Text) and not inner.long):
             row.append(partial(show, form, inner, place))
         else:
             _show_row(row)
@@ -237,6 +235,6 @@ def path_in_words(path: str) -> str:
 def _names() -> frozenset[str]:
     """Every field and every choice of a configuration."""
     found = [field for fields in FIELDS.values() for field in inside(fields)]
-    choices = [field.options for field in found if isinstance(field, Choice | Choices)]
+    choices = [field.options for field in found if isinstance(field, Choice)]
     kinds = [tuple(field.kinds) for field in found if isinstance(field, Union)]
     return frozenset(chain((field.name for field in found), *choices, *kinds))

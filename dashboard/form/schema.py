@@ -63,16 +63,10 @@ class Text(Field):
 
 @dataclass(frozen=True)
 class Choice(Field):
-    """One of a few words."""
+    """One of a few words, or `several` of them."""
 
     options: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Choices(Field):
-    """Some of a few words."""
-
-    options: tuple[str, ...] = ()
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ def read_model(model: type[BaseModel], name: str = "") -> Record:
     for inner, info in model.model_fields.items():
         read, default = _read_type(inner, info), info.get_default(call_default_factory=True)
         if info.is_required():
-            default = [] if isinstance(read, Lines | Choices | Many) else ""
+            default = [] if get_origin(info.annotation) is list or isinstance(read, Lines) else ""
         shown, start = info.description or read.help, to_jsonable_python(default)
         fields.append(replace(read, help=shown, default=start, required=info.is_required()))
     return Record(name, help=getdoc(model) or "", fields=tuple(fields))
@@ -130,7 +124,7 @@ def _read_type(name: str, info: FieldInfo) -> Field:
     if get_origin(annotation) is list:
         match _read_type("", FieldInfo.from_annotation(inner[0])):
             case Choice(options=options):
-                return Choices(name, options=options)
+                return Choice(name, options=options, several=True)
             case Text():
                 return Lines(name)
             case Record() | Union() as item:

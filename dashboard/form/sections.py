@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -168,49 +169,38 @@ def _find(schema: Record, path: str, draft: Draft) -> Field:
 def _summary(name: str, value: Json) -> str:
     """A section in a few words, so that nobody has to open it to know."""
     parts: Sequence[str | None]
+    at, worded = partial(get, value), partial(_worded, value)
     match name.rpartition(".")[2]:
         case "model":
-            rank = get(value, "lora.rank")
-            source = get(value, "source")
-            parts = [
-                model_name(source) if isinstance(source, str) else None,
-                f"LoRA, rank {rank}" if rank else "all weights",
-                _worded(value, "dtype", "precision "),
-            ]
+            source, rank = at("source"), at("lora.rank")
+            model = model_name(source) if isinstance(source, str) else None
+            parts = [model, f"LoRA, rank {rank}" if rank else "all weights", worded("dtype", "precision ")]
         case "task":
-            parts = [_worded(value, "kind"), _worded(value, "template"), _worded(value, "prompt")]
+            parts = [worded("kind"), worded("template"), worded("prompt")]
         case "rewards":
-            functions, gates = get(value, "functions"), get(value, "gates")
-            shown = [f"{get(one, 'name')} × {show_number(get(one, 'weight'))}" for one in _items(functions)]
-            parts = [" + ".join(shown), counted(len(_items(gates)), "gate") if gates else None]
+            functions, gates = _items(at("functions")), _items(at("gates"))
+            shown = [f"{get(one, 'name')} × {show_number(get(one, 'weight'))}" for one in functions]
+            parts = [" + ".join(shown), counted(len(gates), "gate") if gates else None]
         case "pairs":
-            asked = get(value, "prompts")
-            groups = f"{show_number(asked)} groups of {show_number(get(value, 'group_size'))}" if asked else None
-            parts = [_worded(value, "kind"), groups, _worded(value, "source")]
+            asked, size = show_number(at("prompts")), show_number(at("group_size"))
+            parts = [worded("kind"), f"{asked} groups of {size}" if asked else None, worded("source")]
         case "sampling" | "decoding":
-            engine = get(value, "engine")
-            parts = [
-                f"temperature {show_number(get(value, 'temperature'))}",
-                _worded(value, "top_k", "top k "),
-                f"engine {engine}" if engine and engine != "native" else None,
-            ]
+            engine, heat = at("engine") or "native", f"temperature {show_number(at('temperature'))}"
+            parts = [heat, worded("top_k", "top k "), f"engine {engine}" if engine != "native" else None]
         case "algorithm":
-            parts = [
-                _worded(value, "advantage.kind"),
-                _worded(value, "surrogate.kind"),
-                f"KL {show_number(get(value, 'kl.beta'))}",
-                _worded(value, "aggregation"),
-            ]
+            kl = f"KL {show_number(at('kl.beta'))}"
+            parts = [worded("advantage.kind"), worded("surrogate.kind"), kl, worded("aggregation")]
         case "optimizer":
-            parts = [_worded(value, "schedule"), f"gradient norm at most {show_number(get(value, 'max_grad_norm'))}"]
+            parts = [worded("schedule"), f"gradient norm at most {show_number(at('max_grad_norm'))}"]
         case "budget":
+            kept = at("keep.last")
             parts = [
-                _every("evaluation", get(value, "eval_every")),
-                _every("checkpoint", get(value, "checkpoint_every")),
-                f"the newest {show_number(get(value, 'keep.last'))} kept" if get(value, "keep.last") else None,
+                _every("evaluation", at("eval_every")),
+                _every("checkpoint", at("checkpoint_every")),
+                f"the newest {show_number(kept)} kept" if kept else None,
             ]
         case _:
-            parts = [_worded(value, "token_traces", "token traces: ")]
+            parts = [worded("token_traces", "token traces: ")]
     return " · ".join(part for part in parts if part)
 
 

@@ -9,8 +9,6 @@ from backend.contract.base import Json
 from dashboard.form.draft import Draft
 from dashboard.form.schema import (
     Choice,
-    Choices,
-    Constant,
     Field,
     Flag,
     Lines,
@@ -39,10 +37,10 @@ def fits(field: Field, value: Json) -> bool:
             return isinstance(value, bool)
         case Whole():
             return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT
+        case Choice(several=True):
+            return isinstance(value, list) and all(entry in field.options for entry in value)
         case Choice():
             return value in field.options
-        case Choices():
-            return isinstance(value, list) and all(entry in field.options for entry in value)
         case Text():
             return isinstance(value, str)
         case Lines():
@@ -53,9 +51,8 @@ def fits(field: Field, value: Json) -> bool:
             return isinstance(value, dict) and value.get("kind") in field.kinds
         case Many():
             return isinstance(value, list)
-        case Real() | Settings() | Constant():
+        case _:
             return True
-    return False
 
 
 def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Sequence[str] | None = None) -> None:
@@ -66,9 +63,9 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
     match field:
         case Flag():
             st.toggle(label, value=value is True, key=key, help=help, on_change=taking())
-        case Choice():
+        case Choice(several=False):
             _show_choice(draft, field, path, label, help)
-        case Choices():
+        case Choice():
             st.pills(
                 label,
                 field.options,

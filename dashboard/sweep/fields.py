@@ -52,7 +52,7 @@ class Sweepable:
         match self.field:
             case Flag() | Record():
                 return (False, True)
-            case Choice():
+            case Choice(several=False):
                 return (*none, *self.field.options)
             case Union():
                 return tuple(self.field.kinds)
@@ -82,26 +82,18 @@ def place(base: Config, point: Point) -> tuple[dict[str, Json], dict[str, Json]]
     for path in sorted(point, key=lambda path: (path.count("."), not path.endswith(".kind"))):
         if path not in fields:
             continue
-        one, value = fields[path], point[path]
-        where, new = _written(one, config, value)
+        field, value = fields[path].field, point[path]
+        where = path.removesuffix(".kind") if isinstance(field, Union) else path
+        old, new = get(config, where), value
+        if isinstance(field, Union):  # another kind brings its own fields
+            new = old if get(old, "kind") == value else changed_kind(field, old, str(value))
+        elif isinstance(field, Record):  # a part is there or not
+            new = (fresh(field) if old is None else old) if value else None
         config = cast("dict[str, Json]", put(config, where, new))
         taken[path] = value
-        if isinstance(one.field, Union | Record):
+        if isinstance(field, Union | Record):
             fields = sweepable(config)
     return config, {path: taken[path] for path in point if path in taken}
-
-
-def _written(one: Sweepable, config: Config, value: Json) -> tuple[str, Json]:
-    """Where the value goes and as what: another kind brings its own fields, a part is there or not."""
-    if isinstance(one.field, Union):
-        where = one.path.removesuffix(".kind")
-        old = get(dict(config), where)
-        same = get(old, "kind") == value
-        return where, old if same else changed_kind(one.field, old, str(value))
-    if isinstance(one.field, Record):
-        old = get(dict(config), one.path)
-        return one.path, (old if old is not None else fresh(one.field)) if value else None
-    return one.path, value
 
 
 def _walk(field: Field, path: str, names: tuple[str, ...], value: Json) -> Iterator[Sweepable]:

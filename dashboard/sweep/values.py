@@ -170,17 +170,15 @@ class Range:
             value: float = round(self._at(share, self.low - 0.5, self.high + 0.5))
             return int(min(max(value, self.low), self.high))
         value = self._at(share, self.low, self.high)
-        return float(min(max(round(value, self._decimals(value)), self.low), self.high))
+        # as fine as the range asks for, on a log scale at least as fine as the value does
+        finest = min(value, self.high - self.low) if self.log else self.high - self.low
+        decimals = DIGITS - 1 - math.floor(math.log10(finest)) + (0 if self.log and finest == value else 1)
+        return float(min(max(round(value, decimals), self.low), self.high))
 
     def _at(self, share: float, low: float, high: float) -> float:
         if self.log:
             return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         return low + share * (high - low)
-
-    def _decimals(self, value: float) -> int:
-        """As fine as the range asks for, on a log scale at least as fine as the value does."""
-        finest = min(value, self.high - self.low) if self.log else self.high - self.low
-        return DIGITS - 1 - math.floor(math.log10(finest)) + (0 if self.log and finest == value else 1)
 
 
 Source: TypeAlias = Range | Sequence[Json]

@@ -95,15 +95,12 @@ def _distribution_spec() -> Spec:
 
 def tokens_figure(before: Traced, after: Traced) -> Figure:
     """Each token's surrogate along the completion: as it was, and under the chosen settings; clipped tokens are crossed."""
-    frames = [_token_rows(which, tokens) for which, tokens in (("stored", before), ("what if", after))]
+    frames = []
+    for which, tokens in (("stored", before), ("what if", after)):
+        clipped: NDArray[np.str_] = np.where(tokens.low, "below", np.where(tokens.high, "above", ""))
+        columns = (np.arange(1, len(tokens.ratio) + 1), tokens.ratio, which, tokens.surrogate, clipped)
+        frames.append(pd.DataFrame(dict(zip(_TOKENS, columns, strict=True))))
     return Figure(_tokens_spec(), pd.concat(frames, ignore_index=True))
-
-
-def _token_rows(which: str, tokens: Traced) -> pd.DataFrame:
-    clipped: NDArray[np.str_] = np.where(tokens.low, "below", np.where(tokens.high, "above", ""))
-    position = np.arange(1, len(tokens.ratio) + 1)
-    columns = (position, tokens.ratio, which, tokens.surrogate, clipped)
-    return pd.DataFrame(dict(zip(_TOKENS, columns, strict=True)))
 
 
 @lru_cache(maxsize=1)

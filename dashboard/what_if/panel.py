@@ -1,17 +1,41 @@
-"""The what-if on a page: of one group and its step, or of a step alone."""
+"""The what-if on a page: of one group and its step, or of a step alone. Of the whole step it shows the distribution of advantages,
+dead groups, and completions whose sign changes."""
+
+from collections.abc import Sequence
 
 import streamlit as st
 
 from backend.contract.groups import Group
 from backend.contract.records import Run
-from dashboard.algorithm.recomputation import StepArrays, arrays_of, difference, read_own, recompute
-from dashboard.session import client, guard
-from dashboard.what_if.controls import OPEN, draw_controls
+from dashboard.algorithm.recomputation import Recomputed, StepArrays, arrays_of, difference, read_own, recompute
+from dashboard.components.chart import heading, show
+from dashboard.components.style import FIGURES
+from dashboard.components.table import Column, draw
+from dashboard.format import counted, number, signed
+from dashboard.session import client, guard, url
+from dashboard.text import one_line
+from dashboard.what_if.changes import Flip, pushed, sign_flips, tally
+from dashboard.what_if.controls import OPEN, changes_in_address, draw_controls
+from dashboard.what_if.figures import distribution_figure
 from dashboard.what_if.group_part import draw_group, draw_tokens
-from dashboard.what_if.step_part import draw_step
 from dashboard.what_if.words import agreement, kl_in_loss, kl_in_words, kl_per_token, notes
 
 _TITLE = "What if: another estimator, other weights, another clip range or β"
+DEAD = (
+    "Groups in which all rewards are equal, of those with two scored completions or more. An estimator that does not compare a "
+    "group with its own mean (softmax, batch baseline, none) pushes them all the same."
+)
+_STYLE = f'<style>.st-key-what-if-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}</style>'
+_ROWS = 8  # of the list that are in sight
+_FLIPS: Sequence[Column[Flip]] = (
+    Column("group", lambda flip: flip.group.index + 1, 55, kind="number"),
+    Column("#", lambda flip: flip.completion.index + 1, 40, "The completion's number in its group.", "number"),
+    Column("prompt", lambda flip: one_line(flip.group.prompt), 130),
+    Column("reward", lambda flip: number(flip.reward), 60, kind="figure"),
+    Column("stored", lambda flip: signed(flip.before), 60, kind="figure"),
+    Column("what if", lambda flip: signed(flip.after), 60, kind="figure"),
+    Column("change", lambda flip: pushed(flip.before, flip.after), 165),
+)
 
 
 def draw_what_if(run: Run, group: Group) -> None:
@@ -61,3 +85,46 @@ def _draw_content(run: Run, step: int, group: Group | None) -> None:
         draw_tokens(own, chosen, arrays, recomputed, place)
     st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own), kl_per_token(arrays)))
     draw_step(arrays, recomputed, step)
+
+
+def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
+    """Counts, the distribution, and the list."""
+    flips = list(sign_flips(step, after))
+    trained_on = f"{counted(len(step.groups), 'group')} that were trained on"
+    st.markdown(heading(f"The whole step {number_of_step}", trained_on))
+    _draw_counts(step, after, len(flips))
+    picture, listed = st.columns([1, 1.3], gap="medium")
+    with picture, st.container(key="what-if-distribution"):
+        show(
+            distribution_figure(step.advantages_P_G, after.advantages_P_G),
+            key="what-if-distribution-chart",
+            about="How many completions of the step have which advantage, stored and what if",
+        )
+        st.caption("Outline: stored. Filled: what if. The grey bar is around 0.")
+    with listed, st.container(key="what-if-flips"):
+        if flips:
+            settings = {OPEN: "true", **changes_in_address()}
+            opened = Column[Flip]("open", lambda flip: url("group", id=flip.group.id, **settings), 55, kind="link")
+            height = min(35 * (len(flips) + 1) + 3, 35 * (_ROWS + 1) + 3)
+            draw(flips, [*_FLIPS, opened], key="what-if-flips-table", height=height)
+        else:
+            st.caption("No completion changes its sign: each is still pushed the same way, or still left alone.")
+
+
+def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:
+    before = tally(step, step.advantages_P_G, [group.state for group in step.groups])
+    now = tally(step, after.advantages_P_G, after.states)
+    with st.container(key=f"what-if-{FIGURES}"):
+        st.html(_STYLE)
+        cells = st.columns(5)
+        for cell, label, new, old, about in zip(
+            cells,
+            ("Dead groups", "Reinforced", "Discouraged", "Advantage 0"),
+            (now.dead_in_words, *map(str, now[:3])),
+            (before.dead_in_words, *map(str, before[:3])),
+            (DEAD, None, None, None),
+            strict=False,
+        ):
+            cell.metric(label, new, f"was {old}", delta_color="off", delta_arrow="off", help=about)
+        of_all = f"of {counted(sum(now[:3]), 'completion')}"
+        cells[4].metric("Sign changes", str(flips), of_all, delta_color="off", delta_arrow="off")
