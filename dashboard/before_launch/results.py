@@ -37,11 +37,10 @@ def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: floa
     """41 of 64 completions right (64 %) · 3 groups live, 1 dead."""
     completions = [one for group in groups for one in group.completions]
     judged = [right for one in completions if (right := is_right(one, config, threshold)) is not None]
-    parts = (
-        [f"{sum(judged)} of {counted(len(judged), 'completion')} right ({percent(sum(judged) / len(judged))})"]
-        if judged
-        else []
-    )
+    parts = []
+    if judged:
+        share = percent(sum(judged) / len(judged))
+        parts.append(f"{sum(judged)} of {counted(len(judged), 'completion')} right ({share})")
     states = Counter(group.state for group in groups)
     dead = "dead" if stored_estimator(config).centred else "with equal rewards"
     words: dict[GroupState, str] = {"live": "live", "zero_variance": dead, "unscored": "unscored"}
@@ -98,11 +97,11 @@ def underestimate(found: Forecast, own_size: int) -> str:
     )
 
 
-def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) -> tuple[str, str] | None:
-    """Which rewards failed on how many completions, and what a run would do; and the first traceback. None where all are scored."""
+def draw_errors(completions: Sequence[CompletionData], config: Mapping[str, Json]) -> None:
+    """Which rewards failed on how many completions, and what a run would do; and the first traceback."""
     failed = [score for one in completions for score in one.rewards if score.error]
     if not failed:
-        return None
+        return
     count = Counter(score.name for score in failed)
     share = sum(one.reward is None for one in completions) / len(completions)
     allowed = number_at(config, "rewards.max_unscored", 0.2)
@@ -111,10 +110,13 @@ def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) 
     # a traceback ends with the error itself
     last = next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
     fate = "and this one would" if share > allowed else "which this one would not"
-    return (
+    said = (
         f"Of {counted(len(completions), 'completion')} these rewards failed: {names}. The first: {last}. "
         f"A run fails where more than {percent(allowed)} stay unscored, {fate}."
-    ), trace
+    )
+    st.error(plain(said), icon=":material/error:")
+    with st.expander("The first error, in full"):
+        show_text(trace)
 
 
 OPENED = "group"  # in the address: the number of the opened group
@@ -134,12 +136,7 @@ def draw_results(draft: Draft, sample: Run) -> None:
         )
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
-    found = unscored([one for group in groups for one in group.completions], sample.config)
-    if found is not None:
-        said, trace = found
-        st.error(plain(said), icon=":material/error:")
-        with st.expander("The first error, in full"):
-            show_text(trace)
+    draw_errors([one for group in groups for one in group.completions], sample.config)
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
     _draw_groups(sample, summaries, groups)
 

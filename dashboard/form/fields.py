@@ -221,9 +221,8 @@ _NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 def in_labels(text: str) -> str:
     """`optimizer.micro_batch_tokens` is Optimizer › Micro batch tokens, group_zscore is group z-score; other names stay."""
-    known = _names()
     text = _PATH.sub(lambda found: path_in_words(found[0]), text)
-    return _NAME.sub(lambda found: in_words(found[0]) if found[0] in known else found[0], text)
+    return _NAME.sub(lambda found: in_words(found[0]) if found[0] in _names() else found[0], text)
 
 
 def path_in_words(path: str) -> str:

@@ -57,7 +57,15 @@ def draw_kl(opening: Opening, point: Point) -> None:
         estimates[kl.estimator] = f"**{estimates[kl.estimator]}**"
         st.markdown("  \n".join(estimates.values()))
         st.caption(FORMULAS[kl.estimator])
-        st.markdown(_whole(point, kl, reference))
+        # the loss of the best completion's token, added up by the trainer's own objective
+        new, old, advantage = np.log([point.new]), np.log([point.old]), np.array([point.advantage])
+        in_loss = algorithm_of(point.surrogate, Kl(beta=kl.beta, estimator=kl.estimator))
+        without = float(token_losses(algorithm_of(point.surrogate), new, old, advantage)[0])
+        whole = float(token_losses(in_loss, new, old, advantage, reference=math.log(reference))[0])
+        st.markdown(
+            f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(whole)}**. "
+            "The penalty is taken on every token, whatever its advantage."
+        )
 
 
 def _controls(opening: Opening) -> tuple[float, Kl]:
@@ -75,18 +83,6 @@ def _controls(opening: Opening) -> tuple[float, Kl]:
     if wrong is not None:
         st.markdown(f":red[{plain(wrong)}]")
     return reference, kl
-
-
-def _whole(point: Point, kl: Kl, reference: float) -> str:
-    """The loss of the best completion's token, added up by the trainer's own objective."""
-    new, old, advantage = np.log([point.new]), np.log([point.old]), np.array([point.advantage])
-    in_loss = Kl(beta=kl.beta, estimator=kl.estimator)
-    without = float(token_losses(algorithm_of(point.surrogate), new, old, advantage)[0])
-    whole = token_losses(algorithm_of(point.surrogate, in_loss), new, old, advantage, reference=math.log(reference))
-    return (
-        f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(float(whole[0]))}**. "
-        "The penalty is taken on every token, whatever its advantage."
-    )
 
 
 def kl_curve(estimator: KlEstimator, new: float, reference: float) -> Traced:

@@ -1,6 +1,5 @@
 """What the Playground opens with: a textbook example, or a logged group with the settings of its run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import streamlit as st
@@ -37,8 +36,13 @@ class Opening:
     run: Run | None = None
 
 
-def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]]) -> Opening:
-    """A logged group as the controls hold it, with the settings that its run was stored with."""
+@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
+def load(group_id: int) -> Opening:
+    """A logged group as the controls hold it, with the settings that its run was stored with. Raises what the client raises."""
+    group = client().group(group_id)
+    run = client().run(group.run_id)
+    groups = client().groups(run.id, step=group.step, sort="index", limit=MOST_GROUPS).items
+    siblings = [other.rewards for other in groups if other.id != group.id and other.state != "filtered"]
     weights = [score.weight for score in group.completions[0].rewards] if group.completions else []
     raw = [
         [one.rewards[place].raw if place < len(one.rewards) else None for one in group.completions]
@@ -58,15 +62,4 @@ def opening_of(group: Group, run: Run, siblings: Sequence[Sequence[float | None]
         kl=part(KL, run.config, "algorithm.kl", Kl()),
         group=group,
         run=run,
-    )
-
-
-@st.cache_data(ttl=600, max_entries=32, show_spinner=False)
-def load(group_id: int) -> Opening:
-    """The opening of a logged group. Raises what the client raises."""
-    group = client().group(group_id)
-    run = client().run(group.run_id)
-    groups = client().groups(run.id, step=group.step, sort="index", limit=MOST_GROUPS).items
-    return opening_of(
-        group, run, [other.rewards for other in groups if other.id != group.id and other.state != "filtered"]
     )

@@ -5,7 +5,7 @@ import math
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from backend.contract.groups import CompletionRecord, TokenTrace
 from dashboard.algorithm.surrogates import Values, pull_in_words, pulls, stored_surrogate
 from dashboard.stored import text_at
 from dashboard.text import marked
-
-Colouring = Literal["signed", "size"]
-"""`signed`: one colour above the middle, another below. `size`: the further from 0, the stronger."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Column:
     title: str
     about: str
     values_T: Values
-    colouring: Colouring
+    signed: bool  # one colour above the middle, another below; otherwise the further from 0, the stronger
     middle: float = 0.0
     offered: bool = True
 
@@ -56,12 +53,12 @@ def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mappin
             about = (
                 "0: the completion was cut at the token limit, and this run leaves such completions out of the loss."
             )
-        yield Column("pull", "Advantage × weight", about, pull_T, "signed")
+        yield Column("pull", "Advantage × weight", about, pull_T, signed=True)
     by_token = trace.value is not None
     whose = "Of this token, by GAE." if by_token else "Of the completion: every token has the same."
-    yield Column("advantage", "Advantage", whose, advantage_T, "signed", offered=by_token)
+    yield Column("advantage", "Advantage", whose, advantage_T, signed=True, offered=by_token)
     of = _RATIO_OF.get(text_at(config, "algorithm.ratio", "token"), ".")
-    yield Column("ratio", "Ratio", f"New over old probability{of}", ratio_T, "signed", middle=1.0)
+    yield Column("ratio", "Ratio", f"New over old probability{of}", ratio_T, signed=True, middle=1.0)
 
 
 _RATIO_OF = {
@@ -100,9 +97,9 @@ def _of_passes(trace: TokenTrace) -> Iterator[Column]:
     }
     for name, (title, about) in _TITLES.items():
         values_T = differences[name] if name in differences else _values(trace, name)
-        by_sign = name in differences or (name in ("kl", "value", "returns") and np.any(values_T < 0))
+        signed = name in differences or (name in ("kl", "value", "returns") and bool(np.any(values_T < 0)))
         offered = name not in _ONLY_READ or (name == "sampling_logprob" and trace.logprob is None)
-        yield Column(name, title, about, values_T, "signed" if by_sign else "size", offered=offered)
+        yield Column(name, title, about, values_T, signed, offered=offered)
 
 
 def _values(trace: TokenTrace, name: str) -> Values:
@@ -184,9 +181,9 @@ def _drawn(column: Column) -> Drawn:
         "about": column.about,
         "values": base64.b64encode(column.values_T.astype("<f4").tobytes()).decode("ascii"),
         "offered": column.offered,
-        "signed": column.colouring == "signed",
+        "signed": column.signed,
         "middle": column.middle,
-        "reach": -reach if column.colouring == "size" and known.min() < 0 else reach,
+        "reach": -reach if not column.signed and known.min() < 0 else reach,
     }
 
 

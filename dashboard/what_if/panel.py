@@ -56,35 +56,32 @@ def load_step(run_id: int, step: int, attempt: int) -> StepArrays | None:  # noq
 
 def _draw(run: Run, step: int, group: Group | None) -> None:
     folded = st.expander(_TITLE, icon=":material/science:", key=OPEN, bind="query-params")
-    if folded.open:
-        with folded:
-            _draw_content(run, step, group)
-
-
-def _draw_content(run: Run, step: int, group: Group | None) -> None:
-    with guard():
-        arrays = load_step(run.id, step, run.attempt)
-    own = read_own(run.config)
-    place = None if arrays is None or group is None else arrays.place_of(group.id)
-    if own is None:
-        st.info("This version cannot read how the run turned rewards into advantages.", icon=":material/help:")
+    if not folded.open:
         return
-    if arrays is None or (group is not None and place is None):
-        st.info(
-            "Nothing was trained on this group: it was replaced, is a probe, or belongs to an attempt that was superseded.",
-            icon=":material/block:",
-        )
-        return
-    chosen = draw_controls(own)
-    recomputed = recompute(arrays, own, chosen)
-    st.markdown(agreement(own, chosen, difference(arrays, recomputed)))
-    for note in notes(own, chosen):
-        st.caption(note)
-    if group is not None and place is not None:
-        draw_group(arrays, recomputed, place)
-        draw_tokens(own, chosen, arrays, recomputed, place)
-    st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own), kl_per_token(arrays)))
-    draw_step(arrays, recomputed, step)
+    with folded:
+        with guard():
+            arrays = load_step(run.id, step, run.attempt)
+        own = read_own(run.config)
+        place = None if arrays is None or group is None else arrays.place_of(group.id)
+        if own is None:
+            st.info("This version cannot read how the run turned rewards into advantages.", icon=":material/help:")
+            return
+        if arrays is None or (group is not None and place is None):
+            st.info(
+                "Nothing was trained on this group: it was replaced, is a probe, or belongs to an attempt that was superseded.",
+                icon=":material/block:",
+            )
+            return
+        chosen = draw_controls(own)
+        recomputed = recompute(arrays, own, chosen)
+        st.markdown(agreement(own, chosen, difference(arrays, recomputed)))
+        for note in notes(own, chosen):
+            st.caption(note)
+        if group is not None and place is not None:
+            draw_group(arrays, recomputed, place)
+            draw_tokens(own, chosen, arrays, recomputed, place)
+        st.markdown(kl_in_words(own, chosen, kl_in_loss(arrays, own), kl_per_token(arrays)))
+        draw_step(arrays, recomputed, step)
 
 
 def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
