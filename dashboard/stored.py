@@ -36,14 +36,6 @@ def put(value: Json, path: str, new: Json) -> Json:
     return {**known, head: put(known.get(head), rest, new)}
 
 
-def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: U) -> T | U:
-    """The part at a dotted path, read as the model; `otherwise` if there is none, or if this version does not know it."""
-    try:
-        return model.validate_python(get(dict(config), path))
-    except ValidationError:
-        return otherwise
-
-
 def number_at(config: Mapping[str, Json], path: str, default: float) -> float:
     """The number at a dotted path, or the default."""
     value = get(dict(config), path)
@@ -89,3 +81,11 @@ def as_policy_run(config: Mapping[str, Json]) -> dict[str, Json]:
 def completions_per_step(config: Mapping[str, Json]) -> int:
     """Prompts × group size."""
     return int(number_at(config, "sampling.prompts_per_step", 1) * number_at(config, "sampling.group_size", 1))
+
+
+def part(model: TypeAdapter[T], config: Mapping[str, Json], path: str, otherwise: U) -> T | U:
+    """The part at a dotted path, read as the model; `otherwise` if there is none, or if this version does not know it."""
+    try:
+        return model.validate_python(get(dict(config), path))
+    except ValidationError:
+        return otherwise

@@ -27,6 +27,8 @@ LABELS = {
 }
 NAMING = {"judge": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
 
+EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -35,11 +37,6 @@ class Layout:
     kinds: tuple[str, ...]
     numbers: tuple[str, ...]
     sections: tuple[str, ...]
-
-    @property
-    def at_the_top(self) -> frozenset[str]:
-        """What stands in no section."""
-        return frozenset({"model.source", "optimizer.learning_rate", "budget.seed", *self.numbers})
 
 
 POLICY = Layout(
@@ -112,10 +109,8 @@ def show_essentials(form: Form, schema: Record) -> None:
             if isinstance(union, Union):
                 with column:
                     show_kind(form, union, path, label_of(path))
-        for column, path in ((rate, "optimizer.learning_rate"), (seed, "budget.seed")):
-            with column:
-                show(form, _find(schema, path, draft), path)
-        for column, path in zip(st.columns(len(layout.numbers)), layout.numbers, strict=True):
+        columns = (rate, seed, *st.columns(len(layout.numbers)))
+        for column, path in zip(columns, (*EVERY_RUN, *layout.numbers), strict=True):
             with column:
                 show(form, _find(schema, path, draft), path)
 
@@ -123,7 +118,8 @@ def show_essentials(form: Form, schema: Record) -> None:
 def elsewhere(draft: Draft) -> frozenset[str]:
     """The paths that stand at the top or in a section of their own, and so in no other."""
     layout = layout_of(draft.config)
-    return layout.at_the_top | {path for path in layout.sections if "." in path}
+    below = (path for path in layout.sections if "." in path)
+    return frozenset(("model.source", *EVERY_RUN, *layout.numbers, *below))
 
 
 def show_sections(form: Form, schema: Record) -> None:

@@ -1,6 +1,7 @@
 """What the form begins with: the card of a recipe, or a reward model that another run trained."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import streamlit as st
 
@@ -67,7 +68,4 @@ def rewarded_by(run: Run, step: int, recipe: RecipeCard) -> dict[str, Json]:
         for function in scored if isinstance(scored, list) else []:
             if isinstance(function, dict) and function.get("kind") == "correctness":
                 functions.append({**function, "weight": 0.0})
-    config = put(put(config, "rewards.functions", functions), "rewards.gates", [])
-    if not isinstance(config, dict):
-        raise TypeError("a configuration is an object")
-    return config
+    return cast("dict[str, Json]", put(put(config, "rewards.functions", functions), "rewards.gates", []))

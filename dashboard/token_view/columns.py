@@ -29,12 +29,6 @@ class Column:
     offered: bool = True
 
 
-def columns(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> list[Column]:
-    """What is known of any token, in the order in which a person asks for it."""
-    found = [*_of_the_loss(trace, completion, config), *_of_passes(trace)]
-    return [column for column in found if not np.isnan(column.values_T).all()]
-
-
 def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> Iterator[Column]:
     """The pull, and what it is made of."""
     advantage_T, ratio_T = _values(trace, "advantage"), _values(trace, "ratio")
@@ -147,7 +141,8 @@ class View(TypedDict):
 
 def view_of(trace: TokenTrace, completion: CompletionRecord, config: Mapping[str, Json]) -> View:
     """The view of one completion, from its trace and the configuration that its run was stored with."""
-    found = columns(trace, completion, config)
+    known = (*_of_the_loss(trace, completion, config), *_of_passes(trace))  # as a person asks for them
+    found = [column for column in known if not np.isnan(column.values_T).all()]
     offered = [column for column in found if column.offered]
     telling = (column for column in offered if np.nanmin(column.values_T) < np.nanmax(column.values_T))
     shown = [_drawable(text, token) for text, token in zip(trace.texts, trace.token_ids, strict=True)]
