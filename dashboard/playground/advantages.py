@@ -113,9 +113,8 @@ def _draw_picture(group: GroupScores, how: Estimator) -> None:
     with st.container(key="play-bars"):
         show(bars_figure(rewards, advantages, "completion"), key="play-bars-chart", about="The completions' advantages")
     lines = [formula(group, how)]
-    if (
-        words_of(how).spell is not None
-    ):  # with the best and the worst completion's numbers; the first one's where all are alike
+    if words_of(how).spell is not None:
+        # with the best and the worst completion's numbers; the first one's where all are alike
         places = {mark: index for index, mark in extremes(group).items()} or {"each": 0}
         for mark, index in sorted(places.items()):
             lines.append(f"{mark:<6} {spell_advantage(group.completions[index], group, how)}")

@@ -5,10 +5,9 @@ import streamlit as st
 from dashboard.components.address import names, number_in_address, write_only
 from dashboard.components.style import apply_style as apply_figures
 from dashboard.playground.advantages import draw_advantages
-from dashboard.playground.chooser import choose_group
 from dashboard.playground.gae import draw_gae
 from dashboard.playground.kl import draw_kl
-from dashboard.playground.opening import Opening, load
+from dashboard.playground.opening import Opening, choose_group, load
 from dashboard.playground.style import apply_style
 from dashboard.playground.surrogate import draw_surrogate
 from dashboard.session import guard, link

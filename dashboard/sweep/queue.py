@@ -57,12 +57,6 @@ def check(variants: Sequence[Variant]) -> list[Checked]:
     return checked
 
 
-def seconds_of(found: Sequence[Checked], seeds: int) -> float | None:
-    """Of all runs together; a variant that was never measured is taken to be as long as the others. None where none was."""
-    known = [one.seconds for one in found if one.seconds is not None]
-    return sum(known) / len(known) * len(found) * seeds if known else None
-
-
 def wrong_of(found: Sequence[Checked]) -> list[str]:
     """What is wrong, each thing once, with the variants that it is wrong with."""
     named: dict[str, list[str]] = {}
@@ -144,8 +138,10 @@ def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]
     )
     kept = good if left_out else found
     st.markdown(f"{counted(len(kept), plan.noun)} × {counted(seeds, 'seed')}")
-    whole = all(one.with_evaluations for one in kept)
-    st.caption(runs_and_time(len(kept) * seeds, seconds_of(kept, seeds), with_evaluations=whole))
+    runs, whole = len(kept) * seeds, all(one.with_evaluations for one in kept)
+    known = [one.seconds for one in kept if one.seconds is not None]
+    # a variant that was never measured is taken to be as long as the others
+    st.caption(runs_and_time(runs, sum(known) / len(known) * runs if known else None, with_evaluations=whole))
     return kept, [] if left_out else wrong_of(found)
 
 
