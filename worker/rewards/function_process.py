@@ -1,4 +1,9 @@
-"""The reward functions that run in a process: it is started, fed, killed when it hangs, and replaced; only that call is lost."""
+"""The reward functions that run in a process: it is started, fed, killed when it hangs, and replaced; only that call is lost.
+
+It guards against accidents: a call has a time limit; memory, file sizes and new processes have bounds; and no secret of the worker's
+environment gets in. What it does not cover: it is not a sandbox for hostile code. Network access is not blocked, and a function can
+read and write every file that the worker's user can. So only built-in functions run here, and those that the operator named.
+"""
 
 import json
 import logging
@@ -58,13 +63,15 @@ class Child:
         stdin, self._requests = os.pipe()
         self._replies, stdout = os.pipe()
         self._prints, stderr = os.pipe()
+        # Nothing secret, and no pools of threads.
+        kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         self._process = subprocess.Popen(
             # -I: nothing from the working directory, the user's site or PYTHON* variables gets in. -u: a crash loses no print.
             [sys.executable, "-I", "-u", "-W", "ignore", "-c", _MAIN, str(_ROOT), functions_module],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=_environment(),
+            env={**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             cwd="/",
             start_new_session=True,
         )
@@ -131,7 +138,11 @@ class Child:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _LONGEST_REPLY:
                 raise self._lost("reward_crash: the function wrote into the pipe of the results")
-            self._ask(waiting)
+            try:
+                waiting()
+            except BaseException:
+                self.close()
+                raise
             left = deadline - time.monotonic()
             ready = self._selector.select(max(0.0, min(left, LOOK_SECONDS)))
             for key, _ in ready:
@@ -147,13 +158,6 @@ class Child:
         except (ValueError, RecursionError):
             raise self._lost("reward_crash: the function wrote into the pipe of the results") from None
         return reply
-
-    def _ask(self, waiting: Callable[[], None]) -> None:
-        try:
-            waiting()
-        except BaseException:
-            self.close()
-            raise
 
     def _write_requests(self) -> None:
         try:
@@ -194,12 +198,6 @@ class Child:
         return ChildLost(f"reward_crash: it ended its process ({how})\n{self.take_printed()[-2048:]}".rstrip())
 
 
-def _environment() -> dict[str, str]:
-    """Nothing secret, and no pools of threads."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
 class RewardProcessError(RunFailure):
     """The process that runs the reward functions does not start."""
 
@@ -210,8 +208,13 @@ class FunctionProcess:
     def __init__(
         self, functions: Sequence[RewardFunction], *, time_limit: float, path: Path | None, functions_module: str
     ) -> None:
-        self._functions, self._time_limit, self._path = functions, time_limit, path
-        self._functions_module = functions_module
+        self._functions, self._time_limit, self._functions_module = functions, time_limit, functions_module
+        called: list[Json] = [
+            {"kind": function.kind, "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})}
+            for function in functions
+        ]
+        folders: list[Json] = [str(path.resolve())] if path else []
+        self._settings: dict[str, Json] = {"functions": called, "time_limit": time_limit, "path": folders}
         self._child: Child | None = None
 
     def payload(self, item: Item, text: str, token_count: int) -> dict[str, Json]:
@@ -239,7 +242,7 @@ class FunctionProcess:
             is_new = self._child is None
             batch: dict[str, Json] = {"samples": payloads[done // width :], "first": done % width}
             try:
-                self._child = self._child or Child(self._settings(), self._functions_module, waiting)
+                self._child = self._child or Child(self._settings, self._functions_module, waiting)
                 for outcome in self._child.outcomes(
                     batch, calls=total - done, time_limit=self._time_limit, waiting=waiting
                 ):
@@ -251,7 +254,10 @@ class FunctionProcess:
                 yield {"error": str(lost)}
             except ChildRefused as refusal:
                 self.close()
-                raise _not_importable(str(refusal)) from None
+                summary, _, trace = str(refusal).partition("\n")
+                looked = "the folder that the worker looks in, beside what is installed with it"
+                message = f"The reward function {summary}. GROUPSCOPE_REWARD_PATH names {looked}."
+                raise RewardUnavailable("reward_unavailable", message, trace) from None
             except ChildNotReady as reason:
                 self.close()
                 if is_new:
@@ -271,17 +277,3 @@ class FunctionProcess:
             self.log_printed()
             self._child.close()
             self._child = None
-
-    def _settings(self) -> dict[str, Json]:
-        functions: list[Json] = [
-            {"kind": function.kind, "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})}
-            for function in self._functions
-        ]
-        path: list[Json] = [str(self._path.resolve())] if self._path else []
-        return {"functions": functions, "time_limit": self._time_limit, "path": path}
-
-
-def _not_importable(reason: str) -> RewardUnavailable:
-    summary, _, trace = reason.partition("\n")
-    hint = "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
-    return RewardUnavailable("reward_unavailable", f"The reward function {summary}. {hint}.", trace)

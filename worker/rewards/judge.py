@@ -67,6 +67,7 @@ def verdict(reply: str, minimum: float, maximum: float) -> float:
 
 BUSY_SECONDS = 5.0
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class JudgeCache:
@@ -105,11 +106,6 @@ class JudgeCache:
             return None
 
 
-def cache_key(endpoint: str, prompt: str, max_tokens: int) -> str:
-    """One key for one request to one service and model."""
-    return hashlib.sha256(json.dumps([endpoint, max_tokens, prompt]).encode()).hexdigest()
-
-
 class JudgeScorer:
     """Scores by one judge. Equal questions are asked once, and none that the cache knows."""
 
@@ -141,8 +137,7 @@ class JudgeScorer:
 
         def ask(read: Sequence[tuple[Item, str]]) -> Iterator[dict[str, Json]]:
             texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
-            replies = [questions.ask(text) for text in texts]
-            return map(outcome, texts, replies)
+            return map(outcome, texts, [questions.ask(text) for text in texts])
 
         try:
             yield ask
@@ -150,7 +145,8 @@ class JudgeScorer:
             questions.cancel()
 
     def _reply(self, text: str) -> Known:
-        key = cache_key(self._endpoint.identity, text, self._judge.max_tokens)
+        request = [self._endpoint.identity, self._judge.max_tokens, text]  # to one service and model
+        key = hashlib.sha256(json.dumps(request).encode()).hexdigest()
         known = self._cache.find(key)
         if known is not None:
             return known, True
@@ -161,7 +157,9 @@ class JudgeScorer:
     def _outcome(self, future: Future[Known], waiting: Callable[[], None], *, repeated: bool) -> dict[str, Json]:
         name = self._endpoint.name
         try:
-            reply, known = _awaited(future, waiting)
+            while not wait([future], timeout=LOOK_SECONDS).done:
+                waiting()
+            reply, known = future.result()
         except JudgeFailed as failure:
             return {"error": f"reward_error: the judge {name!r}: {failure}"}
         if known or repeated:
@@ -207,26 +205,15 @@ class _Questions:
 
     def _work(self) -> None:
         """One thread: question after question, until none is left."""
-        while (text := self._next()) is not None:
+        while True:
+            with self._lock:
+                if not self._unasked:
+                    self._threads -= 1
+                    return
+                text = self._unasked.popleft()
             future = self._replies[text]
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(self._reply(text))
                 except Exception as error:  # noqa: BLE001 — the boundary of a thread: the waiting caller gets it
                     future.set_exception(error)
-
-    def _next(self) -> str | None:
-        with self._lock:
-            if self._unasked:
-                return self._unasked.popleft()
-            self._threads -= 1
-            return None
-
-
-def _awaited(future: Future[Known], waiting: Callable[[], None]) -> Known:
-    while not wait([future], timeout=LOOK_SECONDS).done:
-        waiting()
-    return future.result()
-
-
-log = logging.getLogger(__name__)

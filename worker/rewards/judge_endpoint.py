@@ -109,7 +109,7 @@ class JudgeEndpoint:
         for attempt in range(attempts):
             self._wait_for_turn()
             try:
-                reply = _read(self._post(body))
+                reply = self._post(body)
             except _Transient as failure:
                 if attempt + 1 == attempts:
                     self._failing = True
@@ -122,8 +122,8 @@ class JudgeEndpoint:
                 return replace(reply, text=self._without_key(reply.text))
         raise AssertionError("every attempt returns or raises")
 
-    def _post(self, body: dict[str, object]) -> bytes:
-        """The bytes of a good answer. Raises _Transient or JudgeFailed."""
+    def _post(self, body: dict[str, object]) -> Reply:
+        """A good answer. Raises _Transient or JudgeFailed."""
         headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",  # a small compressed reply may be a huge one
@@ -145,15 +145,17 @@ class JudgeEndpoint:
             raise _Transient(f"it took longer than {self.settings.timeout_seconds:g} s") from None
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             raise _Transient(f"it does not answer: {type(error).__name__}: {error}") from None
+        excerpt = content.decode(errors="replace")[:EXCERPT].strip() or "nothing"
         if response.is_success:
-            return bytes(content)
-        said = f"HTTP {response.status_code}: {_excerpt(content.decode(errors='replace'))}"
+            return _read(bytes(content), excerpt)
+        said = f"HTTP {response.status_code}: {excerpt}"
         if response.is_redirect:
             raise JudgeFailed(
                 f"HTTP {response.status_code}: it redirects, which is not followed; name its final address"
             )
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-            raise _Transient(said, _retry_after(response))
+            wait = response.headers.get("Retry-After", "")  # seconds; a date is rare, and then our own patience serves
+            raise _Transient(said, float(wait) if wait.isdecimal() else None)
         raise JudgeFailed(said)
 
     def _wait_for_turn(self) -> None:
@@ -171,20 +173,10 @@ class JudgeEndpoint:
         return text.replace(self._key, "[key]") if self._key else text
 
 
-def _read(content: bytes) -> Reply:
+def _read(content: bytes, excerpt: str) -> Reply:
     try:
         answer = _Answer.model_validate_json(content)
     except ValidationError:
-        raise JudgeFailed(f"its reply is not a chat completion: {_excerpt(content.decode(errors='replace'))}") from None
+        raise JudgeFailed(f"its reply is not a chat completion: {excerpt}") from None
     choice, usage = answer.choices[0], answer.usage or _Usage()
     return Reply(choice.message.content, choice.finish_reason == "length", usage.prompt_tokens, usage.completion_tokens)
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds; the form with a date is rare, and then our own patience serves."""
-    value = response.headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else None
-
-
-def _excerpt(text: str) -> str:
-    return text[:EXCERPT].strip() or "nothing"

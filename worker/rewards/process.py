@@ -43,7 +43,9 @@ def main(functions_module: str) -> None:
     sys.path += settings["path"]
     calls: list[Call] = [partial(table[function["kind"]], **function["params"]) for function in settings["functions"]]
     try:
-        import_python_functions(settings["functions"])
+        for function in settings["functions"]:
+            if "function" in function["params"]:  # one that the operator allowed
+                load_function(function["params"]["function"])
     except FunctionUnavailable as error:
         reply(replies, {"unavailable": f"{error}\n{''.join(traceback.format_exception(error)):.{LONGEST_TRACEBACK}}"})
         return
@@ -93,13 +95,6 @@ def _limit(what: int, most: int) -> None:
         return  # macOS refuses some of them
 
 
-def import_python_functions(functions: Sequence[dict[str, dict[str, str]]]) -> None:
-    """Import what the operator allowed. Raises FunctionUnavailable."""
-    for function in functions:
-        if "function" in function["params"]:
-            load_function(function["params"]["function"])
-
-
 def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], completions: Sequence[Completion]) -> None:
     """Import what some matches need, so that its seconds are not counted against the first completion."""
     matches = {function["params"].get("match") for function in functions}
@@ -116,7 +111,7 @@ def score(call: Call, completion: Completion, time_limit: float) -> dict[str, ob
     try:
         return outcome_of(call(completion))
     except BrokenContract as broken:
-        return breach(broken)
+        return {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
         return {"error": f"reward_error: {describe(error)}"}
     finally:
@@ -124,11 +119,11 @@ def score(call: Call, completion: Completion, time_limit: float) -> dict[str, ob
 
 
 def outcome_of(value: object) -> dict[str, object]:
-    """A number is a value; NaN, infinity, None and what no loss could hold leave unscored; all else is a breach."""
+    """A number is a value; NaN, infinity, None and what no loss could hold leave unscored; all else raises BrokenContract."""
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
     if not isinstance(value, numbers.Real):
-        return breach(BrokenContract("one number for each completion", f"a value of type {in_words(value)}"))
+        raise BrokenContract("one number for each completion", f"a value of type {in_words(value)}")
     try:
         number = float(value)
     except OverflowError:
@@ -136,11 +131,6 @@ def outcome_of(value: object) -> dict[str, object]:
     if not abs(number) <= LARGEST_REWARD:
         return {"error": f"reward_value: it returned {number}; a reward is a finite number up to {LARGEST_REWARD:g}"}
     return {"value": number}
-
-
-def breach(broken: BrokenContract) -> dict[str, object]:
-    """A broken contract in words."""
-    return {"breach": {"expected": broken.expected, "got": broken.got}}
 
 
 def describe(error: BaseException) -> str:

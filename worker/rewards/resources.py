@@ -62,6 +62,14 @@ def reward_resources(
 
     `checkpoints` are the directories that sources `run:<id>@<step>` mean. Raises RunFailure if a model cannot be loaded.
     """
+
+    def load(learned: LearnedReward) -> RewardModel:
+        checkpoint, store = checkpoints.get(learned.source), settings.checkpoints
+        source = resolve(
+            learned.source, converted=settings.models, root=settings.model_root, checkpoint=checkpoint, store=store
+        )
+        return load_reward_model(source, device, dtype, label=learned.label)
+
     named = {judge.endpoint for judge in rewards.functions if isinstance(judge, Judge)}
     with ExitStack() as stack:
         yield RewardResources(
@@ -72,25 +80,8 @@ def reward_resources(
                 for name in named & settings.judges.keys()
             },
             judge_cache=settings.judge_cache,
-            models={
-                learned.name: _load(learned, settings, device, dtype, checkpoints.get(learned.source))
-                for learned in rewards.functions
-                if isinstance(learned, LearnedReward)
-            },
+            models={learned.name: load(learned) for learned in rewards.functions if isinstance(learned, LearnedReward)},
         )
-
-
-def _load(
-    learned: LearnedReward, settings: Settings, device: torch.device, dtype: str, checkpoint: Path | None
-) -> RewardModel:
-    source = resolve(
-        learned.source,
-        converted=settings.models,
-        root=settings.model_root,
-        checkpoint=checkpoint,
-        store=settings.checkpoints,
-    )
-    return load_reward_model(source, device, dtype, label=learned.label)
 
 
 def _listed(names: Mapping[str, object] | frozenset[str]) -> str:
