@@ -87,13 +87,11 @@ class Bench:
             f"a model of Qwen2.5-0.5B's shape, random weights, {self.prompts} × {self.group_size} completions, "
             f"{self.prompt_tokens} prompt tokens, {'exactly' if lengths == 'fixed' else 'at most'} {self.new_tokens} new"
         )
-        return self._here(Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=self._rows()))
-
-    def _rows(self) -> str:
-        """Prompts of digits, each of which is a token, for more steps than there will be."""
+        # Prompts of digits, each of which is a token, for more steps than there will be.
         draw = random.Random(0)
         prompts = ("".join(draw.choices("0123456789", k=self.prompt_tokens)) for _ in range(8 * self.prompts))
-        return "\n".join(json.dumps({"prompt": prompt, "answer": "0"}) for prompt in prompts)
+        rows = "\n".join(json.dumps({"prompt": prompt, "answer": "0"}) for prompt in prompts)
+        return self._here(Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=rows))
 
     def _here(self, work: Workload) -> Workload:
         return replace(work, accelerator=not self.toy, threads=None)

@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 
 from results.page import MEASURED, PAGE, command_line, show_tables, stack, where
-from scale.live import measure_live, measure_memory
 from scale.making import make
 from scale.plan import FULL, TRIAL, Plan
 from scale.records import AtScale, Made, tables
 from scale.requests import measure_api
 from scale.site import LEASE, Site, contents, site
-from scale.views import measure_views
+from scale.views import measure_live, measure_memory, measure_views
 
 KEPT = MEASURED / "inspector.json"
 STACK = ("groupscope", "fastapi", "sqlalchemy", "streamlit", "altair")

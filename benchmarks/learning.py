@@ -41,7 +41,13 @@ def wait(client: Client, runs: list[Run]) -> list[Run]:
     heard, said = time.monotonic(), ""
     while True:
         runs = [run if run.status in TERMINAL else client.run(run.id) for run in runs]
-        line = " · ".join([how_far(runs), *(_progress(run) for run in runs if run.status == "running")])
+        parts = [how_far(runs)]
+        for run in runs:
+            if run.status == "running":
+                reward = run.summary.get("reward")
+                shown = "" if reward is None else f", reward {reward:.3f}"
+                parts.append(f"{run.name} {run.progress.step}/{run.progress.total_steps}{shown}")
+        line = " · ".join(parts)
         if line != said:
             print(line, flush=True)
             said = line
@@ -52,12 +58,6 @@ def wait(client: Client, runs: list[Run]) -> list[Run]:
         elif time.monotonic() - heard > SILENCE:
             raise SystemExit(f"no worker was heard of for {SILENCE} s: see the logs of workers in the home directory")
         time.sleep(5)
-
-
-def _progress(run: Run) -> str:
-    reward = run.summary.get("reward")
-    shown = "" if reward is None else f", reward {reward:.3f}"
-    return f"{run.name} {run.progress.step}/{run.progress.total_steps}{shown}"
 
 
 def measure(client: Client, run: Run, names: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ backend/contract/common_ground.py). Everything happens through a real backend an
 call with the same one adds only what is missing or failed. --out gets recipes.md, recipes.csv and recipes.png.
 """
 
-import argparse
 import csv
 import statistics
 from dataclasses import asdict, dataclass
@@ -95,14 +94,6 @@ def measured_of(client: Client, run: Run) -> Measured:
 
 def table(recipes: list[str], measured: list[Measured], steps: int, where: str, command: str) -> str:
     """The page: one row for each recipe."""
-    head = [
-        "# The recipes side by side",
-        "",
-        f"Made by `{command}`. {where}",
-        "",
-        "Held-out sampled pass@1 before the first step and after the last, and the mean of the paired gains with its 95 % t interval.",
-        "",
-    ]
     header = ("recipe", "seeds", "pass@1 before → after, by seed", "gain", "95 %", "steps", "seconds per step")
     rows = []
     for recipe in recipes:
@@ -115,16 +106,13 @@ def table(recipes: list[str], measured: list[Measured], steps: int, where: str, 
                 ", ".join(str(one.seed) for one in own) or "–",
                 ", ".join(f"{first:.3f} → {last:.3f}" for first, last in ends) or "–",
                 "–" if found is None else f"{found.mean:+.3f}",
-                _interval(found),
+                "–" if found is None or found.low is None else f"{found.low:+.3f} to {found.high:+.3f}",
                 str(steps),
                 f"{statistics.median(one.seconds for one in own):.2f}" if own else "–",
             )
         )
-    return "\n".join([*head, markdown(header, rows)]) + "\n"
-
-
-def _interval(found: Estimate | None) -> str:
-    return "–" if found is None or found.low is None or found.high is None else f"{found.low:+.3f} to {found.high:+.3f}"
+    about = "Held-out sampled pass@1 before the first step and after the last, and the mean of the paired gains with its 95 % t interval."
+    return f"# The recipes side by side\n\nMade by `{command}`. {where}\n\n{about}\n\n{markdown(header, rows)}\n"
 
 
 def write_curves(path: Path, measured: list[Measured]) -> None:
@@ -168,7 +156,8 @@ def mean_curve(runs: list[Measured]) -> dict[int, Estimate]:
     return {step: one for step, one in found.items() if one is not None}
 
 
-def _arguments() -> argparse.Namespace:
+def main() -> None:
+    """Train, measure, write."""
     ids = [card.id for card in distinct(comparable(RECIPES), next(c.config for c in RECIPES if c.id == QUICKSTART))]
     parser = command_line(__doc__)
     parser.add_argument("--recipes", nargs="+", choices=ids, default=ids, metavar="RECIPE", help=", ".join(ids))
@@ -177,12 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--home", type=Path, help="kept, and gone on from by the next call")
     parser.add_argument("--workers", type=int, choices=[1, 2], default=1)
     parser.add_argument("--out", type=Path, help="a directory for the table, the curves and the figure")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Train, measure, write."""
-    arguments = _arguments()
+    arguments = parser.parse_args()
     home = home_in(arguments.home, "recipes")
     print(f"home: {home}")
     with site(home, workers=arguments.workers) as running:

@@ -34,7 +34,12 @@ def command_line(doc: str | None, *, kept: Path | None = None, page: Path | None
 
 def where() -> dict[str, str]:
     """The machine and the day."""
-    return {"machine": f"{_processor()}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d")}
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor() or platform.machine()
+    return {"machine": f"{processor}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d")}
 
 
 def stack(*names: str) -> dict[str, str]:
@@ -79,14 +84,6 @@ def home_in(folder: Path | None, name: str) -> Path:
     home = folder or Path(tempfile.mkdtemp(prefix=f"groupscope-{name}-"))
     home.mkdir(parents=True, exist_ok=True)
     return home
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

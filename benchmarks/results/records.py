@@ -9,10 +9,6 @@ from sides.messages import Ready, Step, Trace
 from results.page import Kept
 
 
-def _is_kept(metric: str) -> bool:
-    return metric in {"reward", "sampling_logprob_diff"} or metric.startswith("time/")
-
-
 class Measured(BaseModel):
     """The steps of one side that count, in order."""
 
@@ -34,7 +30,9 @@ class Measured(BaseModel):
         """One step more."""
         self.seconds.append(step.seconds)
         self.lengths.append(step.trained.lengths)
-        self.metrics.append({name: value for name, value in step.trained.metrics.items() if _is_kept(name)})
+        kept = ("reward", "sampling_logprob_diff")
+        known = step.trained.metrics.items()
+        self.metrics.append({name: value for name, value in known if name in kept or name.startswith("time/")})
         self.attention = step.trained.attention
         self.peak_memory = max(self.peak_memory, step.trained.peak_memory or 0)
 

@@ -8,7 +8,7 @@ from sides.floor import PYTORCH, Phase, Rates, Tokens, floor_of
 
 from dashboard.charts.interval import estimate
 from results.page import table
-from results.records import Alone, Comparison, FloorInputs, Learning, Measured, Results
+from results.records import Comparison, FloorInputs, Learning, Measured, Results
 
 _LAST = 10  # steps whose mean reward is a run's final reward
 ROLLOUT = ("prefill", "decode")
@@ -23,7 +23,10 @@ def tables(results: Results) -> str:
         if one.floor is not None:
             parts.append(where_the_time_goes(name, one.first, one.floor))
     if results.memory is not None:
-        parts.append(_memory(results.memory))
+        peak, step = _gib(results.memory.side.peak_memory), results.memory.side.step
+        place = _place(results.memory.where, results.memory.side.versions)
+        said = f"the process held **{peak}** at its peak; the step took {step:.0f} s"
+        parts.append(f"### Memory\n\n{results.memory.about}: {said}. {place}.")
     if results.telemetry is not None:
         parts.append(_telemetry(results.telemetry))
     if results.learning is not None:
@@ -50,17 +53,14 @@ def side_by_side(compared: dict[str, Comparison]) -> str:
         )
         for name, one in compared.items()
     ]
-    said = [f"- {name}: {_conditions(one)}" for name, one in compared.items()]
+    said = []
+    for name, one in compared.items():
+        threads = " and ".join(
+            f"{whose} {side.threads} threads, OMP_WAIT_POLICY {side.omp_wait_policy.lower()}"
+            for whose, side in (("Groupscope", one.first), ("TRL", one.second))
+        )
+        said.append(f"- {name}: {one.about}. {_place(one.where, one.first.versions | one.second.versions)}; {threads}.")
     return "\n".join(["### Side by side", "", table(header, rows), "", *said])
-
-
-def _conditions(one: Comparison) -> str:
-    versions = one.first.versions | one.second.versions
-    threads = " and ".join(
-        f"{name} {side.threads} threads, OMP_WAIT_POLICY {side.omp_wait_policy.lower()}"
-        for name, side in (("Groupscope", one.first), ("TRL", one.second))
-    )
-    return f"{one.about}. {_place(one.where, versions)}; {threads}."
 
 
 def _place(where: dict[str, str], versions: dict[str, str]) -> str:
@@ -74,7 +74,9 @@ def _gib(size: int) -> str:
 def where_the_time_goes(name: str, side: Measured, inputs: FloorInputs) -> str:
     """The phases of a step beside their floors, and what those are made of."""
     own = Rates(seconds={PYTORCH: inputs.rates.seconds[PYTORCH]}, bandwidth=inputs.rates.bandwidth)
-    floors = [_floors(side, inputs, rates) for rates in (own, inputs.rates.fastest())]
+    steps = [Tokens(prompts, lengths) for prompts, lengths in zip(inputs.prompts, side.lengths, strict=True)]
+    how = {"reference": any("time/reference" in one for one in side.metrics), "value_bytes": inputs.value_bytes}
+    floors = [[floor_of(inputs.shape, one, rates, **how) for one in steps] for rates in (own, inputs.rates.fastest())]
     rows: list[list[str]] = []
     for phase, seconds in _spent(side).items():
         parts = ROLLOUT if phase == "rollout" else (phase,)
@@ -83,13 +85,22 @@ def where_the_time_goes(name: str, side: Measured, inputs: FloorInputs) -> str:
             rows += [[f"… {part}", "", *_reached(floors, (part,), None)] for part in parts]
     rows.append(["**step**", f"**{side.step:.2f} s**", *_reached(floors, list(floors[0][0]), side.seconds)])
     header = ("phase", "measured", "floor, PyTorch's product", "reached", "floor, the fastest product", "reached")
-    counted = table(
-        ("phase", "GFLOP", "GFLOP/s, PyTorch's product", "GFLOP/s, the fastest", "GB moved", "seconds by bytes alone"),
-        [_counted(part, [steps[0][part] for steps in floors]) for part in floors[0][0]],
+    counted = []
+    for part, one in floors[0][0].items():
+        rates = [f"{each[0][part].rate / 1e9:.0f}" for each in floors]
+        moved = [f"{one.bytes_moved / 1e9:.1f}", f"{one.bytes_moved / one.bandwidth:.2f} s"]
+        counted.append([part, f"{one.operations / 1e9:.0f}", *rates, *moved])
+    titles = (
+        "phase",
+        "GFLOP",
+        "GFLOP/s, PyTorch's product",
+        "GFLOP/s, the fastest",
+        "GB moved",
+        "seconds by bytes alone",
     )
-    moved = f"Counted for the first of these steps; the memory moves {inputs.rates.bandwidth / 1e9:.1f} GB/s:"
+    said = f"Counted for the first of these steps; the memory moves {inputs.rates.bandwidth / 1e9:.1f} GB/s:"
     return "\n\n".join(
-        [f"### Where the time goes: {name}", table(header, rows), moved, counted, _product_table(inputs)]
+        [f"### Where the time goes: {name}", table(header, rows), said, table(titles, counted), _product_table(inputs)]
     )
 
 
@@ -104,17 +115,6 @@ def _spent(side: Measured) -> dict[str, list[float]]:
 
 def _seconds(side: Measured, phase: str) -> list[float]:
     return [one.get(f"time/{phase}") or 0.0 for one in side.metrics]
-
-
-def _floors(side: Measured, inputs: FloorInputs, rates: Rates) -> list[dict[str, Phase]]:
-    """The floor of each step, phase by phase."""
-    with_reference = any("time/reference" in one for one in side.metrics)
-    return [
-        floor_of(
-            inputs.shape, Tokens(prompts, lengths), rates, reference=with_reference, value_bytes=inputs.value_bytes
-        )
-        for prompts, lengths in zip(inputs.prompts, side.lengths, strict=True)
-    ]
 
 
 def _reached(
@@ -132,13 +132,6 @@ def _reached(
     return cells
 
 
-def _counted(name: str, ways: Sequence[Phase]) -> list[str]:
-    one = ways[0]
-    rates = [f"{phase.rate / 1e9:.0f}" for phase in ways]
-    by_bytes = f"{one.bytes_moved / one.bandwidth:.2f} s"
-    return [name, f"{one.operations / 1e9:.0f}", *rates, f"{one.bytes_moved / 1e9:.1f}", by_bytes]
-
-
 def _product_table(inputs: FloorInputs) -> str:
     """GFLOP/s of all matrices of a layer at each row count."""
     matrices = inputs.shape.layer_matrices
@@ -149,13 +142,6 @@ def _product_table(inputs: FloorInputs) -> str:
         seconds = {count: sum(measured[one.name][count] * one.count for one in matrices) for count in counts}
         rows.append([way, *(f"{operations * count / seconds[count] / 1e9:.0f}" for count in counts)])
     return table(["GFLOP/s of a layer's matrices, by rows", *map(str, counts)], rows)
-
-
-def _memory(one: Alone) -> str:
-    return (
-        f"### Memory\n\n{one.about}: the process held **{_gib(one.side.peak_memory)}** at its peak; the step took "
-        f"{one.side.step:.0f} s. {_place(one.where, one.side.versions)}."
-    )
 
 
 def _telemetry(one: Comparison) -> str:

@@ -85,28 +85,20 @@ class AtScale(Kept):
 
 def tables(measured: AtScale) -> str:
     """What was measured, in the order of the page."""
-    parts = [
-        _made(measured.made) if measured.made else None,
-        _views(measured.views) if measured.views else None,
-        _live(measured.live) if measured.live else None,
-        _memory(measured.memory) if measured.memory else None,
-        _api(measured.api) if measured.api else None,
-    ]
-    conditions = ", ".join(measured.where.values())
-    return "\n\n".join([part for part in parts if part is not None] + [f"Measured {conditions}."])
-
-
-def _made(made: Made) -> str:
-    return (
-        f"The database: {made.runs} runs, {made.completions:,} completions, {made.metrics:,} values of metrics; "
-        f"{made.database / 1e9:.2f} GB, and {made.traces / 1e9:.2f} GB of token traces beside it. Making it took "
-        f"{made.seconds / 60:.1f} minutes."
-    )
-
-
-def _views(views: list[View]) -> str:
-    rows = [(view.name, f"{view.median:.2f} s", f"{max(view.seconds):.2f} s") for view in views]
-    return f"### Opening a view\n\n{table(('view', 'median', 'slowest'), rows)}"
+    parts = []
+    if made := measured.made:
+        parts.append(
+            f"The database: {made.runs} runs, {made.completions:,} completions, {made.metrics:,} values of metrics; "
+            f"{made.database / 1e9:.2f} GB, and {made.traces / 1e9:.2f} GB of token traces beside it. Making it took "
+            f"{made.seconds / 60:.1f} minutes."
+        )
+    if measured.views:
+        rows = [(view.name, f"{view.median:.2f} s", f"{max(view.seconds):.2f} s") for view in measured.views]
+        parts.append(f"### Opening a view\n\n{table(('view', 'median', 'slowest'), rows)}")
+    parts += [_live(measured.live)] if measured.live else []
+    parts += [_memory(measured.memory)] if measured.memory else []
+    parts += [_api(measured.api)] if measured.api else []
+    return "\n\n".join([*parts, f"Measured {', '.join(measured.where.values())}."])
 
 
 def _live(live: Live) -> str:

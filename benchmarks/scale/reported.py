@@ -152,10 +152,16 @@ class Reporter:
     def step(self, step: int) -> Iterator[p.Report]:
         """The step's report, and before some of them an evaluation's."""
         if step % EVALUATED_EVERY == 0:
-            yield self._numbered(step=step, metrics=self._evaluation(step))
+            right = 0.5 + 0.4 * self._progress(step) + self._draw.gauss(0, 0.01)
+            evaluated = {"eval/pass@1": right, "eval/greedy_pass@1": right - 0.02, "eval/reward": right}
+            yield self._numbered(step=step, metrics={**evaluated, "eval/mean_length": 115.0})
         groups, trace = list[GroupReport](), None
         if self._run.has_groups(step):
-            sampled = self._sampled(step)
+            # For each group the number of its prompt, and its completions.
+            epoch, place = divmod((step // self._run.grouped_every) * self._run.groups, self._run.prompts)
+            order = random.Random(f"{self._run.seed} {epoch}").sample(range(self._run.prompts), self._run.prompts)
+            numbers = [order[(place + index) % self._run.prompts] for index in range(self._run.groups)]
+            sampled = [(number, self._completions(number, step)) for number in numbers]
             groups = [_group(index, number, of, self._draw) for index, (number, of) in enumerate(sampled)]
             groups += self._probes(step, len(groups))
             trace = _trace([of for _, of in sampled], self._noise)
@@ -177,28 +183,16 @@ class Reporter:
         values["num_tokens"] = 61_000.0 * (step + 1)
         return values
 
-    def _evaluation(self, step: int) -> dict[str, float | None]:
-        right = 0.5 + 0.4 * self._progress(step) + self._draw.gauss(0, 0.01)
-        lengths = {"eval/mean_length": 115.0}
-        return {"eval/pass@1": right, "eval/greedy_pass@1": right - 0.02, "eval/reward": right, **lengths}
-
-    def _sampled(self, step: int) -> list[tuple[int, list[_Sampled]]]:
-        """For each group the number of its prompt, and its completions."""
-        epoch, place = divmod((step // self._run.grouped_every) * self._run.groups, self._run.prompts)
-        order = random.Random(f"{self._run.seed} {epoch}").sample(range(self._run.prompts), self._run.prompts)
-        numbers = [order[(place + index) % self._run.prompts] for index in range(self._run.groups)]
-        return [(number, self._completions(number, step)) for number in numbers]
-
     def _completions(self, number: int, step: int) -> list[_Sampled]:
         hardness = random.Random(number).uniform(-0.4, 0.5)
         skill = min(1.0, max(0.0, 0.3 + 0.6 * self._progress(step) - hardness))
-        return [self._completion(number, skill) for _ in range(self._run.group_size)]
-
-    def _completion(self, number: int, skill: float) -> _Sampled:
-        right, closed = self._draw.random() < skill, self._draw.random() < 0.9 + 0.1 * skill
-        tokens = self._writer.completion(number if right else self._draw.randint(0, 999), closed=closed)
-        raw = {"correctness": float(right and closed), "format": float(closed), "length": float(len(tokens) <= 180)}
-        return _Sampled(tokens, raw)
+        sampled = []
+        for _ in range(self._run.group_size):
+            right, closed = self._draw.random() < skill, self._draw.random() < 0.9 + 0.1 * skill
+            tokens = self._writer.completion(number if right else self._draw.randint(0, 999), closed=closed)
+            raw = {"correctness": float(right and closed), "format": float(closed), "length": float(len(tokens) <= 180)}
+            sampled.append(_Sampled(tokens, raw))
+        return sampled
 
     def _probes(self, step: int, first: int) -> list[GroupReport]:
         if (step // self._run.grouped_every) % PROBED_EVERY:

@@ -25,33 +25,24 @@ _CHARTS = (
 def measure_api(site: Site, known: Contents, times: int, before: Callable[[], None]) -> list[Route]:
     """Every route `times` times, after `before` and three that do not count; the slowest first."""
     routes = []
-    for name, draw in _routes(known).items():
+    drawn = {**_of_runs(known), **_of_metrics(known), **_of_groups(known), **_of_completions(known)}
+    for name, draw in drawn.items():
         before()
-        routes.append(_measure(site.backend_url, name, draw, times))
+        numbers, seconds, sizes = random.Random(name), [], []
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=site.backend_url, headers=headers, timeout=60) as http:
+            for number in range(times + 3):
+                path, query = draw(numbers)
+                parameters = {key: str(value) for key, value in query.items() if value is not None}
+                began = time.perf_counter()
+                response = http.get(path, params=parameters)
+                if number >= 3:
+                    seconds.append(time.perf_counter() - began)
+                    sizes.append(len(response.content))
+                response.raise_for_status()
+        routes.append(Route(name=name, seconds=seconds, largest=max(sizes)))
+        print(f"  {routes[-1].p95 * 1000:7.1f} ms  {name}", flush=True)
     return sorted(routes, key=lambda route: -route.p95)
-
-
-def _measure(url: str, name: str, draw: Draw, times: int) -> Route:
-    numbers = random.Random(name)
-    seconds, sizes = [], []
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
-        for number in range(times + 3):
-            path, query = draw(numbers)
-            parameters = {key: str(value) for key, value in query.items() if value is not None}
-            began = time.perf_counter()
-            response = http.get(path, params=parameters)
-            if number >= 3:
-                seconds.append(time.perf_counter() - began)
-                sizes.append(len(response.content))
-            response.raise_for_status()
-    route = Route(name=name, seconds=seconds, largest=max(sizes))
-    print(f"  {route.p95 * 1000:7.1f} ms  {name}", flush=True)
-    return route
-
-
-def _routes(known: Contents) -> dict[str, Draw]:
-    """What is measured, by what it is."""
-    return {**_of_runs(known), **_of_metrics(known), **_of_groups(known), **_of_completions(known), **_others(known)}
 
 
 def _at(path: str, **query: object) -> Draw:
@@ -68,6 +59,9 @@ def _one_of(values: Sequence[object]) -> Callable[[random.Random], object]:
 
 
 def _of_runs(known: Contents) -> dict[str, Draw]:
+    """Of runs and their prompts, by what it is, and of what is beside them."""
+    path = f"{_RUN}/{known.large}/prompts"
+    orders = {"first_step": "", "-draws": ", drawn most", "-reward_change": ", most improved", "-last_step": ", latest"}
     return {
         "runs": _at(_RUN, limit=50),
         "runs, 200 of them": _at(_RUN, limit=200),
@@ -79,6 +73,14 @@ def _of_runs(known: Contents) -> dict[str, Draw]:
         "its log": _at(f"{_RUN}/{known.large}/logs"),
         "its checkpoints": _at(f"{_RUN}/{known.large}/checkpoints"),
         "its judgement": _at(f"{_RUN}/{known.large}/agreement"),
+        **{f"prompts{words}": _at(path, sort=sort) for sort, words in orders.items()},
+        "prompts, deep": _at(path, cursor=_below(1_900), sort="-draws"),
+        "prompts with a word": _at(path, search="pencils"),
+        "prompts with a number": _at(path, search=lambda draw: f"item {draw.randrange(2_000)}"),
+        "sweeps": _at("/api/v1/sweeps"),
+        "uploads": _at("/api/v1/uploads"),
+        "workers": _at("/api/v1/workers"),
+        "the catalog": _at("/api/v1/catalog"),
     }
 
 
@@ -158,20 +160,4 @@ def _of_completions(known: Contents) -> dict[str, Draw]:
         "completions of some steps": of_some_steps,
         "completions that nothing fits": _at(path, reward_min=5, sort="-tokens"),
         "the tokens of a completion": lambda draw: (f"/api/v1/completions/{draw.choice(known.completions)}/tokens", {}),
-    }
-
-
-def _others(known: Contents) -> dict[str, Draw]:
-    path = f"{_RUN}/{known.large}/prompts"
-    orders = {"first_step": "", "-draws": ", drawn most", "-reward_change": ", most improved", "-last_step": ", latest"}
-    prompts = {f"prompts{words}": _at(path, sort=sort) for sort, words in orders.items()}
-    return {
-        **prompts,
-        "prompts, deep": _at(path, cursor=_below(1_900), sort="-draws"),
-        "prompts with a word": _at(path, search="pencils"),
-        "prompts with a number": _at(path, search=lambda draw: f"item {draw.randrange(2_000)}"),
-        "sweeps": _at("/api/v1/sweeps"),
-        "uploads": _at("/api/v1/uploads"),
-        "workers": _at("/api/v1/workers"),
-        "the catalog": _at("/api/v1/catalog"),
     }

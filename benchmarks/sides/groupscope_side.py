@@ -63,21 +63,18 @@ class Gate:
                 raise TimeoutError(f"step {self._step} was not reported")
             report = self._reports.pop(self._step)
         self._step += 1
+        copy = getattr(self._engine, "_copy", None)
         self._pipe.tell(
             Trained(
                 lengths=[completion.token_count for group in report.groups for completion in group.completions],
                 metrics=report.metrics,
                 trace=_trace(report),
                 peak_memory=peak_memory(),
-                attention=self._attention(),
+                # The engine's own; of a library, the name that it chose when it began.
+                attention=self._policy.computed_by if copy is None else str(copy.config._attn_implementation),
             )
         )
         self.wait()
-
-    def _attention(self) -> str:
-        """The engine's own; of a library, the name that it chose when it began."""
-        model = getattr(self._engine, "_copy", None)
-        return self._policy.computed_by if model is None else str(model.config._attn_implementation)
 
     def wait(self) -> None:
         """Until the driver wants a step."""

@@ -79,17 +79,14 @@ class Gate(TrainerCallback):
     ) -> None:
         """Answer with the step before, if there was one, and wait."""
         if state.global_step:
-            self._compare(state.global_step - 1)
-            watch = self._watch
+            step, watch = state.global_step - 1, self._watch
+            count, size = self._sampling.prompts_per_step, self._sampling.group_size
+            expected = [one.ids for one in self._prompts[step * count : (step + 1) * count] for _ in range(size)]
+            if watch.prompts != expected:
+                raise ValueError(f"step {step}: TRL's model read other prompts: {watch.prompts}, not {expected}")
             measured = {"time/generate": watch.generate_seconds, "reward": fmean(watch.rewards)}
             self._pipe.tell(Trained(lengths=watch.lengths, metrics=measured, peak_memory=peak_memory()))
         self._pipe.asked(Command)
-
-    def _compare(self, step: int) -> None:
-        count, size = self._sampling.prompts_per_step, self._sampling.group_size
-        expected = [one.ids for one in self._prompts[step * count : (step + 1) * count] for _ in range(size)]
-        if self._watch.prompts != expected:
-            raise ValueError(f"step {step}: TRL's model read other prompts: {self._watch.prompts}, not {expected}")
 
 
 def reward_of(rewards: Rewards) -> Reward:
