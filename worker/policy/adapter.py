@@ -5,6 +5,9 @@ the file must be there, and settings other than those that say how a plain LoRA 
 """
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -69,14 +72,23 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
     if not (folder / WEIGHTS).is_file():
         has = "only a pickle, which could run code" if (folder / "adapter_model.bin").exists() else "no weights"
         raise _unavailable(folder, f"it holds {has}; save it again with a newer PEFT, which writes {WEIGHTS}")
-    try:
+    with opening(partial(_unavailable, folder)):
         config = _config(folder)
         return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
+
+
+@contextmanager
+def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
+    """What a library raises as it opens a model ends as the refusal, which gets its first line and all of it.
+
+    What it says of the device, and nothing of the model, is raised as it is.
+    """
+    try:
+        yield
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         if of_device(error):
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _unavailable(folder, reason, details=str(error)) from error
+        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error
 
 
 def merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:

@@ -1,17 +1,17 @@
 """A reward model: a sequence classifier that gives a prompt and its completion one number."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from worker.errors import RunFailure
-from worker.failure import of_device
+from worker.policy.adapter import opening
 from worker.policy.device import autocast
 from worker.policy.sources import Pretrained, require_safetensors
 
@@ -38,12 +38,14 @@ class RewardModel:
         label: int = 0,
     ) -> None:
         cast(torch.nn.Module, model).to(device).eval()
-        self.model = model
-        self.tokenizer = tokenizer
-        self.device = device
-        self._dtype = dtype
-        self._label = label
-        self._padding = _padding_id(model, tokenizer)
+        self.model, self.tokenizer, self.device = model, tokenizer, device
+        self._dtype, self._label = dtype, label
+        # The model is given the id to pad with, too, and reads its score at the last token that is not this one. Where it is the
+        # end-of-text token, as in many language models, the end of the text itself would be taken for padding.
+        text_config = model.config.get_text_config()
+        candidates = [one for one in (text_config.pad_token_id, tokenizer.pad_token_id, 0, 1) if isinstance(one, int)]
+        self._padding = next(one for one in candidates if one >= 0 and one != tokenizer.eos_token_id)
+        text_config.pad_token_id = self._padding
 
     @property
     def context(self) -> int | None:
@@ -133,7 +135,7 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
     """The model, and the names of the weights that its files lack."""
     if source.base is not None:
         raise _unavailable(source, "it is an adapter, and a reward model has whole weights; choose its base")
-    try:
+    with opening(partial(_unavailable, source)):
         require_safetensors(source)
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             source.location,
@@ -144,40 +146,14 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
-        if of_device(error):
-            raise
-        raise _unavailable(source, _first_line(error), str(error)) from error
     return cast(PreTrainedModel, model), set(loading["missing_keys"])
 
 
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source.location, revision=source.revision or "main", trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        if of_device(error):
-            raise
-        raise _unavailable(source, _first_line(error), str(error)) from error
+    revision = source.revision or "main"
+    with opening(partial(_unavailable, source)):
+        tokenizer = AutoTokenizer.from_pretrained(source.location, revision=revision, trust_remote_code=False)
     return cast(PreTrainedTokenizerBase, tokenizer)
-
-
-def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id to pad with. The model is given it too, and reads its score at the last token that is not this one.
-
-    Where it is the end-of-text token, as in many language models, the end of the text itself would be taken for padding.
-    """
-    end = tokenizer.eos_token_id
-    config = model.config.get_text_config()
-    candidates = (config.pad_token_id, tokenizer.pad_token_id, 0, 1)
-    chosen = next(int(one) for one in candidates if isinstance(one, int) and one >= 0 and one != end)
-    config.pad_token_id = chosen
-    return chosen
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _unavailable(source: Pretrained, why: str, details: str | None = None) -> RunFailure:

@@ -5,14 +5,12 @@ from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
-from worker.failure import of_device
-from worker.policy.adapter import merged, with_adapter
+from worker.policy.adapter import merged, opening, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
 
@@ -38,7 +36,9 @@ def load_policy(
         start = source if resume is None else Pretrained(str(resume))
         model, tokenizer = _causal_lm(start), _tokenizer(start)
     if config.gradient_checkpointing:
-        _checkpoint_gradients(model)
+        if isinstance(model, PeftModel):
+            model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = Policy(model, tokenizer, device, config.dtype, fast=fast)
     if reference and not policy.adapted:
         if resume is None:
@@ -69,12 +69,6 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
         ) from error
 
 
-def _checkpoint_gradients(model: PreTrainedModel | PeftModel) -> None:
-    if isinstance(model, PeftModel):
-        model.enable_input_require_grads()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
     if source.base is not None:
         return merged(_causal_lm(source.base), Path(source.location))
@@ -91,18 +85,15 @@ def _from_pretrained(
     factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
 ) -> object:
     """Raises RunFailure where the model is not there, is not a language model, or has weights in another format than safetensors."""
-    try:
+
+    def refusal(reason: str, details: str) -> RunFailure:
+        advice = "Check the name; a Hub model needs a connection or a copy in this worker's cache."
+        return RunFailure(
+            "model_unavailable", f"The model {source.location} cannot be loaded: {reason} {advice}", details
+        )
+
+    with opening(refusal):
         require_safetensors(source)
         return factory.from_pretrained(
             source.location, revision=source.revision or "main", trust_remote_code=False, **options
         )
-    except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
-        if of_device(error):
-            raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise RunFailure(
-            "model_unavailable",
-            f"The model {source.location} cannot be loaded: {reason} "
-            "Check the name; a Hub model needs a connection or a copy in this worker's cache.",
-            details=str(error),
-        ) from error

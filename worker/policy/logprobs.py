@@ -140,14 +140,7 @@ class TrainingPass:
     @torch.no_grad()
     def apart_from_plain(self, batch: TokenBatch, logprob_M: Tensor) -> tuple[float, float]:
         """How far these log-probs are from a plain forward's, at temperature 1, and what is still rounding."""
-        apart_M = (logprob_M - self._plain_logprobs(batch)).abs()
-        if torch.is_autocast_enabled(batch.ids_M.device.type):
-            return float(apart_M.mean()), _ROUNDING_BELOW_FLOAT32
-        return float(apart_M.max()), _ROUNDING
-
-    def _plain_logprobs(self, batch: TokenBatch) -> Tensor:
-        """Row by row, since whole logits are the largest array there is."""
-        logprobs = []
+        logprobs = []  # row by row, since whole logits are the largest array there is
         for prompt, completion in zip(batch.prompts_R, batch.completions_R, strict=True):
             ids = torch.tensor([[*prompt, *completion]], device=batch.ids_M.device)
             asked = len(completion) + 1
@@ -155,7 +148,10 @@ class TrainingPass:
             logits = logits[0, -asked:-1].to(at_least_float32(logits.dtype))  # some models give more
             chosen = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0]
             logprobs.append(chosen - logits.logsumexp(-1))
-        return torch.cat(logprobs)
+        apart_M = (logprob_M - torch.cat(logprobs)).abs()
+        if torch.is_autocast_enabled(batch.ids_M.device.type):
+            return float(apart_M.mean()), _ROUNDING_BELOW_FLOAT32
+        return float(apart_M.max()), _ROUNDING
 
     def check(self, batch: TokenBatch) -> None:
         """The first time: hold each path against the plain one on the longest completions, and drop those that differ."""
@@ -194,8 +190,7 @@ class TrainingPass:
         self, path: Path, batch: TokenBatch, temperature: float, *, with_hidden: bool = False
     ) -> tuple[Tensor | None, TokenStatistics]:
         if path == "plain":
-            logits_M_V, hidden_M_H = self._plain(batch, with_hidden)
-            return hidden_M_H, _statistics_of(logits_M_V / temperature, batch)
+            return self._plain(batch, temperature, with_hidden)
         hidden_M_H = self._packed(batch.packing) if path == "packed" else self._row_by_row(batch)
         head = cast(nn.Linear, self._model.get_output_embeddings())
         output = Output(head.weight, head.bias)
@@ -222,18 +217,18 @@ class TrainingPass:
         ).last_hidden_state
         return hidden[predicting]
 
-    def _plain(self, batch: TokenBatch, with_hidden: bool) -> tuple[Tensor, Tensor | None]:
+    def _plain(self, batch: TokenBatch, temperature: float, with_hidden: bool) -> tuple[Tensor | None, TokenStatistics]:
         ids, mask, predicting = _side_by_side(batch)
-        output = self._model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=_positions(mask),
-            use_cache=False,
-            output_hidden_states=with_hidden,
-        )
-        return output.logits[predicting].to(at_least_float32(output.logits.dtype)), output.hidden_states[-1][
-            predicting
-        ] if with_hidden else None
+        how = {"position_ids": _positions(mask), "use_cache": False, "output_hidden_states": with_hidden}
+        output = self._model(input_ids=ids, attention_mask=mask, **how)
+        logits_M_V = output.logits[predicting].to(at_least_float32(output.logits.dtype)) / temperature
+        logprobs_M_V = logits_M_V.log_softmax(-1)
+        logprob_M = support_logprob_M = logprobs_M_V.gather(-1, batch.ids_M[:, None])[:, 0]
+        entropy_M = -(logprobs_M_V.exp() * logprobs_M_V).sum(-1)
+        if batch.support_M_K is not None:
+            support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
+        hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None
+        return hidden_M_H, TokenStatistics(logprob_M, entropy_M, support_logprob_M)
 
 
 def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,16 +240,6 @@ def _side_by_side(batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
     predicting = (columns >= begins - 1) & (columns < lengths - 1)
     device = batch.ids_M.device
     return _padded(rows, 0).to(device), (columns < lengths).long().to(device), predicting.to(device)
-
-
-def _statistics_of(logits_M_V: Tensor, batch: TokenBatch) -> TokenStatistics:
-    logprobs_M_V = logits_M_V.log_softmax(-1)
-    logprob_M = logprobs_M_V.gather(-1, batch.ids_M[:, None])[:, 0]
-    entropy_M = -(logprobs_M_V.exp() * logprobs_M_V).sum(-1)
-    if batch.support_M_K is None:
-        return TokenStatistics(logprob_M, entropy_M, logprob_M)
-    among_M_K = among_support(logprobs_M_V, batch.support_M_K)
-    return TokenStatistics(logprob_M, entropy_M, logprob_M - among_M_K.logsumexp(-1))
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:

@@ -49,10 +49,7 @@ class Policy:
         fast: bool = True,
     ):
         cast(torch.nn.Module, model).to(device).eval()
-        self.model = model
-        self.tokenizer = tokenizer
-        self.device = device
-        self._dtype = dtype
+        self.model, self.tokenizer, self.device, self._dtype = model, tokenizer, device, dtype
         self.remarks: list[str] = []
         """What the run's log should say about how it computes; empty after it was logged."""
         self._pass = TrainingPass(model, recompute=recomputes(model), fast=fast, remark=self.remarks.append)

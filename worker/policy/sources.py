@@ -47,18 +47,22 @@ class Places:
     root: Path | None = None
     store: Path | None = None
 
-    def hold(self, folder: Path) -> bool:
-        """Whether a folder, links resolved, lies in one of them, or came along with the worker."""
+    @property
+    def roots(self) -> list[Path]:
+        """Those that there are, and what came along with the worker."""
         roots = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
-        return any(root is not None and folder.resolve().is_relative_to(root.resolve()) for root in roots)
+        return [root for root in roots if root is not None]
+
+    def hold(self, folder: Path) -> bool:
+        """Whether a folder, links resolved, lies in one of them."""
+        return any(folder.resolve().is_relative_to(root.resolve()) for root in self.roots)
 
     def now(self, folder: Path) -> Path:
         """Where a folder of a written path lies today: its home may have been restored somewhere else.
 
         A folder that is still where the path says stays as it is. Else the end of the path is looked for here, the longest first.
         """
-        homes = (Path(worker.models.__file__).parent, self.converted, self.root, self.store)
-        for home in [] if folder.is_dir() else [home for home in homes if home is not None]:
+        for home in [] if folder.is_dir() else self.roots:
             for at, part in enumerate(folder.parts):
                 moved = home.joinpath(*folder.parts[at + 1 :])
                 if part == home.name and at + 1 < len(folder.parts) and moved.is_dir():

@@ -13,9 +13,8 @@ from backend.contract.preference import DatasetPairs, SampledPairs
 from worker.algorithms.advantages import group_statistics
 from worker.groups import GroupSampler, Scored
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion
-from worker.tasks.items import ChatMessage, Item, Items, TaskError, digest, draw, held_out
-from worker.tasks.rows import Row, held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of, written
+from worker.tasks.items import ChatMessage, Item, Items, TaskError, digest, draw
+from worker.tasks.rows import held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of, written
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,13 @@ def stored_pairs(path: Path, *, origin: str) -> Pairs | None:
 
 def _stored_pair(row: dict[str, object]) -> Pair:
     fields = {name: value for name, value in row.items() if name != "split"}
-    fields |= {name: _stored_response(fields[name]) for name in ("chosen", "rejected")}
+    for name in ("chosen", "rejected"):
+        response = fields[name]
+        if not isinstance(response, dict):
+            raise TypeError("a response is an object")
+        fields[name] = Response(response["text"], None if response["ids"] is None else tuple(response["ids"]))
     messages = fields["messages"]
     return Pair(**{**fields, "messages": tuple(messages) if isinstance(messages, list) else None})  # type: ignore[arg-type]
-
-
-def _stored_response(value: object) -> Response:
-    if not isinstance(value, dict):
-        raise TypeError("a response is an object")
-    return Response(value["text"], None if value["ids"] is None else tuple(value["ids"]))
 
 
 def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) -> Pairs:
@@ -98,18 +95,14 @@ def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) ->
     train: list[Pair] = []
     held_out: list[Pair] = []
     for key, (number, row) in zip(keys, rows, strict=True):
-        pair = _row_pair(config, key, number, row)
-        if pair.chosen != pair.rejected:
+        question, messages = prompt_of(config, number, row[config.prompt_column])
+        chosen, rejected = (
+            Response(_answer(number, column, row[column])) for column in (config.chosen_column, config.rejected_column)
+        )
+        if chosen != rejected:
+            pair = Pair(f"dataset:{key}", question, messages, chosen, rejected)
             (held_out if key in evaluated else train).append(pair)
     return Pairs(train, held_out, undecided=len(rows) - len(train) - len(held_out))
-
-
-def _row_pair(config: DatasetPairs, key: str, number: int, row: Row) -> Pair:
-    question, messages = prompt_of(config, number, row[config.prompt_column])
-    chosen, rejected = (
-        Response(_answer(number, column, row[column])) for column in (config.chosen_column, config.rejected_column)
-    )
-    return Pair(f"dataset:{key}", question, messages, chosen, rejected)
 
 
 def _answer(number: int, column: str, value: Json) -> str:
@@ -136,7 +129,7 @@ def sample_pairs(
     `on_progress` gets the finished completions and their total, again while they are scored, and may raise.
     """
     train = draw(items.train, cursor=0, count=config.prompts, seed=seed)
-    other = held_out(items, config.held_out_prompts)
+    other = items.held_out[: config.held_out_prompts]
     total = (len(train) + len(other)) * config.group_size
 
     def pairs_of(some: Sequence[Item], split: int, before: int) -> list[Pair]:
@@ -156,14 +149,11 @@ def sample_pairs(
 def _pairs(scored: Scored) -> list[Pair]:
     """The best of each group against its worst; none of a group in which nothing is better than anything else."""
     rollout, size = scored.rollout, scored.rollout.group_size
-    rewards_P_G = scored.scores.total.reshape(-1, size)
+    rewards_P_G = scored.rewards_P_G
     pairs = []
     for p in np.flatnonzero(group_statistics(rewards_P_G).live_P).tolist():
         item, group = rollout.items_P[p], rollout.completions_R[p * size : (p + 1) * size]
-        best, worst = (group[int(of(rewards_P_G[p]))] for of in (np.nanargmax, np.nanargmin))
-        pairs.append(Pair(item.id, item.question, item.messages, _response(best), _response(worst)))
+        ends = (group[int(of(rewards_P_G[p]))] for of in (np.nanargmax, np.nanargmin))
+        best, worst = (Response(one.text, tuple(one.ids)) for one in ends)
+        pairs.append(Pair(item.id, item.question, item.messages, best, worst))
     return pairs
-
-
-def _response(completion: Completion) -> Response:
-    return Response(completion.text, tuple(completion.ids))

@@ -25,7 +25,6 @@ from worker.preferences.trainer import PairTrainer
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.sampler import NativeEngine
-from worker.tasks.items import held_out
 from worker.tasks.loading import load_items
 
 log = logging.getLogger(__name__)
@@ -59,8 +58,16 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     objective = DirectPreference(policy, beta=config.beta)
     if isinstance(config.pairs, DatasetPairs) or not config.budget.eval_every:
         return PairTrainer(config, objective, pairs, place, channels).run()
-    examined = _as_policy_run(config, config.pairs)
-    items = held_out(load_items(config.pairs.task, fetch_upload=means.fetch_upload), config.budget.eval_items)
+    # The GRPO run on the same task: its evaluations are what this run's are compared with, draw for draw.
+    examined = GrpoConfig(
+        model=config.model,
+        task=config.pairs.task,
+        rewards=config.pairs.rewards,
+        sampling=Sampling(**config.pairs.decoding.model_dump()),
+        optimizer=config.optimizer,
+        budget=Budget(**config.budget.model_dump(include={"steps", "eval_items", "eval_samples", "seed"})),
+    )
+    items = load_items(config.pairs.task, fetch_upload=means.fetch_upload).held_out[: config.budget.eval_items]
     total = len(items) * (config.budget.eval_samples + 1)
     engine = NativeEngine(policy)
     channels.load("rewards", config.budget.steps)
@@ -108,14 +115,15 @@ def _sampled(
     channels.load("model", config.budget.steps)
     policy = load_policy(Model(source=config.model.source, dtype=config.model.dtype), means.source, means.device)
     channels.load("rewards", config.budget.steps)
+
+    def show(done: int, total: int) -> None:
+        if channels.shutting_down():
+            raise Interrupted
+        channels.show(Progress(total_steps=config.budget.steps, phase="pairs", done=done, total=total))
+
     with means.scorer(wanted.rewards) as scorer:
-        pairs = sample_pairs(
-            wanted,
-            GroupSampler(policy, NativeEngine(policy), scorer),
-            items,
-            seed=config.budget.seed,
-            on_progress=lambda done, total: _show(channels, config, done, total),
-        )
+        sampler = GroupSampler(policy, NativeEngine(policy), scorer)
+        pairs = sample_pairs(wanted, sampler, items, seed=config.budget.seed, on_progress=show)
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
@@ -130,25 +138,3 @@ def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> Rewa
     if config.model.gradient_checkpointing:
         model.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
     return model
-
-
-def _as_policy_run(config: DpoConfig, pairs: SampledPairs) -> GrpoConfig:
-    """The GRPO run on the same task: its evaluations are what this run's are compared with, draw for draw."""
-    budget = config.budget
-    return GrpoConfig(
-        model=config.model,
-        task=pairs.task,
-        rewards=pairs.rewards,
-        sampling=Sampling(**pairs.decoding.model_dump()),
-        optimizer=config.optimizer,
-        budget=Budget(
-            steps=budget.steps, eval_items=budget.eval_items, eval_samples=budget.eval_samples, seed=budget.seed
-        ),
-    )
-
-
-def _show(channels: Channels, config: RewardModelConfig | DpoConfig, done: int, total: int) -> None:
-    """Pairs that were sampled. Raises Interrupted when the worker shuts down."""
-    if channels.shutting_down():
-        raise Interrupted
-    channels.show(Progress(total_steps=config.budget.steps, phase="pairs", done=done, total=total))

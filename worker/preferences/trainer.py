@@ -17,6 +17,7 @@ from worker.policy.policy import recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair, Pairs
 from worker.reporter import Channels, Ending, Place
+from worker.rollout.engine import quiet
 from worker.tasks.items import draw
 
 LOGGED_CHARACTERS = 200
@@ -68,9 +69,7 @@ class PairLearner:
         )
         self.optimizer = self._optimization.adamw
 
-    def update(
-        self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None
-    ) -> PairUpdate:
+    def update(self, step: int, pairs: Sequence[Pair], on_progress: OnProgress = quiet) -> PairUpdate:
         """Train on the pairs. `on_progress` gets the pairs done and their total.
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
@@ -94,7 +93,7 @@ class PairLearner:
                 on_progress(done, len(pairs))
         return sums.means(len(pairs)), tokens
 
-    def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
+    def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = quiet) -> dict[str, float]:
         """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
         return self._optimization.once_more(lambda: self._examine(pairs, on_progress))
 
@@ -146,7 +145,6 @@ class PairTrainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
             self._announce()
-            self._check_lengths()
             for step in self._attempt.steps(self._evaluate):
                 self._train(step)
         return self._attempt.ending
@@ -166,6 +164,7 @@ class PairTrainer:
         attempt.reporter.metrics(step, update.metrics | metrics)
 
     def _announce(self) -> None:
+        """Say what it trains on. Raises RunFailure if a pair is longer than the model's context."""
         left_out = f"; {self._pairs.undecided:,} without a difference left out" if self._pairs.undecided else ""
         self._attempt.start(
             f"{len(self._pairs.train):,} pairs to train on, {len(self._pairs.held_out):,} of other prompts held out{left_out}"
@@ -176,10 +175,7 @@ class PairTrainer:
             "info",
             f"for example, to “{_shortened(first.question)}” the chosen is “{chosen}”, the rejected “{rejected}”",
         )
-
-    def _check_lengths(self) -> None:
-        """Raises RunFailure if a pair is longer than the model's context."""
-        context = self._objective.context
+        context = self._objective.trained.context
         for pair in (*self._pairs.train, *self._pairs.held_out):
             longest = max(self._objective.lengths(pair))
             if context is not None and longest > context:

@@ -88,15 +88,15 @@ class Rollout:
 OnGroup = Callable[[int, list[Completion]], None]
 
 
+def quiet(*_: object) -> None:
+    """Tells nobody how far it is."""
+
+
 class Engine(Protocol):
     """Draws completions from the policy as its weights are at the call."""
 
     def sample(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress = lambda done: None,
-        on_group: OnGroup = lambda p, completions: None,
+        self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """The completions in order: those of prompt p begin at p × G.
 

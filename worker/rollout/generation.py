@@ -21,12 +21,7 @@ class Generation:
     """R rows that are generated in the slots that there are."""
 
     def __init__(
-        self,
-        policy: Policy,
-        weights: SamplingWeights,
-        slots: Slots,
-        request: Request,
-        rows_R: Sequence[Row],
+        self, policy: Policy, weights: SamplingWeights, slots: Slots, request: Request, rows_R: Sequence[Row]
     ) -> None:
         self._policy, self._weights, self._slots = policy, weights, slots
         self._prompts_P, self._decoding, draws = request.prompts_P, request.decoding, request.draws
@@ -52,7 +47,9 @@ class Generation:
                 self._begin()
             else:
                 for _ in range(self._look_every):
-                    self._step()
+                    self._slots.step(self._weights, len(self._rows), self._width())
+                    self._keep_supports(0)
+                    self._drawn = [drawn + 1 for drawn in self._drawn]
             on_ended(self._take_ended())
 
     # ---- rows begin
@@ -101,11 +98,6 @@ class Generation:
 
     # ---- rows go on
 
-    def _step(self) -> None:
-        self._slots.step(self._weights, len(self._rows), self._width())
-        self._keep_supports(0)
-        self._drawn = [drawn + 1 for drawn in self._drawn]
-
     def _width(self) -> int:
         """Tokens of the longest row, with the newest, whose keys and values are still to come."""
         return max(len(self._prompts_P[row.prompt]) + drawn for row, drawn in zip(self._rows, self._drawn, strict=True))
@@ -121,29 +113,20 @@ class Generation:
 
     def _take_ended(self) -> list[Row]:
         """Write out the rows that have ended, and close the gaps."""
-        ended = self._ended()
-        if not ended:
-            return []
-        rows = [self._rows[slot] for slot in ended]
-        places = torch.tensor(ended, device=self._policy.device)
-        written = zip(
-            rows,
-            [self._drawn[slot] for slot in ended],
-            self._slots.ids[places].tolist(),
-            self._slots.logprobs[places].tolist(),
-            strict=True,
-        )
-        for row, drawn, ids, logprobs in written:
-            self._write(row, ids[:drawn], logprobs)
-        self._close_gaps(set(ended))
-        return rows
-
-    def _ended(self) -> list[int]:
         limit, count = self._decoding.max_new_tokens, len(self._rows)
         stopped = self._slots.stopped[:count].tolist()
         if self._decoding.stop:
             stopped = [one or text for one, text in zip(stopped, self._met_stop_text(), strict=True)]
-        return [slot for slot, drawn in enumerate(self._drawn) if stopped[slot] or drawn >= limit]
+        ended = [slot for slot, drawn in enumerate(self._drawn) if stopped[slot] or drawn >= limit]
+        if not ended:
+            return []
+        rows = [self._rows[slot] for slot in ended]
+        places = torch.tensor(ended, device=self._policy.device)
+        ids, logprobs = self._slots.ids[places].tolist(), self._slots.logprobs[places].tolist()
+        for place, (slot, row) in enumerate(zip(ended, rows, strict=True)):
+            self._write(row, ids[place][: self._drawn[slot]], logprobs[place])
+        self._close_gaps(set(ended))
+        return rows
 
     def _met_stop_text(self) -> list[bool]:
         """Which rows have a stop text, looked for in the tokens since the last look."""

@@ -17,7 +17,7 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.rollout.choice import choose, supports, truncate
 from worker.rollout.draws import Draws, uniforms
-from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, Row, check_lengths, row_keys, rows_of
+from worker.rollout.engine import Completion, OnGroup, OnProgress, Request, Row, check_lengths, quiet, row_keys, rows_of
 from worker.rollout.generation import Generation
 from worker.rollout.slots import Slots
 from worker.rollout.stop_texts import StopTexts
@@ -44,11 +44,7 @@ class NativeEngine:
         self._share = 1.0  # of the memory for keys and values: less once training ran out of it
 
     def sample(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress = lambda done: None,
-        on_group: OnGroup = lambda p, completions: None,
+        self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """See `Engine`."""
         check_lengths(self._policy, request)
@@ -230,29 +226,20 @@ class Wave:
                 row.completion.logprobs.append(logprob)
                 if could_draw is not None:
                     row.completion.supports.append(could_draw[slot])
-                if not self._ended(row.completion):
+                ids = row.completion.ids
+                if token in self._policy.stop_ids or self._stop.end_of(ids, len(ids) - 1) is not None:
+                    row.completion.finish_reason = "stop"
+                elif len(ids) < self._decoding.max_new_tokens:
                     alive.append(slot)
         self.rows = [self._slots[slot] for slot in alive]
         self._position += 1
         if self.rows:
             if len(alive) <= _WORTH_COMPACTING * len(self._slots):
-                tokens = self._compact(alive, tokens)
+                indices = torch.tensor(alive, device=tokens.device)
+                self._cache.batch_select_indices(indices)
+                self._attention, self._next_position = self._attention[indices], self._next_position[indices]
+                self._keys = None if self._keys is None else self._keys[indices]
+                self._slots, tokens = self.rows, tokens[indices]
             seen = self._width + self._position
             self._logits = self._forward(tokens[:, None], self._attention[:, :seen], self._next_position[:, None])
             self._next_position = self._next_position + 1
-
-    def _ended(self, completion: Completion) -> bool:
-        ids = completion.ids
-        if ids[-1] in self._policy.stop_ids or self._stop.end_of(ids, len(ids) - 1) is not None:
-            completion.finish_reason = "stop"
-            return True
-        return len(ids) >= self._decoding.max_new_tokens
-
-    def _compact(self, alive: list[int], tokens: Tensor) -> Tensor:
-        indices = torch.tensor(alive, device=tokens.device)
-        self._cache.batch_select_indices(indices)
-        self._attention, self._next_position = self._attention[indices], self._next_position[indices]
-        if self._keys is not None:
-            self._keys = self._keys[indices]
-        self._slots = self.rows
-        return tokens[indices]

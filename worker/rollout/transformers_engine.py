@@ -12,7 +12,6 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedM
 from transformers.generation.continuous_batching import ContinuousBatchingManager, ContinuousMixin
 from transformers.generation.continuous_batching.requests import GenerationOutput
 
-from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.failure import of_device
 from worker.policy.policy import Policy, plain_weights
@@ -23,6 +22,7 @@ from worker.rollout.engine import (
     Request,
     check_lengths,
     check_measures_what_it_draws,
+    quiet,
     seed_of,
 )
 
@@ -47,11 +47,7 @@ class TransformersEngine:
         self._updates = 0
 
     def sample(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress = lambda done: None,
-        on_group: OnGroup = lambda p, completions: None,
+        self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """See `Engine`. Log-probs are of the distribution drawn from, and of a greedy choice at temperature 1."""
         check_lengths(self._policy, request)
@@ -60,12 +56,19 @@ class TransformersEngine:
         # The completions of one request share its cache; the library refuses several greedy ones, and fails on a single token.
         shared = request.draws is not None and min(map(len, prompts_P)) > 1
         seed = None if request.draws is None else seed_of(request.draws, request.first_group)
-        blocks = self._cache_blocks(request)
+        generation = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=seed is not None,
+            temperature=None if seed is None else decoding.temperature,
+            max_new_tokens=decoding.max_new_tokens,
+            eos_token_id=sorted(self._policy.stop_ids),
+            num_return_sequences=group_size if shared else 1,
+        )
         gathering = _Gathering(self._policy, len(prompts_P), group_size, decoding.stop, on_group)
-        with self._manager(self._generation(decoding, seed, group_size if shared else 1), seed, blocks) as manager:
+        with self._manager(generation, seed, self._cache_blocks(request)) as manager:
             for p, prompt in enumerate(prompts_P):  # before the start, so that the batches do not depend on timing
                 for g in range(1 if shared else group_size):
-                    manager.add_request(list(prompt), request_id=_request_id(p, g), streaming=bool(decoding.stop))
+                    name = f"{p}{_CHILD}{g - 1}" if g else str(p)
+                    manager.add_request(list(prompt), request_id=name, streaming=bool(decoding.stop))
             manager.start()
             while gathering.unfinished:
                 gathering.take(_next(manager), manager)
@@ -76,15 +79,6 @@ class TransformersEngine:
         """See `Engine`."""
         held, self._copy = self._copy is not None, None
         return held
-
-    def _generation(self, decoding: Decoding, seed: int | None, completions: int) -> GenerationConfig:
-        return GenerationConfig(  # type: ignore[no-untyped-call]
-            do_sample=seed is not None,
-            temperature=None if seed is None else decoding.temperature,
-            max_new_tokens=decoding.max_new_tokens,
-            eos_token_id=sorted(self._policy.stop_ids),
-            num_return_sequences=completions,
-        )
 
     @contextmanager
     def _manager(
@@ -173,10 +167,6 @@ class _Gathering:
         group = range(first, first + self._group_size)
         if self.unfinished.isdisjoint(group):
             self._on_group(first // self._group_size, [self.completions[one] for one in group])
-
-
-def _request_id(p: int, g: int) -> str:
-    return f"{p}{_CHILD}{g - 1}" if g else str(p)
 
 
 def _next(manager: ContinuousBatchingManager) -> GenerationOutput | None:

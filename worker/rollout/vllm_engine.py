@@ -24,6 +24,7 @@ from worker.rollout.engine import (
     Request,
     check_lengths,
     check_measures_what_it_draws,
+    quiet,
     seed_of,
 )
 from worker.rollout.vllm_server import Choice, VllmServer
@@ -45,41 +46,30 @@ class VllmEngine:
         self._checked = False
 
     def sample(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress = lambda done: None,
-        on_group: OnGroup = lambda p, completions: None,
+        self, request: Request, *, on_progress: OnProgress = quiet, on_group: OnGroup = quiet
     ) -> list[Completion]:
         """See `Engine`. Log-probs are the server's. Raises RunFailure `vllm_server`, `vllm_mismatch`."""
         check_lengths(self._policy, request)
         check_measures_what_it_draws(request.decoding, request.logprobs)
-        prompts_P, group_size, decoding, draws = (
-            request.prompts_P,
-            request.group_size,
-            request.decoding,
-            request.draws,
-        )
-        requests_P = [
-            _request(
-                prompt,
-                decoding,
-                completions=1 if draws is None else group_size,  # it refuses several greedy ones
-                seed=None if draws is None else seed_of(draws, request.first_group + p),
-                stop_ids=self._policy.stop_ids,
-            )
-            for p, prompt in enumerate(prompts_P)
-        ]
-
+        prompts_P, group_size, draws = request.prompts_P, request.group_size, request.draws
         groups: dict[int, list[Completion]] = {}
 
         def take(p: int, choices: list[Choice]) -> None:
-            group = self._completions(choices * group_size if draws is None else choices)
+            group = [
+                Completion(
+                    list(choice.token_ids),
+                    list(choice.logprobs.token_logprobs),
+                    choice.finish_reason,
+                    self._policy.decode(choice.token_ids),
+                )
+                for choice in (choices * group_size if draws is None else choices)
+            ]
             if draws is not None and not self._checked:
-                self._check(prompts_P[p], group, decoding)
+                self._check(prompts_P[p], group, request.decoding)
             groups[p] = group
             on_group(p, group)
 
+        requests_P = _requests(request, self._policy.stop_ids)
         asyncio.run(self._ask(prompts_P, requests_P, take, lambda: on_progress(len(groups) * group_size)))
         return [completion for p in range(len(prompts_P)) for completion in groups[p]]
 
@@ -117,7 +107,13 @@ class VllmEngine:
         self._updates = None
         folder = self._weights / f"{_FOLDER}{secrets.token_hex(8)}"
         folder.mkdir(parents=True)
-        weights = _apart({name: weight.detach().cpu() for name, weight in plain_weights(self._policy)})
+        weights: dict[str, Tensor] = {}
+        lies: set[int] = set()
+        for name, weight in plain_weights(self._policy):
+            weight = weight.detach().cpu()
+            # Each in memory of its own: the file format refuses tied ones.
+            weights[name] = weight.clone() if weight.data_ptr() in lies else weight.contiguous()
+            lies.add(weight.data_ptr())
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         emptied = await server.empty()
         await server.load(folder)
@@ -132,17 +128,6 @@ class VllmEngine:
     def make_room(self) -> bool:
         """See `Engine`: the server holds everything."""
         return False
-
-    def _completions(self, choices: Sequence[Choice]) -> list[Completion]:
-        return [
-            Completion(
-                list(choice.token_ids),
-                list(choice.logprobs.token_logprobs),
-                choice.finish_reason,
-                self._policy.decode(choice.token_ids),
-            )
-            for choice in choices
-        ]
 
     @torch.no_grad()
     def _check(self, prompt: Sequence[int], group: Sequence[Completion], decoding: Decoding) -> None:
@@ -164,26 +149,13 @@ class VllmEngine:
         self._checked = True
 
 
-def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each in memory of its own: the file format refuses tied ones."""
-    lies: set[int] = set()
-    separate: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        separate[name] = weight.clone() if weight.data_ptr() in lies else weight.contiguous()
-        lies.add(weight.data_ptr())
-    return separate
-
-
-def _request(
-    prompt: Sequence[int], decoding: Decoding, *, completions: int, seed: int | None, stop_ids: Collection[int]
-) -> dict[str, Json]:
-    """What vLLM is asked for one prompt. What it would take from the model's generation settings is said, and off."""
-    return {
-        "prompt": list(prompt),
-        "n": completions,
+def _requests(request: Request, stop_ids: Collection[int]) -> list[dict[str, Json]]:
+    """What vLLM is asked for each prompt. What it would take from the model's generation settings is said, and off."""
+    decoding, draws = request.decoding, request.draws
+    same: dict[str, Json] = {
+        "n": 1 if draws is None else request.group_size,  # it refuses several greedy ones
         "max_tokens": decoding.max_new_tokens,
-        "temperature": 0.0 if seed is None else decoding.temperature,
-        "seed": seed,
+        "temperature": 0.0 if draws is None else decoding.temperature,
         "stop": list(decoding.stop),
         "stop_token_ids": [*sorted(stop_ids)],
         "include_stop_str_in_output": True,
@@ -196,6 +168,10 @@ def _request(
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
     }
+    seeds = [None if draws is None else seed_of(draws, request.first_group + p) for p in range(len(request.prompts_P))]
+    return [
+        {"prompt": list(prompt), "seed": seed, **same} for prompt, seed in zip(request.prompts_P, seeds, strict=True)
+    ]
 
 
 _GONE = 1.0

@@ -104,41 +104,29 @@ def _expressions(operands: int, numbers: range, operators: tuple[str, ...]) -> I
     else:
         draws = (int.from_bytes(sha256(f"draw: {draw}".encode()).digest()) % space for draw in range(_DRAWS))
         indices = iter(dict.fromkeys(draws))
-    return (_expression(index, operands, numbers, operators) for index in indices)
-
-
-def _expression(index: int, operands: int, numbers: range, operators: tuple[str, ...]) -> str:
-    """The expression at a place in the space, read as a number of mixed base: operand, operator, operand, …"""
-    index, digit = divmod(index, len(numbers))
-    pieces = [str(numbers[digit])]
-    for _ in range(operands - 1):
-        index, operator = divmod(index, len(operators))
-        index, digit = divmod(index, len(numbers))
-        pieces += [operators[operator], str(numbers[digit])]
-    return " ".join(pieces)
+    for place in indices:  # read as a number of mixed base: operand, operator, operand, …
+        index, digit = divmod(place, len(numbers))
+        pieces = [str(numbers[digit])]
+        for _ in range(operands - 1):
+            index, operator = divmod(index, len(operators))
+            index, digit = divmod(index, len(numbers))
+            pieces += [operators[operator], str(numbers[digit])]
+        yield " ".join(pieces)
 
 
 def load(task: Arithmetic) -> Items:
     """The pool that the configuration spans, split by each expression's own hash."""
-    pool = problems(
-        operands=task.operands,
-        low=task.low,
-        high=task.high,
-        operators=task.operators,
-        precedence=task.precedence,
-    )
-    return Items(
-        train=[_item(task, problem) for problem in pool if not is_held_out(problem.expression)],
-        held_out=by_digest([_item(task, problem) for problem in pool if is_held_out(problem.expression)]),
-    )
-
-
-def _item(task: Arithmetic, problem: Problem) -> Item:
-    question = task.template.replace("{expression}", problem.expression)
-    return Item(
-        id=item_id("arithmetic", problem.expression),
-        question=question,
-        messages=chat(task, question),
-        answer=str(problem.answer),
-        verifier={"kind": "numeric"},
-    )
+    spanned = task.model_dump(include={"operands", "low", "high", "operators", "precedence"})
+    train: list[Item] = []
+    held_out: list[Item] = []
+    for problem in problems(**spanned):
+        question = task.template.replace("{expression}", problem.expression)
+        item = Item(
+            id=item_id("arithmetic", problem.expression),
+            question=question,
+            messages=chat(task, question),
+            answer=str(problem.answer),
+            verifier={"kind": "numeric"},
+        )
+        (held_out if is_held_out(problem.expression) else train).append(item)
+    return Items(train, by_digest(held_out))

@@ -28,11 +28,20 @@ class Problem:
 
 def load(task: Countdown) -> Items:
     """A fixed pool for these numbers, split by each problem's own hash."""
-    pool = problems(count=task.numbers, high=task.high)
-    return Items(
-        train=[_item(task, problem) for problem in pool if not is_held_out(problem)],
-        held_out=by_digest([_item(task, problem) for problem in pool if is_held_out(problem)]),
-    )
+    train: list[Item] = []
+    held_out: list[Item] = []
+    for problem in problems(count=task.numbers, high=task.high):
+        numbers = ", ".join(map(str, problem.numbers))
+        question = task.template.replace("{numbers}", numbers).replace("{target}", str(problem.target))
+        item = Item(
+            id=f"countdown:{problem.text}",
+            question=question,
+            messages=chat(task, question),
+            answer=problem.solution,
+            verifier={"kind": "countdown", "numbers": list(problem.numbers), "target": problem.target},
+        )
+        (held_out if is_held_out(problem) else train).append(item)
+    return Items(train, by_digest(held_out))
 
 
 def problems(*, count: int, high: int) -> list[Problem]:
@@ -74,15 +83,3 @@ def _draw(random: Random, count: int, high: int) -> Problem:
 def _below(random: Random, bound: int) -> int:
     # random() alone is promised to give the same sequence in every version of Python.
     return int(random.random() * bound)
-
-
-def _item(task: Countdown, problem: Problem) -> Item:
-    numbers = ", ".join(map(str, problem.numbers))
-    question = task.template.replace("{numbers}", numbers).replace("{target}", str(problem.target))
-    return Item(
-        id=f"countdown:{problem.text}",
-        question=question,
-        messages=chat(task, question),
-        answer=problem.solution,
-        verifier={"kind": "countdown", "numbers": list(problem.numbers), "target": problem.target},
-    )

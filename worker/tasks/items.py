@@ -87,11 +87,6 @@ def draw(items: Sequence[T], *, cursor: int, count: int, seed: int) -> list[T]:
     return drawn
 
 
-def held_out(items: Items, count: int) -> list[Item]:
-    """The first `count` held-out items, whatever the seed: always the same, so that evaluations compare."""
-    return list(items.held_out[:count])
-
-
 def by_digest(items: Sequence[Item]) -> list[Item]:
     """The items in an order that has nothing to do with their content and never changes."""
     return sorted(items, key=lambda item: digest(item.id))

@@ -32,8 +32,7 @@ def load(task: ReasoningGym) -> Items:
 
     The items are the same in every run and on every machine. Raises TaskError for an unknown name or setting.
     """
-    generated = _generate(task)
-    train, held_out = ([_item(task, entry) for entry in entries] for entries in generated)
+    train, held_out = ([_item(task, entry) for entry in entries] for entries in _generate(task))
     evaluated = {item.id for item in held_out}
     return Items(train=[item for item in train if item.id not in evaluated], held_out=by_digest(held_out))
 

@@ -141,18 +141,14 @@ def prompt_of(
 
 def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
     """The messages of a chat in row `number`. Raises TaskError where one is not a text by a known role."""
-    return [_turn(number, message) for message in messages]
-
-
-def _turn(number: int, message: Json) -> ChatMessage:
-    if isinstance(message, dict):
-        role, content = message.get("role"), message.get("content")
-        if role in _ROLES and isinstance(content, str):
-            return {"role": str(role), "content": written(content)}
-    raise TaskError(
-        "dataset_prompts",
-        f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}",
-    )
+    turns: list[ChatMessage] = []
+    for message in messages:
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if role not in _ROLES or not isinstance(content, str):
+            wrong = f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}"
+            raise TaskError("dataset_prompts", wrong)
+        turns.append({"role": str(role), "content": written(content)})
+    return turns
 
 
 def written(value: Json) -> str:
@@ -174,19 +170,16 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     train: list[Item] = []
     held_out: list[Item] = []
     for key, (number, row) in zip(keys, rows, strict=True):
-        (held_out if key in evaluated else train).append(_item(task, number, row))
-    return Items(train=train, held_out=by_digest(held_out))
-
-
-def _item(task: Dataset, number: int, row: Row) -> Item:
-    prompt = row[task.prompt_column]
-    answer = None if task.answer_column is None else written(row[task.answer_column])
-    question, messages = prompt_of(task, number, prompt, template=task.template)
-    return Item(
-        id=f"dataset:{digest(json.dumps([written(prompt), answer]))}",
-        question=question,
-        messages=messages,
-        answer=answer,
-        verifier={"kind": "exact"},
-        columns=row,
-    )
+        prompt = row[task.prompt_column]
+        answer = None if task.answer_column is None else written(row[task.answer_column])
+        question, messages = prompt_of(task, number, prompt, template=task.template)
+        item = Item(
+            id=f"dataset:{digest(json.dumps([written(prompt), answer]))}",
+            question=question,
+            messages=messages,
+            answer=answer,
+            verifier={"kind": "exact"},
+            columns=row,
+        )
+        (held_out if key in evaluated else train).append(item)
+    return Items(train, by_digest(held_out))

@@ -3,7 +3,7 @@
 import pytest
 
 from backend.contract.task import Arithmetic, Countdown, SinglePrompt, Task
-from worker.tasks.items import Item, Items, TaskError, draw, held_out, item_id
+from worker.tasks.items import Item, Items, TaskError, draw, item_id
 from worker.tasks.loading import load_items
 
 
@@ -52,10 +52,10 @@ def test_seeds_draw_differently_and_one_seed_always_alike() -> None:
 
 
 def test_the_same_held_out_items_are_evaluated_every_time() -> None:
-    first, again = (held_out(load(Arithmetic()), 500) for _ in range(2))
+    first, again = (load(Arithmetic()).held_out[:500] for _ in range(2))
     assert first == again
     assert len({item.id for item in first}) == 500
-    assert held_out(load(Arithmetic()), 10) == first[:10]
+    assert load(Arithmetic()).held_out[:10] == first[:10]
 
 
 # ---- ids
