@@ -46,24 +46,40 @@ class Attempt:
             load_optimizer(place.resume, trained, optimizer)
         self.ending: Ending = "finished"
         self.reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self.state.elapsed_seconds)
-        self._saver = Saver(place, self.reporter, trained, optimizer, budget=budget, saved_step=self.state.step)
-        self._trained, self._budget, self._channels, self._followed = trained, budget, channels, followed
+        self._place, self._channels, self._trained, self._optimizer = place, channels, trained, optimizer
+        self._budget, self._followed, self._saved_step = budget, followed, self.state.step
+        self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Report and save inside; leaving waits until everything is sent. If the worker shuts down, the last whole step is saved."""
-        with self._saver, self.reporter:
-            try:
-                yield
-            except Interrupted as interrupted:  # the next attempt draws the same step again
-                self._save()
-                self.ending = interrupted.ending
+        """Report and save inside; leaving waits until everything is sent. If the worker shuts down, the last whole step is saved.
+
+        A checkpoint that is still incomplete then is deleted.
+        """
+        try:
+            with self.reporter:
+                try:
+                    yield
+                except Interrupted as interrupted:  # the next attempt draws the same step again
+                    self._save()
+                    self.ending = interrupted.ending
+        finally:
+            if self._unfinished is not None:
+                discard_checkpoint(self._unfinished)
 
     def start(self, about: str) -> None:
-        """Say where the attempt begins and `about` what it trains on."""
+        """Say where the attempt begins and `about` what it trains on, and warn if its checkpoints will not fit on the disk."""
         count = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
         self.reporter.start(self.state.step, f"{count:,} trained parameters, {about}")
-        self._saver.warn_if_short()
+        each, left = count * FLOAT32 * (1 + ADAMW_STATES), max(1, self._budget.steps - self._saved_step)
+        most = self._budget.keep.most(left, self._budget.checkpoint_every)  # checkpoints at once
+        free = shutil.disk_usage(self._place.store.parent).free
+        if most * each > free:
+            self.reporter.log(
+                "warning",
+                f"{free / GIB:.2f} GiB are free at {self._place.store}, and up to {most:,} checkpoints of {each / GIB:.2f} GiB "
+                "are to be saved there: free some space, or keep fewer (budget.keep) in the next run",
+            )
 
     def steps(self, evaluate: Evaluate) -> Iterator[int]:
         """The steps that are still to be done, until the run ends or is asked to; `ending` then says how it ended."""
@@ -75,7 +91,9 @@ class Attempt:
                 return
             self._evaluate_if_due(step, evaluate)
             yield step
-            self._saver.save_if_due(self.state, self._followed())
+            every = self._budget.checkpoint_every
+            if every and self.state.step % every == 0 and self.state.step < self._budget.steps:
+                self._save()
             self._channels.between_steps()
         self._evaluate_if_due(self._budget.steps, evaluate)
         self._save()
@@ -112,71 +130,23 @@ class Attempt:
             self.reporter.log("info", f"after {step} steps: {summary}")
 
     def _save(self) -> None:
-        self._saver.save_if_new(self.state, self._followed())
+        """Save the state, unless no step was done since the newest checkpoint. At step 0 the model itself is one.
 
-
-class Saver:
-    """Writes the checkpoints of one attempt and has them registered. At step 0 the model itself is one.
-
-    Training goes on as soon as a checkpoint's files are written: they are hashed and forced to the disk in the background.
-    Exit it after the reporter: a checkpoint that is still incomplete then is deleted.
-    """
-
-    def __init__(
-        self,
-        place: Place,
-        reporter: Reporter,
-        trained: Trained,
-        optimizer: torch.optim.Optimizer,
-        *,
-        budget: Budget | PairBudget,
-        saved_step: int,
-    ) -> None:
-        self._place, self._reporter, self._trained, self._optimizer = place, reporter, trained, optimizer
-        self._budget, self._saved_step = budget, saved_step
-        self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
-
-    def __enter__(self) -> "Saver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._unfinished is not None:
-            discard_checkpoint(self._unfinished)
-
-    def warn_if_short(self) -> None:
-        """Warn in the run's log if the free space holds fewer checkpoints than are still to be kept at once."""
-        trained = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
-        each = trained * FLOAT32 * (1 + ADAMW_STATES)
-        left = max(1, self._budget.steps - self._saved_step)
-        count = self._budget.keep.most(left, self._budget.checkpoint_every)
-        free = shutil.disk_usage(self._place.store.parent).free
-        if count * each > free:
-            self._reporter.log(
-                "warning",
-                f"{free / GIB:.2f} GiB are free at {self._place.store}, and up to {count:,} checkpoints of {each / GIB:.2f} GiB "
-                "are to be saved there: free some space, or keep fewer (budget.keep) in the next run",
-            )
-
-    def save_if_due(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
-        """At regular steps; the last step's is saved where the run ends."""
-        every = self._budget.checkpoint_every
-        if every and state.step % every == 0 and state.step < self._budget.steps:
-            self.save_if_new(state, reference)
-
-    def save_if_new(self, state: TrainingState, reference: Mapping[str, torch.Tensor] | None = None) -> None:
-        """Save the state, and a reference that follows the policy, unless no step was done since the newest checkpoint."""
-        if state.step == self._saved_step:
+        Training goes on as soon as the files are written: they are hashed and forced to the disk in the background.
+        """
+        if self.state.step == self._saved_step:
             return
-        self._reporter.show(state.step, "checkpoint", 0, 1)
+        self.show("checkpoint", 0, 1)
         if self._unfinished is not None:
-            self._reporter.wait()  # one checkpoint is written at a time
-        timed = replace(state, elapsed_seconds=self._reporter.elapsed_seconds)
-        folder = self._place.checkpoint(state.step)
-        write_checkpoint(folder, self._trained, self._optimizer, timed, reference=reference)
-        self._saved_step, self._unfinished = state.step, folder
-        self._reporter.checkpoint(state.step, lambda: self._complete(folder))
+            self.reporter.wait()  # one checkpoint is written at a time
+        timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
+        folder = self._place.checkpoint(self.state.step)
+        write_checkpoint(folder, self._trained, self._optimizer, timed, reference=self._followed())
+        self._saved_step, self._unfinished = self.state.step, folder
 
-    def _complete(self, folder: Path) -> Saved:
-        saved = complete_checkpoint(folder)
-        self._unfinished = None
-        return saved
+        def complete() -> Saved:
+            saved = complete_checkpoint(folder)
+            self._unfinished = None
+            return saved
+
+        self.reporter.checkpoint(self.state.step, complete)

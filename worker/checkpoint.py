@@ -76,7 +76,12 @@ def write_checkpoint(
     try:
         partial.mkdir(parents=True)
         trained.save(partial / "model")
-        save_file(_optimizer_tensors(trained, optimizer), str(partial / "optimizer.safetensors"))
+        moments = {
+            f"{name}::{key}": value.detach().cpu().contiguous()
+            for name, parameter in trained.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        save_file(moments, str(partial / "optimizer.safetensors"))
         head = {name: weight for name, weight in trained.named_parameters() if name.startswith(_VALUE_HEAD)}
         for name, tensors in (("value_head", head), ("reference", reference)):
             if tensors:
@@ -92,7 +97,10 @@ def complete_checkpoint(folder: Path) -> Saved:
     """Hash what was written, force it to the disk, and rename it. Replaces an older one of that name."""
     partial = _partial(folder)
     try:
-        manifest, size = _write_manifest(partial)
+        written = [path for path in sorted(partial.rglob("*")) if path.is_file()]
+        files = {str(path.relative_to(partial)): _describe(path) for path in written}
+        manifest = json.dumps({"files": files}, indent=1).encode()
+        (partial / _MANIFEST).write_bytes(manifest)
         for path in [*partial.rglob("*"), partial]:
             _force_to_disk(path)
         shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +108,7 @@ def complete_checkpoint(folder: Path) -> Saved:
     finally:
         discard_checkpoint(folder)
     _force_to_disk(folder.parent)
-    return Saved(folder, hashlib.sha256(manifest).hexdigest(), size)
+    return Saved(folder, hashlib.sha256(manifest).hexdigest(), sum(int(file["size"]) for file in files.values()))
 
 
 def discard_checkpoint(folder: Path) -> None:
@@ -110,14 +118,6 @@ def discard_checkpoint(folder: Path) -> None:
 
 def _partial(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.partial")
-
-
-def _write_manifest(folder: Path) -> tuple[bytes, int]:
-    """The manifest of a folder's files, and their size in all."""
-    files = {str(path.relative_to(folder)): _describe(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    manifest = json.dumps({"files": files}, indent=1).encode()
-    (folder / _MANIFEST).write_bytes(manifest)
-    return manifest, sum(int(file["size"]) for file in files.values())
 
 
 def damage(folder: Path, sha256: str | None = None, *, part: str = "") -> str | None:
@@ -213,14 +213,6 @@ def remove_partial(store: Path) -> None:
         with suppress(FileNotFoundError):  # another worker completes it, or removes it, in this moment
             if time.time() - max(changes) > _ABANDONED_SECONDS:
                 shutil.rmtree(partial, ignore_errors=True)
-
-
-def _optimizer_tensors(trained: Trained, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    return {
-        f"{name}::{key}": value.detach().cpu().contiguous()
-        for name, parameter in trained.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
 
 
 def _describe(path: Path) -> dict[str, str | int]:

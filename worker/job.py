@@ -39,7 +39,7 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
-from worker.reporter import Channels, Ending, Place, asked_to_end
+from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
@@ -232,45 +232,30 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
             str(error),
         ) from error
     log.info("run %s, attempt %s: %s", claim.run_id, claim.attempt, claim.name)
+    channels = Channels(spool.append, show, lambda: lease.requested, between_steps, worker.shutting_down)
     if isinstance(config, SampleConfig):
-        return _sample(worker, claim, config, lease, spool, show)
-    channels = Channels(
-        send=spool.append,
-        show=show,
-        requested=lambda: lease.requested,
-        between_steps=between_steps,
-        shutting_down=worker.shutting_down,
-    )
+        return _sample(worker, claim, config, channels)
     return _train(worker, claim, config, channels)
 
 
-def _sample(
-    worker: Worker, claim: Claim, config: SampleConfig, lease: Lease, spool: Spool, show: Callable[[Progress], None]
-) -> Ending:
+def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
     """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
-
-    def show_or_end(progress: Progress) -> None:
-        show(progress)
-        ending = asked_to_end(lease.requested, worker.shutting_down())
-        if ending is not None:
-            raise Interrupted(ending)
-
     info = worker.info
-    spool.append("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
-    show_or_end(Progress(total_steps=1, phase="loading the task"))
+    channels.send("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
+    channels.load("task", 1)
     items = sampled_items(config, fetch_upload=worker.client.upload_content)
-    show_or_end(Progress(total_steps=1, phase="loading the model"))
+    channels.load("model", 1)
     policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
     with ExitStack() as scoring:
         scorer = None
         if config.rewards is not None:
             # What could not be scored, and why, is what somebody wants to see: it fails no sample.
             rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
-            show_or_end(Progress(total_steps=1, phase="loading the rewards"))
+            channels.load("rewards", 1)
             scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
         sampler = GroupSampler(policy, NativeEngine(policy), scorer)
-        report = sample_groups(config, items, sampler, claim.attempt, show_or_end)
-    spool.append("report", report)
+        report = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
+    channels.send("report", report)
     return "finished"
 
 

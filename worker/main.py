@@ -62,15 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
         )
-        worker = Worker(
-            settings,
-            info,
-            client,
-            device,
-            process.shutting_down,
-            process.hurried,
-            process.end,
-        )
+        worker = Worker(settings, info, client, device, process.shutting_down, process.hurried, process.end)
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
@@ -105,14 +97,9 @@ def _serve(worker: Worker) -> None:
             except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
                 log.warning("the GPU's memory cannot be given back: %s", error)
                 raise Spent(device_lost=True) from error
-        else:
-            _pause(worker, wait)
-
-
-def _pause(worker: Worker, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not worker.shutting_down() and time.monotonic() < deadline:
-        time.sleep(_TICK)
+        deadline = time.monotonic() + (0 if claim is not None else wait)
+        while not worker.shutting_down() and time.monotonic() < deadline:
+            time.sleep(_TICK)
 
 
 def _settings(arguments: list[str]) -> Settings:

@@ -35,10 +35,14 @@ class Channels:
 
     def load(self, what: str, steps: int) -> None:
         """Say what is loaded now, before the first step. Raises Interrupted if the run or the worker was asked to end."""
+        self.show_or_end(Progress(total_steps=steps, phase=f"loading the {what}"))
+
+    def show_or_end(self, progress: Progress) -> None:
+        """Show it where nothing is lost by leaving. Raises Interrupted if the run or the worker was asked to end."""
         ending = asked_to_end(self.requested(), self.shutting_down())
         if ending is not None:
             raise Interrupted(ending)
-        self.show(Progress(total_steps=steps, phase=f"loading the {what}"))
+        self.show(progress)
 
 
 def asked_to_end(requested: Requested, shutting_down: bool) -> Literal["stopped", "paused", "released"] | None:
@@ -185,11 +189,22 @@ class Reporter:
 
     def step(self, step: int, describe: Callable[[], StepContent]) -> None:
         """Report a training step. `describe` is called in the background: what it reads must not change any more."""
-        self._later(lambda: self._content(step, describe()))
+
+        def contents() -> dict[str, object]:
+            content = describe()
+            return {
+                "step": step,
+                "metrics": {name: finite(value) for name, value in content.metrics.items()},
+                "groups": content.groups,
+                "trace": content.trace,
+                "logs": [self._line("warning", message) for message in content.warnings],
+            }
+
+        self._later(contents)
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report what has metrics alone: an evaluation after `step` steps, or a step on pairs."""
-        self._later(lambda: self._content(step, StepContent(metrics)))
+        self.step(step, lambda: StepContent(metrics))
 
     def log(self, level: Level, message: str) -> None:
         """A line for the run's log, and for the worker's."""
@@ -198,7 +213,20 @@ class Reporter:
 
     def checkpoint(self, step: int, complete: Callable[[], Saved]) -> None:
         """Register a checkpoint after the reports below it; `complete` makes it whole, in the background."""
-        self._background.put(lambda: self._register(step, complete()))
+
+        def register() -> None:
+            saved, place = complete(), self._place
+            registered = CheckpointReport(
+                attempt=place.attempt,
+                step=step,
+                store=place.store_name,
+                path=str(saved.folder.relative_to(place.store)),
+                sha256=saved.sha256,
+                size_bytes=saved.size_bytes,
+            )
+            self._channels.send("checkpoint", registered)
+
+        self._background.put(register)
 
     def wait(self) -> None:
         """Wait until every report has been sent."""
@@ -218,35 +246,14 @@ class Reporter:
     def _later(self, contents: Callable[[], dict[str, object]]) -> None:
         """Have a report sent; its number is its place in the order, its time is now."""
         seconds = self.elapsed_seconds
-        self._background.put(lambda: self._report(seconds, contents()))
 
-    def _report(self, seconds: float, contents: dict[str, object]) -> None:
-        numbered = {"attempt": self._place.attempt, "seq": self._seq, "seconds": seconds, **contents}
-        self._seq += 1
-        self._channels.send("report", Report.model_validate(numbered))
+        def report() -> None:
+            numbered = {"attempt": self._place.attempt, "seq": self._seq, "seconds": seconds, **contents()}
+            self._seq += 1
+            self._channels.send("report", Report.model_validate(numbered))
 
-    def _content(self, step: int, content: StepContent) -> dict[str, object]:
-        return {
-            "step": step,
-            "metrics": {name: finite(value) for name, value in content.metrics.items()},
-            "groups": content.groups,
-            "trace": content.trace,
-            "logs": [self._line("warning", message) for message in content.warnings],
-        }
+        self._background.put(report)
 
     def _line(self, level: Level, message: str) -> LogLine:
         getattr(log, level)("run %s: %s", self._place.run_id, message)
         return LogLine(level=level, message=message)
-
-    def _register(self, step: int, saved: Saved) -> None:
-        self._channels.send(
-            "checkpoint",
-            CheckpointReport(
-                attempt=self._place.attempt,
-                step=step,
-                store=self._place.store_name,
-                path=str(saved.folder.relative_to(self._place.store)),
-                sha256=saved.sha256,
-                size_bytes=saved.size_bytes,
-            ),
-        )
