@@ -51,7 +51,7 @@ from worker.policy.recording import Recomputation
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.rollout import choice
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Request, Rollout
+from worker.rollout.engine import Request, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Drawing
 
@@ -147,7 +147,8 @@ def recorded(check: Check) -> Line:
         for one, other in zip(playing.sample(request), before, strict=True)
     ]
     same = sum(one.ids == other.ids for one, other in pairs)
-    apart = max(_apart(one, other) for one, other in pairs if one.ids == other.ids)
+    drawn = [zip(one.logprobs, other.logprobs, strict=True) for one, other in pairs if one.ids == other.ids]
+    apart = max(abs(mine - theirs) for both in drawn for mine, theirs in both)
     return Line(
         "recorded steps draw what computed ones draw",
         same >= 0.99 * len(pairs) and apart < 1e-3,
@@ -262,8 +263,7 @@ def room(check: Check) -> Line:
     if check.device.type == "cuda":  # the weights' gradients do not fit
         torch.cuda.empty_cache()
         filler.append(torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device=check.device))
-    backward = patch.object(Tensor, "backward", _failing_once()) if check.toy else nullcontext()
-    with backward:
+    with _failing_once() if check.toy else nullcontext():
         update = learner.update(0, batch, _credit(rollout), torch.ones(rollout.rows, dtype=torch.bool))
     return Line(
         "an update that finds no memory takes the sampler's and begins again",
@@ -341,13 +341,9 @@ def _credit(rollout: Rollout, rewards_R: Tensor | None = None) -> Credit:
     """Centred rewards; without any, some that differ."""
     if rewards_R is None:
         rewards_R = torch.arange(rollout.rows, dtype=torch.float64) % 3
-    rewards_P_G = rewards_R.reshape(-1, rollout.group_size)
-    centred = (rewards_P_G - rewards_P_G.mean(1, keepdim=True)).reshape(-1, 1)
+    rewards_P_G = rewards_R.numpy().reshape(-1, rollout.group_size)
+    centred = torch.from_numpy(rewards_P_G - rewards_P_G.mean(1, keepdims=True)).reshape(-1, 1)
     return Credit(rewards_P_G, group_statistics(rewards_P_G), centred, None, None)
-
-
-def _apart(one: Completion, other: Completion) -> float:
-    return max(abs(mine - theirs) for mine, theirs in zip(one.logprobs, other.logprobs, strict=True))
 
 
 def _process(check: Check, what: str) -> tuple[int, str]:
@@ -357,8 +353,8 @@ def _process(check: Check, what: str) -> tuple[int, str]:
     return ended.returncode, (ended.stdout or ended.stderr).strip().rpartition("\n")[2]
 
 
-def _failing_once() -> Callable[..., None]:
-    """A `backward` that finds no memory the first time: on a CPU memory does not run out by itself."""
+def _failing_once() -> AbstractContextManager[object]:
+    """With a `backward` that finds no memory the first time: on a CPU memory does not run out by itself."""
     backward, failing = Tensor.backward, iter([True])
 
     def once(self: Tensor, *given: object, **named: object) -> None:
@@ -366,7 +362,7 @@ def _failing_once() -> Callable[..., None]:
             raise torch.OutOfMemoryError("CUDA out of memory")
         backward(self, *given, **named)  # type: ignore[arg-type]
 
-    return once
+    return patch.object(Tensor, "backward", once)
 
 
 def _abilities(device: torch.device, **changed: object) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from backend.contract.advantage import Advantage, Gae
 from backend.contract.grpo import GrpoConfig
 from worker.algorithms.advantages import GroupStatistics, group_statistics
-from worker.algorithms.estimator import estimate, live_groups
+from worker.algorithms.estimator import Estimate, estimate, live_groups
 from worker.algorithms.gae import gae, last_token_rewards, normalize
 from worker.algorithms.total_reward import with_penalty
 from worker.rewards.scoring import Scores
@@ -22,19 +22,19 @@ Values: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Credit:
-    """Rewards as the estimator used them, (P, G), and what came of them."""
+    """Rewards as the estimator used them, (P, G), and what came of them. Only what the learner trains with is torch's."""
 
-    rewards_P_G: Tensor  # float64; less the KL penalty where that is in the reward; NaN: unscored
+    rewards_P_G: Values  # float64; less the KL penalty where that is in the reward; NaN: unscored
     statistics: GroupStatistics  # but a group is live only if the task's own rewards differ, whatever the penalty adds
     advantages_R_T: Tensor  # (R, 1): one for all of a completion's tokens; (R, T) from a critic
     returns_R_T: Tensor | None  # what the critic should have said; NaN: unscored
-    penalty_R: Tensor | None  # the sum of a completion's KL, where it is in the reward
+    penalty_R: Values | None  # the sum of a completion's KL, where it is in the reward
 
-    def advantages_P_G(self, mask_R_T: Tensor) -> Tensor:
+    def advantages_R(self, mask_R_T: Tensor) -> Values:
         """One advantage for each completion: the mean over its tokens."""
         if self.advantages_R_T.shape[1] == 1:
-            return self.advantages_R_T.reshape(self.rewards_P_G.shape)
-        return (self.advantages_R_T.sum(-1) / mask_R_T.sum(-1)).reshape(self.rewards_P_G.shape)
+            return self.advantages_R_T[:, 0].numpy()
+        return (self.advantages_R_T.sum(-1) / mask_R_T.sum(-1)).numpy()
 
 
 def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Credit:
@@ -50,17 +50,20 @@ def assign_credit(config: GrpoConfig, scores: Scores, tokens: TokenRecord) -> Cr
         rewards_R = with_penalty(rewards_R, -penalty_R, beta=kl.beta)
     rewards_P_G = rewards_R.reshape(-1, size)
     chosen = config.algorithm.advantage
-    live_P = live_in(chosen, scores, size)
-    penalty = None if penalty_R is None else torch.from_numpy(penalty_R)
     if isinstance(chosen, Gae):
         advantages_R_T, returns_R_T = _from_critic(chosen, config, scores, tokens)
-        statistics = group_statistics(rewards_P_G)._replace(live_P=live_P)
-        return Credit(torch.from_numpy(rewards_P_G), _tensors(statistics), advantages_R_T, returns_R_T, penalty)
-    components_P_G_K, weights_K = components_of(scores, size)
-    estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
-    statistics = estimated.statistics._replace(live_P=live_P)
-    advantages_R_1 = torch.from_numpy(estimated.advantages_P_G.reshape(-1, 1))
-    return Credit(torch.from_numpy(rewards_P_G), _tensors(statistics), advantages_R_1, None, penalty)
+        statistics = group_statistics(rewards_P_G)._replace(live_P=live_in(chosen, scores, size))
+        return Credit(rewards_P_G, statistics, advantages_R_T, returns_R_T, penalty_R)
+    advantages_P_G, statistics = estimated(chosen, rewards_P_G, scores)
+    return Credit(rewards_P_G, statistics, torch.from_numpy(advantages_P_G.reshape(-1, 1)), None, penalty_R)
+
+
+def estimated(chosen: Advantage, rewards_P_G: Values, scores: Scores) -> Estimate:
+    """What the chosen estimator makes of the rewards. A group is live only if its scores differ, whatever a penalty adds."""
+    group_size = rewards_P_G.shape[1]
+    components_P_G_K, weights_K = components_of(scores, group_size)
+    found = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
+    return found._replace(statistics=found.statistics._replace(live_P=live_in(chosen, scores, group_size)))
 
 
 def live_in(chosen: Advantage, scores: Scores, group_size: int) -> NDArray[np.bool_]:
@@ -70,10 +73,6 @@ def live_in(chosen: Advantage, scores: Scores, group_size: int) -> NDArray[np.bo
         chosen, scores.total.reshape(-1, group_size), components_P_G_K=components_P_G_K, weights_K=weights_K
     )
     return live_P
-
-
-def _tensors(statistics: GroupStatistics) -> GroupStatistics:
-    return GroupStatistics(*map(torch.from_numpy, statistics))
 
 
 def components_of(scores: Scores, group_size: int) -> tuple[Values, Values]:

@@ -8,30 +8,27 @@ from numpy.typing import NDArray
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
-from worker.group_records import sampled_reports
+from worker.group_records import known_mean, sampled_reports
 from worker.groups import GroupSampler, OnProgress, Scored
 from worker.rewards.scoring import Scores
 from worker.rollout.draws import Draws
 from worker.tasks.items import Item, Items
 
 
-def probe_items(items: Items, config: GrpoConfig, step: int) -> Sequence[Item]:
-    """The prompts to probe before the update of `step`: at regular steps and before the last one; else none."""
-    telemetry = config.telemetry
-    due = step % telemetry.probe_every == 0 or step == config.budget.steps - 1
-    return (items.held_out or items.train)[: telemetry.probe_prompts] if due else []
-
-
 def sample_probes(
-    sampler: GroupSampler, items: Sequence[Item], config: GrpoConfig, on_progress: OnProgress
+    sampler: GroupSampler, items: Items, config: GrpoConfig, step: int, on_progress: OnProgress
 ) -> list[GroupReport]:
-    """A scored group for each item, never trained on: no advantages.
+    """A scored group for each prompt to probe before the update of `step`, at regular steps and before the last one; else none.
 
-    The draws do not depend on the step, so that two probes of one prompt differ by the policy alone. `on_progress` gets the
-    finished completions and their total, and may raise.
+    They are never trained on: no advantages. The draws do not depend on the step, so that two probes of one prompt differ by
+    the policy alone. `on_progress` gets the finished completions and their total, and may raise.
     """
+    telemetry = config.telemetry
+    probed = (items.held_out or items.train)[: telemetry.probe_prompts]
+    if not probed or (step % telemetry.probe_every and step != config.budget.steps - 1):
+        return []
     scored = sampler.sample_and_score(
-        items,
+        probed,
         config.sampling.group_size,
         config.sampling,
         Draws(config.budget.seed, "probe"),
@@ -66,18 +63,18 @@ def evaluate(
 
     drawn = complete(n, Draws(config.budget.seed, "eval"), 0)
     lengths_R = [len(completion.ids) for completion in drawn.rollout.completions_R]
-    metrics = {"eval/reward": _mean(drawn.scores.total), "eval/mean_length": float(np.mean(lengths_R))}
+    metrics = {"eval/reward": known_mean(drawn.scores.total), "eval/mean_length": float(np.mean(lengths_R))}
     right_N = _right(drawn.scores, config)
     if right_N is not None:
         right_P_n = right_N.reshape(len(items), n)
-        metrics["eval/pass@1"] = _mean(right_P_n)
+        metrics["eval/pass@1"] = known_mean(right_P_n)
         if n > 1:
             # NaN where a sample is unscored, even beside a right one: to keep that item alone would select right answers.
             best_P = right_P_n.max(-1)
-            metrics |= {f"eval/pass@{n}": _mean(best_P), "eval/scored_items": float((~np.isnan(best_P)).sum())}
+            metrics |= {f"eval/pass@{n}": known_mean(best_P), "eval/scored_items": float((~np.isnan(best_P)).sum())}
         right_P = _right(complete(1, None, sampled).scores, config)
         if right_P is not None:
-            metrics["eval/greedy_pass@1"] = _mean(right_P)
+            metrics["eval/greedy_pass@1"] = known_mean(right_P)
     costs = {} if sampler.scorer is None else sampler.scorer.take_metrics()
     return metrics | {f"eval/{name}": value for name, value in costs.items()}
 
@@ -92,9 +89,3 @@ def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:
         return None
     raws_N = [[score.raw for score in parts if score.name in names] for parts in scores.components]
     return np.array([math.nan if None in raws else float(all(raw == 1 for raw in raws)) for raws in raws_N])
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    """The mean of the known ones; NaN if none is known."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Logprobs
@@ -16,7 +15,7 @@ from worker.credit import live_in
 from worker.policy.policy import Policy
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Completion, Engine, OnGroup, Request, Rollout
+from worker.rollout.engine import Completion, Engine, OnGroup, Request, Rollout, quiet
 from worker.tasks.items import Item
 
 
@@ -60,9 +59,9 @@ class Scored:
     scores: Scores
 
     @property
-    def rewards_P_G(self) -> Tensor:
+    def rewards_P_G(self) -> NDArray[np.float64]:
         """In float64, so that what a person recomputes from the rewards on the screen is what trained the policy."""
-        return torch.from_numpy(self.scores.total).reshape(-1, self.rollout.group_size)
+        return self.scores.total.reshape(-1, self.rollout.group_size)
 
     def groups(self, indices: Sequence[int]) -> "Scored":
         """These groups alone, in this order."""
@@ -105,7 +104,7 @@ class GroupSampler:
         decoding: Decoding,
         draws: Draws | None,
         *,
-        on_progress: OnProgress = lambda phase, done, total: None,
+        on_progress: OnProgress = quiet,
         clock: PhaseClock | None = None,
         logprobs: Logprobs = "tempered",
         first_group: int = 0,
@@ -133,16 +132,16 @@ class GroupSampler:
             return Rollout(items, texts, ids, group_size, completions)
 
         if self.scorer is None:
-            rollout = sample(lambda: None, lambda p, group: None)
+            rollout = sample(quiet, quiet)
             return Scored(rollout, Scores([[] for _ in range(total)], np.full(total, np.nan)))
         with self.scorer.begin(total, step_size=step_size) as scoring:
-            rollout = sample(scoring.check, lambda p, group: scoring.add(p * group_size, _samples(items[p], group)))
+
+            def score(p: int, group: list[Completion]) -> None:
+                scoring.add(p * group_size, [Sample(one.text, len(one.ids), items[p]) for one in group])
+
+            rollout = sample(scoring.check, score)
             with clock.phase("reward"):
                 return Scored(rollout, scoring.finish(lambda done: on_progress("reward", done, total)))
-
-
-def _samples(item: Item, completions: Sequence[Completion]) -> list[Sample]:
-    return [Sample(completion.text, len(completion.ids), item) for completion in completions]
 
 
 def fill_with_live(

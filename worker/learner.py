@@ -19,7 +19,7 @@ from worker.optimization import Optimization
 from worker.policy.device import Transfers, send
 from worker.policy.logprobs import TokenValues
 from worker.policy.policy import Policy, recomputing
-from worker.rollout.engine import Rollout
+from worker.rollout.engine import Rollout, quiet
 from worker.token_record import TokenRecord
 
 OnProgress = Callable[[str, int, int], None]
@@ -89,12 +89,6 @@ class Learner:
         )
         self.optimizer = self._optimization.adamw
 
-    @property
-    def _measures_policy(self) -> bool:
-        """Whether rewards or advantages need the policy's values or its KL before the update."""
-        algorithm = self._algorithm
-        return algorithm.advantage.kind == "gae" or (algorithm.kl.placement == "reward" and algorithm.kl.beta > 0)
-
     def split(self, rollout: Rollout, left_out: Collection[int] = ()) -> Batch:
         """The rollout in micro-batches within the token budget; the completions of a preference pair stay together."""
         return self._optimization.once_more(
@@ -121,7 +115,7 @@ class Learner:
         dead_P = (credit.advantages_R_T == 0).view(len(credit.rewards_P_G), -1).all(-1)
         return set(dead_P.repeat_interleave(group_size).nonzero()[:, 0].tolist())
 
-    def measure_before(self, batch: Batch, on_progress: OnProgress = lambda phase, done, total: None) -> None:
+    def measure_before(self, batch: Batch, on_progress: OnProgress = quiet) -> None:
         """Measure what does not change while the batch is trained on: the reference, and where needed values and KL.
 
         `on_progress` gets the phase, the rows done and their total, and may raise to end the step.
@@ -130,34 +124,28 @@ class Learner:
 
     @torch.no_grad()
     def _measure_before(self, batch: Batch, on_progress: OnProgress) -> None:
-        transfers = Transfers()
+        transfers, algorithm = Transfers(), self._algorithm
+        # Rewards or advantages may need the policy's values, or its KL.
+        penalised = algorithm.kl.placement == "reward" and algorithm.kl.beta > 0
         for micro, done in with_progress(batch.micro_batches):
-            if self._algorithm.needs_reference:
+            if algorithm.needs_reference:
                 micro.reference_R_T = self._policy.reference_logprobs(
                     micro.batch, temperature=self._temperature
                 ).full_logprob_R_T
                 transfers.when_known(micro.reference_R_T, partial(batch.tokens.put, "reference_logprob", micro.rows))
-            if self._measures_policy:
-                self._measure_policy(batch.tokens, micro, transfers)
+            if penalised or algorithm.advantage.kind == "gae":
+                values = self._policy.logprobs(micro.batch, temperature=self._temperature)
+                if values.value_R_T is not None:
+                    transfers.when_known(values.value_R_T, partial(batch.tokens.put, "value", micro.rows))
+                if micro.reference_R_T is not None:
+                    full_R_T, estimator = values.full_logprob_R_T, algorithm.kl.estimator
+                    kl_R_T = kl_per_token(full_R_T, micro.reference_R_T, estimator=estimator)
+                    transfers.when_known(kl_R_T, partial(batch.tokens.put, "kl", micro.rows))
             on_progress("reference", done, batch.rollout.rows)
         transfers.fetch()
 
-    def _measure_policy(self, tokens: TokenRecord, micro: MicroBatch, transfers: Transfers) -> None:
-        values = self._policy.logprobs(micro.batch, temperature=self._temperature)
-        if values.value_R_T is not None:
-            transfers.when_known(values.value_R_T, partial(tokens.put, "value", micro.rows))
-        if micro.reference_R_T is not None:
-            estimator = self._algorithm.kl.estimator
-            kl_R_T = kl_per_token(values.full_logprob_R_T, micro.reference_R_T, estimator=estimator)
-            transfers.when_known(kl_R_T, partial(tokens.put, "kl", micro.rows))
-
     def update(
-        self,
-        step: int,
-        batch: Batch,
-        credit: Credit,
-        trained_R: Tensor,
-        on_progress: OnProgress = lambda phase, done, total: None,
+        self, step: int, batch: Batch, credit: Credit, trained_R: Tensor, on_progress: OnProgress = quiet
     ) -> Update:
         """Train on a batch; `trained_R` is False for completions left out of the loss. Fills in the batch's tokens.
 

@@ -3,18 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
-
 from backend.contract.advantage import Gae
-from backend.contract.groups import GroupReport
 from backend.contract.protocol import LogLine, Report
 from backend.contract.records import Progress
 from backend.contract.sample import SampleConfig
-from worker.algorithms.advantages import GroupStatistics
-from worker.algorithms.estimator import estimate
-from worker.credit import components_of, live_in
-from worker.group_records import finite, sampled_reports
-from worker.groups import GroupSampler, Scored
+from worker.credit import estimated
+from worker.group_records import finite, known_mean, sampled_reports
+from worker.groups import GroupSampler
 from worker.rewards.answers import number
 from worker.rollout.draws import Draws
 from worker.tasks.items import Item, draw, prompt_item
@@ -27,7 +22,9 @@ def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes])
     Raises TaskError where the task has none.
     """
     if config.task is None:
-        return [_typed(config, prompt) for prompt in config.prompts]
+        is_number = config.answer is not None and number(config.answer) is not None
+        verifier = {"kind": "numeric" if is_number else "exact"}  # the task that would know is not asked
+        return [replace(prompt_item(config, prompt, config.answer), verifier=verifier) for prompt in config.prompts]
     items = load_items(config.task, fetch_upload=fetch_upload)
     return draw(items.train, cursor=0, count=config.task_prompts, seed=config.seed)
 
@@ -49,25 +46,8 @@ def sample_groups(
     logs = [LogLine(level="warning", message=remark) for remark in sampler.policy.remarks]
     if sampler.scorer is None:
         return Report(attempt=attempt, seq=0, step=0, groups=sampled_reports(scored), logs=logs)
-    metrics = {"reward": finite(float(scored.rewards_P_G.nanmean())), **sampler.scorer.take_metrics()}
-    return Report(attempt=attempt, seq=0, step=0, groups=_compared(config, scored), metrics=metrics, logs=logs)
-
-
-def _compared(config: SampleConfig, scored: Scored) -> list[GroupReport]:
-    """The groups as a step would compare them: on numpy, as in training."""
-    chosen, scores, size = config.algorithm.advantage, scored.scores, config.group_size
-    if isinstance(chosen, Gae):
-        return sampled_reports(scored)
-    components_P_G_K, weights_K = components_of(scores, size)
-    rewards_P_G = scores.total.reshape(-1, size)
-    estimated = estimate(chosen, rewards_P_G, components_P_G_K=components_P_G_K, weights_K=weights_K)
-    statistics = estimated.statistics._replace(live_P=live_in(chosen, scores, size))
-    return sampled_reports(
-        scored, torch.from_numpy(estimated.advantages_P_G), GroupStatistics(*map(torch.from_numpy, statistics))
-    )
-
-
-def _typed(config: SampleConfig, prompt: str) -> Item:
-    """The prompt with its answer, compared as a number where it is one: the task that would know is not asked."""
-    is_number = config.answer is not None and number(config.answer) is not None
-    return replace(prompt_item(config, prompt, config.answer), verifier={"kind": "numeric" if is_number else "exact"})
+    metrics = {"reward": finite(known_mean(scored.rewards_P_G)), **sampler.scorer.take_metrics()}
+    chosen = config.algorithm.advantage
+    compared = () if isinstance(chosen, Gae) else estimated(chosen, scored.rewards_P_G, scored.scores)
+    groups = sampled_reports(scored, *compared)
+    return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics, logs=logs)

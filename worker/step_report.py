@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.algorithms.advantages import GroupStatistics
-from worker.credit import Credit
+from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports
 from worker.groups import Scored
 from worker.learner import Update
@@ -32,23 +30,22 @@ def step_metrics(
     looks at the task's rewards: a KL penalty in the reward differs between any two completions, and teaches no task.
     """
     rollout, rewards_P_G = scored.rollout, credit.rewards_P_G
-    rewards_R = rewards_P_G.flatten()
-    scored_R = rewards_R[~rewards_R.isnan()]
-    lengths_R = torch.tensor([len(completion.ids) for completion in rollout.completions_R], dtype=torch.float64)
-    truncated_R = torch.tensor([completion.finish_reason == "length" for completion in rollout.completions_R])
+    scored_R = rewards_P_G[~np.isnan(rewards_P_G)]
+    lengths_R = np.array([len(completion.ids) for completion in rollout.completions_R])
+    groups, gone = len(rollout.items_P), 0 if filtered is None else len(filtered.rollout.items_P)
     return {
         "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
-        "reward_std": float(scored_R.std(correction=0)) if len(scored_R) else math.nan,
+        "reward_std": float(scored_R.std()) if len(scored_R) else math.nan,
         **_spread(rewards_P_G, credit.statistics),
         **_components(scored.scores),
-        "frac_unscored": float(rewards_R.isnan().double().mean()),
+        "frac_unscored": float(np.isnan(rewards_P_G).mean()),
         "completions/mean_length": float(lengths_R.mean()),
         "completions/min_length": float(lengths_R.min()),
         "completions/max_length": float(lengths_R.max()),
-        "completions/clipped_ratio": float(truncated_R.double().mean()),
+        "completions/clipped_ratio": float(np.mean([one.finish_reason == "length" for one in rollout.completions_R])),
         "sampling_logprob_diff": _mismatch(rollout, tokens),
         **_looked_at(tokens, credit),
-        **_filtered(scored, filtered),
+        **({"frac_filtered": gone / (gone + groups)} if gone else {}),
         **update.metrics,
     }
 
@@ -66,20 +63,12 @@ def _looked_at(tokens: TokenRecord, credit: Credit) -> dict[str, float]:
     return metrics
 
 
-def _filtered(scored: Scored, filtered: Scored | None) -> dict[str, float]:
-    """The share of all sampled groups that dynamic sampling took out; nothing where it took none."""
-    if filtered is None:
-        return {}
-    gone, kept = len(filtered.rollout.items_P), len(scored.rollout.items_P)
-    return {"frac_filtered": gone / (gone + kept)}
-
-
-def _spread(rewards_P_G: Tensor, groups: GroupStatistics) -> dict[str, float]:
-    stds_P = np.nanstd(rewards_P_G[groups.scored_P >= 2].numpy(), axis=-1)
+def _spread(rewards_P_G: Values, groups: GroupStatistics) -> dict[str, float]:
+    stds_P = np.nanstd(rewards_P_G[groups.scored_P >= 2], axis=-1)
     dead_P = ~groups.live_P[groups.scored_P >= 2]
     return {
         "group_reward_std": float(stds_P.mean()) if len(stds_P) else math.nan,
-        "frac_reward_zero_std": float(dead_P.double().mean()) if len(dead_P) else math.nan,
+        "frac_reward_zero_std": float(dead_P.mean()) if len(dead_P) else math.nan,
     }
 
 
@@ -117,21 +106,19 @@ class FinishedStep:
 
 
 def describe(finished: FinishedStep, config: GrpoConfig, texts: TokenTexts) -> StepContent:
-    """The step as it is reported."""
-    metrics = step_metrics(finished.scored, finished.filtered, finished.tokens, finished.credit, finished.update)
-    content = StepContent({**metrics, **finished.measured}, _groups(finished, beta=config.algorithm.kl.beta))
-    rows = traced_rows(config.telemetry, finished.step, finished.credit.rewards_P_G)
+    """The step as it is reported: the groups that were trained on, then those taken out, then the probes."""
+    scored, filtered, tokens, credit = finished.scored, finished.filtered, finished.tokens, finished.credit
+    groups = group_reports(scored.rollout, scored.scores, credit, tokens, beta=config.algorithm.kl.beta)
+    if filtered is not None:
+        groups += filtered_reports(filtered, first_index=len(groups))
+    groups += [
+        probe.model_copy(update={"index": index}) for index, probe in enumerate(finished.probes, start=len(groups))
+    ]
+    metrics = step_metrics(scored, filtered, tokens, credit, finished.update)
+    content = StepContent({**metrics, **finished.measured}, groups)
+    rows = traced_rows(config.telemetry, finished.step, credit.rewards_P_G)
     try:
-        content.trace = trace_file(rows, texts, finished.scored.rollout, finished.tokens)
+        content.trace = trace_file(rows, texts, scored.rollout, tokens)
     except TraceTooLarge as error:
         content.warnings.append(f"step {finished.step}: {error}, and are not kept; choose extremes, or smaller batches")
     return content
-
-
-def _groups(finished: FinishedStep, *, beta: float) -> list[GroupReport]:
-    scored, filtered = finished.scored, finished.filtered
-    kept = group_reports(scored.rollout, scored.scores, finished.credit, finished.tokens, beta=beta)
-    if filtered is not None:
-        kept += filtered_reports(filtered, first_index=len(kept))
-    probes = enumerate(finished.probes, start=len(kept))
-    return kept + [probe.model_copy(update={"index": index}) for index, probe in probes]

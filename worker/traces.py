@@ -11,9 +11,10 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from torch import Tensor
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from backend.contract.groups import TokenTrace
 from backend.contract.protocol import TraceFile
 from backend.contract.training import Telemetry
 from worker.rollout.engine import Rollout
@@ -21,21 +22,6 @@ from worker.token_record import TokenRecord
 
 MAX_BYTES = 36 * 2**20
 """Of a file; the contract's limit of 48 MiB holds for its base64 text."""
-
-_VALUES = (
-    "clipped",
-    "old_logprob",
-    "logprob",
-    "logprob_after",
-    "reference_logprob",
-    "entropy",
-    "ratio",
-    "kl",
-    "advantage",
-    "value",
-    "returns",
-)
-
 
 _INCOMPLETE = "\ufffd"
 
@@ -53,7 +39,10 @@ class TokenTexts:
         A character that several tokens make up together belongs to the last of them.
         """
         whole = self._decode(ids)
-        texts = [self._text(token) for token in ids]
+        for token in ids:
+            if token not in self._alone:
+                self._alone[token] = self._decode([token])
+        texts = [self._alone[token] for token in ids]
         if "".join(texts) != whole:
             texts = list(self._completed(ids, texts))
         if "".join(texts) != whole:
@@ -62,11 +51,6 @@ class TokenTexts:
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids)))
-
-    def _text(self, token: int) -> str:
-        if token not in self._alone:
-            self._alone[token] = self._decode([token])
-        return self._alone[token]
 
     def _completed(self, ids: Sequence[int], texts: Sequence[str]) -> Iterator[str]:
         """Tokens that are not a text by themselves, read together with those after them until they are."""
@@ -99,7 +83,7 @@ class TraceTooLarge(Exception):
     """More than one report can carry."""
 
 
-def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[int]:
+def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: NDArray[np.float64]) -> list[int]:
     """Which completions of a step are kept token by token: all, none, or the best and the worst of each group."""
     groups, size = rewards_P_G.shape
     kept = telemetry.token_traces
@@ -107,8 +91,8 @@ def traced_rows(telemetry: Telemetry, step: int, rewards_P_G: Tensor) -> list[in
         return []
     if kept != "extremes":
         return list(range(groups * size))
-    best_P = rewards_P_G.nan_to_num(nan=-math.inf).argmax(-1).tolist()
-    worst_P = rewards_P_G.nan_to_num(nan=math.inf).argmin(-1).tolist()
+    best_P = np.nan_to_num(rewards_P_G, nan=-math.inf).argmax(-1).tolist()
+    worst_P = np.nan_to_num(rewards_P_G, nan=math.inf).argmin(-1).tolist()
     return sorted({p * size + g for p in range(groups) for g in (best_P[p], worst_P[p])})
 
 
@@ -119,20 +103,6 @@ def trace_file(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: Tok
     """
     if not rows:
         return None
-    table = pa.table(_columns(rows, texts, rollout, tokens))
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    data = buffer.getvalue()
-    if len(data) > MAX_BYTES:
-        raise TraceTooLarge(
-            f"the token traces of {len(rows):,} completions are {len(data) / 2**20:.0f} MiB, above {MAX_BYTES / 2**20:.0f}"
-        )
-    return TraceFile(
-        sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode("ascii"), rows=len(rows)
-    )
-
-
-def _columns(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: TokenRecord) -> dict[str, pa.Array]:
     completions = [rollout.completions_R[row] for row in rows]
     pieces = [texts.of(completion.ids) for completion in completions]
     offsets = [list(accumulate(map(len, parts), initial=0)) for parts in pieces]
@@ -144,7 +114,18 @@ def _columns(rows: list[int], texts: TokenTexts, rollout: Rollout, tokens: Token
         "text_offsets": pa.array(offsets, pa.list_(pa.int32())),
         "sampling_logprob": pa.array([completion.logprobs for completion in completions], pa.list_(pa.float32())),
     }
-    return columns | {name: _lists(name, rows, tokens) for name in _VALUES if tokens.get(name) is not None}
+    measured = [name for name in TokenTrace.model_fields if tokens.get(name) is not None]
+    buffer = io.BytesIO()
+    table = pa.table(columns | {name: _lists(name, rows, tokens) for name in measured})
+    pq.write_table(table, buffer, compression="zstd")
+    data = buffer.getvalue()
+    if len(data) > MAX_BYTES:
+        raise TraceTooLarge(
+            f"the token traces of {len(rows):,} completions are {len(data) / 2**20:.0f} MiB, above {MAX_BYTES / 2**20:.0f}"
+        )
+    return TraceFile(
+        sha256=hashlib.sha256(data).hexdigest(), data=base64.b64encode(data).decode("ascii"), rows=len(rows)
+    )
 
 
 def _lists(name: str, rows: list[int], tokens: TokenRecord) -> pa.Array:

@@ -4,15 +4,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.attempt import Attempt
 from worker.checkpoint import load_reference
 from worker.credit import Credit, assign_credit
-from worker.evaluation import evaluate, probe_items, sample_probes
+from worker.evaluation import evaluate, sample_probes
 from worker.groups import GroupSampler, PhaseClock, Scored, fill_with_live
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
@@ -21,9 +21,9 @@ from worker.policy.policy import Policy
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
-from worker.rollout.engine import Engine, Rollout
+from worker.rollout.engine import Engine
 from worker.step_report import FinishedStep, describe
-from worker.tasks.items import Items, draw, held_out
+from worker.tasks.items import Items, draw
 from worker.traces import TokenTexts
 
 
@@ -59,11 +59,14 @@ class Trainer:
             train, held = len(self._items.train), len(self._items.held_out)
             self._attempt.start(f"{train:,} items to train on, {held:,} held out")
             for step in self._attempt.steps(self._evaluate):
-                self._sync_reference_if_due(step)
-                probes = self._probe_if_due(step)
+                if self._synced and step % self._config.algorithm.kl.sync_every == 0:
+                    self._policy.copy_reference()
+                probes = sample_probes(self._sampler, self._items, self._config, step, self._attempt.show)
                 self._clock = PhaseClock()
                 scored, filtered = self._collect(step)
-                batch = self._measure_before(scored.rollout)
+                batch = self._learner.split(scored.rollout)
+                with self._clock.phase("reference"):
+                    self._learner.measure_before(batch, on_progress=self._attempt.show)
                 credit = assign_credit(self._config, scored.scores, batch.tokens)
                 update = self._update(step, batch, credit)
                 self._advance(scored, filtered)
@@ -100,27 +103,17 @@ class Trainer:
             step_size=sampling.completions_per_step,
         )
 
-    def _measure_before(self, rollout: Rollout) -> Batch:
-        batch = self._learner.split(rollout)
-        with self._clock.phase("reference"):
-            self._learner.measure_before(batch, on_progress=self._attempt.show)
-        return batch
-
     def _update(self, step: int, batch: Batch, credit: Credit) -> Update:
-        trained_R = self._trained(batch.rollout, credit)
+        # Which completions enter the loss: unscored ones never do, truncated ones as configured.
+        trained_R = torch.from_numpy(~np.isnan(credit.rewards_P_G.flatten()))
+        if self._config.algorithm.truncated_completions == "mask":
+            trained_R &= torch.tensor([one.finish_reason == "stop" for one in batch.rollout.completions_R])
         with self._clock.phase("update"):
             update = self._learner.update(step, batch, credit, trained_R, on_progress=self._attempt.show)
         self._attempt.warn(step, self._policy.remarks, update.fault)
         if update.applied and not update.moved:
             self._attempt.reporter.log("info", f"step {step}: no group had anything to teach, so the weights stayed")
         return update
-
-    def _trained(self, rollout: Rollout, credit: Credit) -> Tensor:
-        """Which completions enter the loss: unscored ones never do, truncated ones as configured. Shape (R,)."""
-        trained_R = ~credit.rewards_P_G.flatten().isnan()
-        if self._config.algorithm.truncated_completions == "mask":
-            trained_R &= torch.tensor([completion.finish_reason == "stop" for completion in rollout.completions_R])
-        return trained_R
 
     def _advance(self, scored: Scored, filtered: Scored | None) -> None:
         rollouts = [part.rollout for part in (scored, filtered) if part is not None]
@@ -129,12 +122,6 @@ class Trainer:
             tokens=sum(rollout.token_count + rollout.prompt_tokens for rollout in rollouts),
             samples=sum(rollout.rows for rollout in rollouts),
         )
-
-    # ---- the reference that follows the policy
-
-    def _sync_reference_if_due(self, step: int) -> None:
-        if self._synced and step % self._config.algorithm.kl.sync_every == 0:
-            self._policy.copy_reference()
 
     # ---- what is reported
 
@@ -148,39 +135,27 @@ class Trainer:
         update: Update,
         probes: Sequence[GroupReport],
     ) -> None:
-        began = time.monotonic()
-        self._say_how_it_computes(step)
+        began, state, now = time.monotonic(), self._attempt.state, self._policy.computed_by
+        if state.computed_by not in ("", now):  # a resumed run computes by other paths than before
+            self._attempt.reporter.log(
+                "info", f"from step {step} computed by {now}, before by {state.computed_by}: numbers differ in rounding"
+            )
+        self._attempt.state = state = replace(state, computed_by=now)
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= self._scorer.take_metrics()
-        measured |= {
-            "num_tokens": float(self._attempt.state.num_tokens),
-            "num_samples": float(self._attempt.state.samples),
-        }
+        measured |= {"num_tokens": float(state.num_tokens), "num_samples": float(state.samples)}
         measured["peak_memory"] = peak_memory(self._policy.device)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._attempt.reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # reported with the next step: this one is on its way
 
-    def _say_how_it_computes(self, step: int) -> None:
-        """Log that a resumed run computes by other paths than before."""
-        state, now = self._attempt.state, self._policy.computed_by
-        if state.computed_by not in ("", now):
-            self._attempt.reporter.log(
-                "info", f"from step {step} computed by {now}, before by {state.computed_by}: numbers differ in rounding"
-            )
-        self._attempt.state = replace(state, computed_by=now)
-
     def _evaluate(self) -> tuple[dict[str, float], str]:
         budget = self._config.budget
-        items = held_out(self._items, budget.eval_items)
+        items = self._items.held_out[: budget.eval_items]  # whatever the seed, so that evaluations compare
         total = len(items) * (budget.eval_samples + 1)
         metrics = evaluate(
             self._sampler, items, self._config, lambda done: self._attempt.show("evaluation", done, total)
         )
         right = metrics.get("eval/pass@1")
         return metrics, "" if right is None else f"pass@1 {right:.3f} on {len(items)} held-out items"
-
-    def _probe_if_due(self, step: int) -> Sequence[GroupReport]:
-        items = probe_items(self._items, self._config, step)
-        return sample_probes(self._sampler, items, self._config, self._attempt.show) if items else []

@@ -12,13 +12,14 @@ from worker_models import random_policy, roll_out
 
 from backend.contract.advantage import Advantage
 from backend.contract.algorithm import Algorithm
+from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message, Preflight
 from backend.contract.surrogate import Surrogate
 from backend.preflight.preflight import parse
 from worker.credit import assign_credit
 from worker.learner import Learner
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 
 
 def kinds(union: Any) -> list[str]:
@@ -120,7 +121,9 @@ def test_a_group_of_one_is_enough_where_nothing_compares_siblings() -> None:
 @pytest.mark.slow
 def test_every_combination_that_is_accepted_trains() -> None:
     rewards = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25]
-    scores = Scores([[Score("r", reward, 1.0, None)] for reward in rewards], torch.tensor(rewards).double().numpy())
+    scores = Scores(
+        [[RewardScore(name="r", raw=reward, weight=1.0)] for reward in rewards], torch.tensor(rewards).double().numpy()
+    )
     policy = random_policy(vocabulary=300, dtype=torch.float32)
     rollout = roll_out(policy, GrpoConfig.model_validate(configured()))
     trained = 0

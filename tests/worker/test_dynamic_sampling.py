@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from backend.contract.advantage import GroupZscore, NormalizeThenSum
+from backend.contract.groups import RewardScore
 from worker.groups import Scored, fill_with_live
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.tasks.items import Item
 
@@ -17,9 +18,9 @@ def scored(*groups: tuple[str, list[float]]) -> Scored:
     rewards = [reward for _, pair in groups for reward in pair]
     completions = [Completion([1, 2], [-1.0, -1.0], "stop", f"{name}{g}") for name, _ in groups for g in range(2)]
     rollout = Rollout(items, [item.id for item in items], [[7]] * len(items), 2, completions)
-    return Scored(
-        rollout, Scores([[Score("r", reward, 1.0, None)] for reward in rewards], np.array(rewards, dtype=np.float64))
-    )
+    raws = [None if np.isnan(reward) else reward for reward in rewards]
+    components = [[RewardScore(name="r", raw=raw, weight=1.0)] for raw in raws]
+    return Scored(rollout, Scores(components, np.array(rewards, dtype=np.float64)))
 
 
 def names(of: Scored | None) -> list[str]:
@@ -73,7 +74,9 @@ def test_a_group_that_cannot_be_judged_is_replaced_too() -> None:
 def test_equal_totals_of_different_rewards_are_no_dead_group_where_each_is_normalised_by_itself() -> None:
     prompts = Prompts(("b", [0, 1]))
     totals = scored(("a", [1, 1]))
-    parts = [[Score("x", x, 1.0), Score("y", 1 - x, 1.0)] for x in (0.0, 1.0)]
+    parts = [
+        [RewardScore(name="x", raw=x, weight=1.0), RewardScore(name="y", raw=1 - x, weight=1.0)] for x in (0.0, 1.0)
+    ]
     traded = replace(totals, scores=Scores(parts, totals.scores.total))
     assert fill_with_live(traded, prompts.more, NormalizeThenSum(), rounds=1) == (traded, None)
     assert names(fill_with_live(traded, prompts.more, GroupZscore(), rounds=1)[0]) == ["b"]

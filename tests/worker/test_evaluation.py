@@ -12,6 +12,7 @@ from judge_service import Service
 from pydantic import AnyHttpUrl
 from worker_models import items, tiny_policy
 
+from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import Correctness, Judge, Rewards
 from worker.evaluation import evaluate
@@ -19,7 +20,7 @@ from worker.groups import GroupSampler, Scored
 from worker.policy.policy import Policy
 from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.rewards.resources import RewardResources
-from worker.rewards.scoring import RewardContractError, RewardScorer, Score, Scores
+from worker.rewards.scoring import RewardContractError, RewardScorer, Scores
 from worker.rollout.engine import Completion, Engine, OnGroup, Rollout
 from worker.rollout.sampler import NativeEngine
 from worker.settings import JudgeSettings
@@ -55,7 +56,9 @@ def test_pass_at_n_is_unbiased_whatever_share_of_the_samples_could_not_be_scored
     random, config = np.random.default_rng(4), configured(RIGHT)
     asked = items(1) * 20_000
     raws = np.where(random.random(80_000) < unscored, np.nan, random.random(80_000) < 0.3)
-    scores = Scores([[Score("right", None if np.isnan(raw) else raw, 1.0)] for raw in raws.tolist()], raws)
+    scores = Scores(
+        [[RewardScore(name="right", raw=None if np.isnan(raw) else raw, weight=1.0)] for raw in raws.tolist()], raws
+    )
     rollout = Rollout(asked, [], [], 4, [Completion([5])])
     monkeypatch.setattr(GroupSampler, "sample_and_score", lambda *_, **__: Scored(rollout, scores))
     metrics = evaluate(GroupSampler(cast(Policy, None), cast(Engine, None)), asked, config)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from worker_models import items, random_policy, roll_out, tiny_policy
 
+from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit, live_in
 from worker.group_records import group_reports
@@ -16,7 +17,7 @@ from worker.learner import Learner, Update
 from worker.micro_batches import Batch
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 from worker.rollout.engine import Rollout
 from worker.step_report import step_metrics
 
@@ -33,7 +34,7 @@ def configured(algorithm: dict[str, object], tokens: int = 8192, **sampling: obj
 
 def scored(rewards_R: Sequence[float]) -> Scores:
     raws = [None if math.isnan(reward) else reward for reward in rewards_R]
-    return Scores([[Score("r", raw, 1.0, None)] for raw in raws], np.array(rewards_R, dtype=np.float64))
+    return Scores([[RewardScore(name="r", raw=raw, weight=1.0)] for raw in raws], np.array(rewards_R, dtype=np.float64))
 
 
 def step(
@@ -151,7 +152,9 @@ def test_a_penalty_in_the_reward_is_beta_times_the_completions_kl_and_a_componen
     batch, credit, update = step(learner, config, rollout, REWARDS)
     tokens = batch.tokens
     kl_R = (tokens["old_logprob"] - tokens["reference_logprob"]).nan_to_num(nan=0.0).double().sum(-1)
-    assert torch.allclose(credit.rewards_P_G.flatten(), torch.tensor(REWARDS).double() - 0.5 * kl_R, atol=1e-4)
+    assert torch.allclose(
+        torch.from_numpy(credit.rewards_P_G).flatten(), torch.tensor(REWARDS).double() - 0.5 * kl_R, atol=1e-4
+    )
     assert "kl" not in update.metrics  # the loss has no penalty
     for group in group_reports(rollout, scored(REWARDS), credit, tokens, beta=0.5):
         for completion in group.completions:

@@ -17,7 +17,7 @@ from worker_models import items
 
 from backend.contract.advantage import Advantage
 from backend.contract.base import Json
-from backend.contract.groups import GroupReport, TokenTrace
+from backend.contract.groups import GroupReport, RewardScore, TokenTrace
 from backend.contract.grpo import GrpoConfig
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.recipes import RECIPES
@@ -37,7 +37,7 @@ from worker.algorithms.total_reward import total_reward
 from worker.credit import assign_credit
 from worker.group_records import filtered_reports, group_reports
 from worker.groups import Scored
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.token_record import TokenRecord
 
@@ -206,7 +206,8 @@ def rolled_out(config: GrpoConfig, numbers: np.random.Generator) -> tuple[Scored
     """Scores with many digits, one group of equal ones, one that nothing could score, and gaps."""
     rows = P * G
     components = [
-        [Score(one.name, _raw(row, numbers), one.weight) for one in config.rewards.functions] for row in range(rows)
+        [RewardScore(name=one.name, raw=_raw(row, numbers), weight=one.weight) for one in config.rewards.functions]
+        for row in range(rows)
     ]
     totals = [total_reward({score.name: score.raw for score in parts}, config.rewards) for parts in components]
     lengths = numbers.integers(1, T + 1, rows)

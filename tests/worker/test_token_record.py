@@ -12,12 +12,13 @@ from numpy.testing import assert_allclose
 from pyarrow import BufferReader
 from worker_models import items, tiny_policy
 
+from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from worker.credit import Credit, assign_credit
 from worker.group_records import group_reports
 from worker.groups import Scored
 from worker.learner import Update
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 from worker.rollout.engine import Completion, Rollout
 from worker.step_report import step_metrics
 from worker.token_record import TokenRecord
@@ -57,7 +58,7 @@ def dead_group(known: list[int]) -> tuple[Scored, Credit, TokenRecord]:
     """Two groups of two; the second has equal rewards. Only the rows `known` went through the pass."""
     completions = [Completion([5] * length, [-1.0] * length, "stop", "x") for length in LENGTHS]
     rewards = [1.0, 0.0, 1.0, 1.0]
-    scores = Scores([[Score("r", reward, 1.0)] for reward in rewards], np.array(rewards))
+    scores = Scores([[RewardScore(name="r", raw=reward, weight=1.0)] for reward in rewards], np.array(rewards))
     scored = Scored(Rollout(items(2), ["a", "b"], [[7], [8]], 2, completions), scores)
     tokens = TokenRecord(MASK)
     for name in ("old_logprob", "logprob", "entropy", "ratio", "kl", "advantage") if known else ():
@@ -88,7 +89,7 @@ def test_metrics_are_of_the_tokens_that_went_through_the_pass() -> None:
         metrics = step_metrics(scored, None, tokens, credit, Update({}, fault="", moved=True))
         assert metrics["sampling_logprob_diff"] == pytest.approx(expected, nan_ok=True)
     scored, credit, tokens = dead_group([0, 1])
-    penalised = replace(credit, penalty_R=torch.zeros(4))
+    penalised = replace(credit, penalty_R=np.zeros(4))
     metrics = step_metrics(scored, None, tokens, penalised, Update({}, fault="", moved=True))
     assert metrics["kl"] == -0.5
 

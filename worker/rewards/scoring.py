@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.contract.base import Json
+from backend.contract.groups import RewardScore
 from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
@@ -38,20 +39,10 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Score:
-    """One function's verdict on one completion. `raw` is None where it could not score it, and `error` says why."""
-
-    name: str
-    raw: float | None
-    weight: float
-    error: str | None = None
-
-
-@dataclass(frozen=True)
 class Scores:
     """The verdicts on N completions, in their order; `total` (N,) is NaN where a completion is unscored."""
 
-    components: list[list[Score]]
+    components: list[list[RewardScore]]
     total: NDArray[np.float64]
 
 
@@ -69,19 +60,18 @@ class RewardScorer:
         *,
         functions_module: str = "worker.rewards.functions",
     ) -> None:
-        self._resources = resources or RewardResources()
-        self._resources.require(rewards)
-        self._rewards = rewards
-        cache = JudgeCache(self._resources.judge_cache)
-        self._judges = {
-            judge.name: JudgeScorer(judge, self._resources.judges[judge.endpoint], cache)
+        self.rewards, self.resources = rewards, resources or RewardResources()
+        self.resources.require(rewards)
+        cache = JudgeCache(self.resources.judge_cache)
+        self.judges = {
+            judge.name: JudgeScorer(judge, self.resources.judges[judge.endpoint], cache)
             for judge in rewards.functions
             if isinstance(judge, Judge)
         }
-        self._process = FunctionProcess(
+        self.process = FunctionProcess(
             [one for one in rewards.functions if not isinstance(one, Judge | LearnedReward)],
             time_limit=rewards.time_limit,
-            path=self._resources.path,
+            path=self.resources.path,
             functions_module=functions_module,
         )
 
@@ -93,11 +83,11 @@ class RewardScorer:
 
     def close(self) -> None:
         """End the process; the next scoring starts another."""
-        self._process.close()
+        self.process.close()
 
     def begin(self, count: int, *, step_size: int = 0) -> "Scoring":
         """The scoring of `count` samples that come group by group, one scoring at a time. What it raises is what `score` does."""
-        return Scoring(self._rewards, self._process, self._judges, self._resources.models, count, step_size)
+        return Scoring(self, count, step_size)
 
     def score(
         self, samples: Sequence[Sample], on_progress: Callable[[int], None] = lambda done: None, *, step_size: int = 0
@@ -114,7 +104,7 @@ class RewardScorer:
 
     def take_metrics(self) -> dict[str, float]:
         """What scoring cost since the last call: `judge/<name>/prompt_tokens`, `…/completion_tokens`, `…/cached`."""
-        return {name: value for judge in self._judges.values() for name, value in judge.take_metrics().items()}
+        return {name: value for judge in self.judges.values() for name, value in judge.take_metrics().items()}
 
 
 class Scoring:
@@ -124,21 +114,13 @@ class Scoring:
     device that samples, and one batch of all is faster. Leaving before `finish` ends what is under way.
     """
 
-    def __init__(
-        self,
-        rewards: Rewards,
-        process: FunctionProcess,
-        judges: Mapping[str, JudgeScorer],
-        models: Mapping[str, RewardModel],
-        count: int,
-        step_size: int,
-    ) -> None:
-        self._rewards, self._process, self._judges, self._models = rewards, process, judges, models
-        self._whole = max(count, step_size)
-        self._counts = counting(rewards)
+    def __init__(self, scorer: RewardScorer, count: int, step_size: int) -> None:
+        self._rewards, self._process, self._judges = scorer.rewards, scorer.process, scorer.judges
+        self._models, self._whole = scorer.resources.models, max(count, step_size)
+        self._counts = counting(self._rewards)
         self._samples: list[Sample | None] = [None] * count
-        self._verdicts: list[dict[str, Score]] = [{} for _ in range(count)]  # by the reward's name
-        self._unscored: dict[int, Score] = {}  # by the sample's place: the first verdict that is missing
+        self._verdicts: list[dict[str, RewardScore]] = [{} for _ in range(count)]  # by the reward's name
+        self._unscored: dict[int, RewardScore] = {}  # by the sample's place: the first verdict that is missing
         self._done = 0
         self._added: list[_Batch] = []
         self._changed = Condition()
@@ -164,7 +146,7 @@ class Scoring:
             self._process.close()  # it may be in the midst of a batch
 
     def add(self, first: int, samples: Sequence[Sample]) -> None:
-        """Score these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
+        """RewardScore these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
         self.check()
         self._samples[first : first + len(samples)] = samples
         read = [(sample.item, sample.completion) for sample in samples]
@@ -203,17 +185,15 @@ class Scoring:
 
     def _work(self) -> None:
         try:
-            while batches := self._next():
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._added or self._complete)
+                    batches, self._added = self._added, []
+                if not batches:  # and no more comes
+                    return
                 self._score(batches)
         except Exception as error:  # noqa: BLE001 — the boundary of a thread: the next caller gets it
             self._error = error
-
-    def _next(self) -> "list[_Batch]":
-        """What was added meanwhile; nothing where no more comes."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._added or self._complete)
-            batches, self._added = self._added, []
-            return batches
 
     def _close(self) -> None:
         """Say that no more samples will be added."""
@@ -243,7 +223,14 @@ class Scoring:
         if missing and place not in self._unscored:
             self._unscored[place] = missing[0]
             if len(self._unscored) > self._rewards.max_unscored * self._whole:
-                raise _too_many(list(self._unscored.values()), self._whole, self._rewards.max_unscored)
+                first = next(iter(self._unscored.values()))
+                raise RewardErrors(
+                    "reward_errors",
+                    f"at least {len(self._unscored)} of {self._whole} completions could not be scored, more than the share of "
+                    f"{self._rewards.max_unscored:g} that the run allows; the first one by the reward {first.name!r}: "
+                    f"{(first.error or '').partition(chr(10))[0]}",
+                    first.error,
+                )
 
     def _look(self) -> None:
         if self._left:
@@ -263,7 +250,7 @@ class _Batch:
     by_judge: Mapping[str, Iterator[dict[str, Json]]]
 
 
-def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
+def _score(function: RewardFunction, outcome: dict[str, Json]) -> RewardScore:
     breach = outcome.get("breach")
     if isinstance(breach, dict):
         which = f"{function.name!r} ({function.function})" if isinstance(function, Python) else f"{function.name!r}"
@@ -272,18 +259,8 @@ def _score(function: RewardFunction, outcome: dict[str, Json]) -> Score:
         )
     value, error = outcome.get("value"), outcome.get("error")
     raw = float(value) if isinstance(value, int | float) else None
-    return Score(function.name, raw, function.weight, None if error is None else str(error))
-
-
-def _too_many(unscored: Sequence[Score], samples: int, allowed: float) -> RewardErrors:
-    first = unscored[0]
-    summary = (first.error or "").partition("\n")[0]
-    return RewardErrors(
-        "reward_errors",
-        f"at least {len(unscored)} of {samples} completions could not be scored, more than the share of {allowed:g} that the "
-        f"run allows; the first one by the reward {first.name!r}: {summary}",
-        first.error,
-    )
+    error = None if error is None else str(error)
+    return RewardScore(name=function.name, raw=raw, weight=function.weight, error=error)
 
 
 def _learned_outcomes(model: RewardModel, read: Sequence[tuple[Item, str]]) -> Iterator[dict[str, Json]]:

@@ -13,11 +13,12 @@ from trl_cases import CASES, K3, NO_KL, Case
 from worker_models import CPU, items, roll_out, tiny_policy
 
 from backend.contract.advantage import GroupZscore
+from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
 from worker.credit import assign_credit
 from worker.learner import Learner
 from worker.policy.policy import Policy
-from worker.rewards.scoring import Score, Scores
+from worker.rewards.scoring import Scores
 from worker.rollout.engine import Rollout
 
 pytestmark = pytest.mark.slow  # importing TRL takes seconds
@@ -105,7 +106,9 @@ def our_update(start: Start, case: Case, *, adapters: bool) -> tuple[Rollout, Te
     learner = Learner(policy, config)
     batch = learner.split(rollout)
     learner.measure_before(batch)
-    scores = Scores([[Score("r", reward, 1.0)] for reward in REWARDS], torch.tensor(REWARDS).double().numpy())
+    scores = Scores(
+        [[RewardScore(name="r", raw=reward, weight=1.0)] for reward in REWARDS], torch.tensor(REWARDS).double().numpy()
+    )
     learner.update(0, batch, assign_credit(config, scores, batch.tokens), torch.ones(rollout.rows, dtype=torch.bool))
     return rollout, trained(policy.model) - before
 
