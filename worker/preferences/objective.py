@@ -42,7 +42,8 @@ class BradleyTerry:
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Both completions of every pair in one pass, the chosen ones first; with gradient where it is enabled."""
-        reward_2N = self.trained.rewards_N([self._ids(pair, response) for pair, response in _both(pairs)])
+        chosen, rejected = ([self._ids(p, r) for p, r in side] for side in _sides(pairs))
+        reward_2N = self.trained.rewards_N([*chosen, *rejected])
         chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
         measured = {"mean_reward": (chosen_N + rejected_N) / 2}
         return Verdict(bradley_terry_loss(chosen_N, rejected_N), chosen_N - rejected_N, measured)
@@ -78,7 +79,7 @@ class DirectPreference:
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Sums of log-probs over completion tokens, at temperature 1; with gradient where it is enabled."""
         prompts = [self.trained.encode(pair)[1] for pair in pairs]
-        completions = [self._ids(response) for _, response in _both(pairs)]
+        completions = [self._ids(response) for side in _sides(pairs) for _, response in side]
         batch = TokenBatch.of([*prompts, *prompts], completions, self.trained.device)
         logprob_2N = self.trained.logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
         reference_2N = self.trained.reference_logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
@@ -107,5 +108,5 @@ Objective = BradleyTerry | DirectPreference
 """A model, and how it is to prefer."""
 
 
-def _both(pairs: Sequence[Pair]) -> list[tuple[Pair, Response]]:
-    return [*((pair, pair.chosen) for pair in pairs), *((pair, pair.rejected) for pair in pairs)]
+def _sides(pairs: Sequence[Pair]) -> tuple[list[tuple[Pair, Response]], list[tuple[Pair, Response]]]:
+    return [(pair, pair.chosen) for pair in pairs], [(pair, pair.rejected) for pair in pairs]
