@@ -2,8 +2,8 @@
 
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -91,13 +91,13 @@ def error_response(
     return Response(to_json(body), status_code=status, headers=headers, media_type="application/json")
 
 
-def _refusal(_request: Request, error: Refusal) -> Response:
+async def _refusal(_request: Request, error: Refusal) -> Response:
     # a client that is sent away leaves its connection to others
     later = {"Retry-After": "5", "Connection": "close"} if error.status == 503 else None
     return error_response(error.status, error.code, error.message, error.details, later)
 
 
-def _http(request: Request, error: HTTPException) -> Response:
+async def _http(request: Request, error: HTTPException) -> Response:
     message = str(error.detail)
     if error.status_code in (404, 405):
         message = f"{request.method} {request.url.path} is not a route of this backend"
@@ -105,26 +105,25 @@ def _http(request: Request, error: HTTPException) -> Response:
     return error_response(error.status_code, code, message, headers=dict(error.headers or {}))
 
 
-def _validation(_request: Request, error: RequestValidationError) -> Response:
-    return _refusal(_request, Invalid(*field_errors(error.errors(), error.body)))
+async def _validation(_request: Request, error: RequestValidationError) -> Response:
+    return await _refusal(_request, Invalid(*field_errors(error.errors(), error.body)))
 
 
-def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
+async def _storage(request: Request, error: DatabaseError | PoolTimeout) -> Response:
     text = str(getattr(error, "orig", None) or error)
     if isinstance(error, PoolTimeout) or "locked" in text or "busy" in text:
-        return error_response(
-            503, "busy", "The database is busy; nothing was changed. Try again.", None, {"Retry-After": "1"}
-        )
+        message = "The database is busy; nothing was changed. Try again."
+        return error_response(503, "busy", message, headers={"Retry-After": "1"})
     if is_disk_full(error, _home(request)):
         return disk_full()
     # text that is no longer valid UTF-8 is found by Python's module, not by SQLite
     if error_code(getattr(error, "orig", None)) & 0xFF in DAMAGED or "Could not decode" in text:
         log.error("the database file is damaged: %s", text)
         return error_response(500, "database_damaged", DAMAGED_WORDS)
-    return _internal(request, error)
+    return await _internal(request, error)
 
 
-def _twice(_request: Request, error: IntegrityError) -> Response:
+async def _twice(_request: Request, error: IntegrityError) -> Response:
     """The last fence: what is sent twice, or names what is gone, is refused before, with better words."""
     log.error("a row was refused by the database", exc_info=error)
     message = (
@@ -133,8 +132,8 @@ def _twice(_request: Request, error: IntegrityError) -> Response:
     return error_response(409, "conflict", message)
 
 
-def _file(request: Request, error: OSError) -> Response:
-    return disk_full() if is_disk_full(error, _home(request)) else _internal(request, error)
+async def _file(request: Request, error: OSError) -> Response:
+    return disk_full() if is_disk_full(error, _home(request)) else await _internal(request, error)
 
 
 def _home(request: Request) -> Path:
@@ -144,24 +143,18 @@ def _home(request: Request) -> Path:
 
 def disk_full() -> Response:
     """What is answered when a write found no room; nothing was changed."""
-    return error_response(
-        507,
-        "disk_full",
-        "The disk is full, or its quota is used up; nothing was changed. Free some space and try again.",
-    )
+    text = "The disk is full, or its quota is used up; nothing was changed. Free some space and try again."
+    return error_response(507, "disk_full", text)
 
 
-def _internal(request: Request, error: Exception) -> Response:
+async def _internal(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return error_response(500, "internal", "The backend failed; its log says why.")
 
 
-Handler = Callable[[Request, Exception], Response]
-
-
 def install(app: FastAPI) -> None:
-    """Render every error in the one shape."""
-    handlers: dict[type[Exception], object] = {
+    """Render every error in the one shape, without a thread: a refusal is fast when the backend is busy, too."""
+    handlers: dict[type[Exception], Any] = {  # each handles its own kind
         Refusal: _refusal,
         HTTPException: _http,
         RequestValidationError: _validation,
@@ -172,13 +165,4 @@ def install(app: FastAPI) -> None:
         Exception: _internal,
     }
     for kind, handler in handlers.items():
-        app.add_exception_handler(kind, _at_once(handler))  # type: ignore[arg-type]  # each handles its own kind
-
-
-def _at_once(handler: Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Without a thread, for which a plain function would have to wait: a refusal is fast when the backend is busy, too."""
-
-    async def handle(request: Request, error: Exception) -> Response:
-        return handler(request, error)
-
-    return handle
+        app.add_exception_handler(kind, handler)

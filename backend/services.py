@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, ParamSpec, TypeVar
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
 
@@ -54,6 +54,7 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 StepNumber = Annotated[int, Path(ge=0, le=LAST_STEP)]
 PageAsked = Annotated[PageQuery, Query()]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
 def with_reserve(route: Callable[P, T]) -> Callable[P, T]:

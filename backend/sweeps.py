@@ -1,31 +1,23 @@
 """Sweeps: runs that were queued together, to be compared. They are created like any other runs, all or none."""
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
-from sqlalchemy import Connection, RowMapping, func, insert, select
+from fastapi import APIRouter
+from sqlalchemy import Connection, func, insert, select
 
 from backend.contract import records as r
 from backend.contract.queries import PageQuery
-from backend.errors import Conflict, Invalid, NotFound
+from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.lifecycle import commands, creation
 from backend.runs.store import PRESENT, WAITING, progress_from_row
-from backend.services import PageAsked, RowId, ServicesDep, with_reserve
-from backend.storage.database import to_json
+from backend.services import IdempotencyKey, PageAsked, RowId, ServicesDep, with_reserve
 from backend.storage.statements import newest_first
 from backend.storage.tables import run, sweep
 from backend.uploads import columns as uploads
-
-
-def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
-    """The sweep that was created under a key."""
-    return tx.execute(select(sweep).where(sweep.c.idempotency_key == key)).mappings().one_or_none()
 
 
 def get(tx: Connection, sweep_id: int) -> r.Sweep:
@@ -34,7 +26,7 @@ def get(tx: Connection, sweep_id: int) -> r.Sweep:
     if row is None:
         raise NotFound(f"There is no sweep {sweep_id}.")
     rows = tx.execute(select(run).where(run.c.sweep_id == sweep_id, PRESENT).order_by(run.c.id)).mappings()
-    runs = [{**_named(one), "progress": progress_from_row(one)} for one in rows]
+    runs = [{**one, "progress": progress_from_row(one)} for one in rows]
     statuses = Counter(one["status"] for one in runs)
     return r.Sweep.model_validate(dict(row) | {"statuses": statuses, "runs": runs})
 
@@ -42,7 +34,10 @@ def get(tx: Connection, sweep_id: int) -> r.Sweep:
 def page(tx: Connection, query: PageQuery) -> r.Page[r.SweepSummary]:
     """Sweeps, newest first."""
     rows, cursor = newest_first(tx, select(sweep), sweep.c.id, query)
-    statuses = _statuses(tx, [row["id"] for row in rows])
+    statuses: dict[int, dict[str, int]] = {row["id"]: {} for row in rows}
+    each = select(run.c.sweep_id, run.c.status, func.count()).where(run.c.sweep_id.in_(statuses), PRESENT)
+    for sweep_id, status, runs in tx.execute(each.group_by(run.c.sweep_id, run.c.status)):
+        statuses[sweep_id][status] = runs
     items = [r.SweepSummary.model_validate(dict(row) | {"statuses": statuses[row["id"]]}) for row in rows]
     return r.Page[r.SweepSummary](items=items, next_cursor=cursor)
 
@@ -54,32 +49,12 @@ def under_way(tx: Connection, sweep_id: int) -> list[int]:
     return list(tx.execute(select(run.c.id).where(run.c.sweep_id == sweep_id, under_way)).scalars())
 
 
-def _statuses(tx: Connection, sweep_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-    counted: dict[int, dict[str, int]] = {sweep_id: {} for sweep_id in sweep_ids}
-    each = select(run.c.sweep_id, run.c.status, func.count()).where(run.c.sweep_id.in_(sweep_ids), PRESENT)
-    for sweep_id, status, runs in tx.execute(each.group_by(run.c.sweep_id, run.c.status)):
-        counted[sweep_id][status] = runs
-    return counted
-
-
-def _named(row: RowMapping) -> dict[str, Any]:
-    return {name: row[name] for name in ("id", "name", "status")}
-
-
 def create(tx: Connection, body: r.SweepCreate, key: str | None, at: datetime) -> int:
     """The sweep's number. Raises what the creation of one of its runs raises, with its index, and Conflict for the key."""
-    digest = hashlib.sha256(to_json(body.model_dump(mode="json")).encode()).hexdigest()
-    if key is not None and (earlier := by_idempotency_key(tx, key)) is not None:
-        if earlier["idempotency_hash"] != digest:
-            raise Conflict(f"The Idempotency-Key was used for sweep {earlier['id']} with another body; use a new key.")
-        return int(earlier["id"])
-    values = {
-        "name": body.name,
-        "total": len(body.runs),
-        "idempotency_key": key,
-        "idempotency_hash": digest if key is not None else None,
-        "created_at": at,
-    }
+    keyed = creation.under_key(tx, sweep, key, body)
+    if isinstance(keyed, int):
+        return keyed
+    values = {"name": body.name, "total": len(body.runs), "created_at": at, **keyed}
     sweep_id: int = tx.execute(insert(sweep).values(values).returning(sweep.c.id)).scalar_one()
     for index, one in enumerate(body.runs):
         with naming(index):
@@ -99,11 +74,9 @@ def naming(index: int) -> Iterator[None]:
 
 router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-
 
 @router.post("", status_code=201)
-def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: Key = None) -> r.Sweep:
+def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: IdempotencyKey = None) -> r.Sweep:
     """Store and queue several runs, all or none."""
     for index, one in enumerate(body.runs):  # reads files: not under the write lock
         with naming(index):

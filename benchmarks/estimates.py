@@ -14,7 +14,8 @@ from results.page import command_line
 from sides.process import environment, ours
 from sides.workloads import LONG, QUICKSTART_WORK, REFERENCE, Workload
 
-from backend.preflight.facts import Facts, WorkerFacts
+from backend.contract.records import Offers
+from backend.preflight.facts import Facts
 from backend.preflight.preflight import preflight
 
 WORKS = {"quickstart": QUICKSTART_WORK, "reference": REFERENCE, "long": LONG}
@@ -29,7 +30,7 @@ def row(work: Workload, models: Path, log: Path) -> str:
         peak = max(side.step().trained.peak_memory or 0 for _ in range(STEPS))
     command = [sys.executable, "-c", IMPORTED]
     before = int(subprocess.run(command, env=environment(), capture_output=True, check=True).stdout)
-    memory = preflight(work.config, Facts(workers=[WorkerFacts("CPU, 2 threads", None)])).memory
+    memory = preflight(work.config, Facts(workers=[Offers(device="CPU, 2 threads", memory_bytes=None)])).memory
     assert memory is not None
     parts = ", ".join(f"{part} {value / MIB:,.0f}" for part, value in memory.parts.items())
     return f"| {work.about} | {memory.total_bytes / MIB:,.0f} ({parts}) | {(peak - before) / MIB:,.0f} | {before / MIB:,.0f} |"

@@ -1,6 +1,6 @@
 """The SQL of checkpoints, and those that a configuration names: the model's, and those of its reward models."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -52,30 +52,17 @@ def live_at(tx: Connection, run_id: int, step: int) -> RowMapping | None:
     return next((row for row in live(tx, run_id) if row["step"] == step), None)
 
 
-def policy_at(tx: Connection, run_id: int, step: int, field: str) -> RowMapping:
-    """The live checkpoint that a run is to start from. Raises Invalid where there is none, or it gives no completions."""
-    found, kind = _at(tx, run_id, step, field)
-    if kind == "reward_model":
-        text = f"run {run_id} trained a reward model, which scores completions and writes none; use it as a reward"
-        raise Invalid(FieldError(field, text))
-    return found
-
-
-def reward_model_at(tx: Connection, run_id: int, step: int, field: str) -> RowMapping:
-    """The live checkpoint that a reward is to score with. Raises Invalid where there is none, or it scores nothing."""
-    found, kind = _at(tx, run_id, step, field)
-    if kind != "reward_model":
-        text = f"run {run_id} trained a policy, which writes completions and scores none; choose a run of kind reward_model"
-        raise Invalid(FieldError(field, text))
-    return found
-
-
-def _at(tx: Connection, run_id: int, step: int, field: str) -> tuple[RowMapping, str]:
-    """The live checkpoint and its run's kind."""
+def _fitting(tx: Connection, run_id: int, step: int, *, scores: bool) -> RowMapping | str:
+    """The live checkpoint that a run starts from, or that `scores` its completions; if it has none, or one that cannot, why."""
     found = live_at(tx, run_id, step)
     if found is None:
-        raise Invalid(FieldError(field, f"run {run_id} has no checkpoint at step {step}; choose one it has"))
-    return found, tx.execute(select(run.c.kind).where(run.c.id == run_id)).scalar_one()
+        return f"run {run_id} has no checkpoint at step {step}; choose one it has"
+    kind = tx.execute(select(run.c.kind).where(run.c.id == run_id)).scalar_one()
+    if scores and kind != "reward_model":
+        return f"run {run_id} trained a policy, which writes completions and scores none; choose a run of kind reward_model"
+    if not scores and kind == "reward_model":
+        return f"run {run_id} trained a reward model, which scores completions and writes none; use it as a reward"
+    return found
 
 
 def newest_in(tx: Connection, run_id: int, store: str) -> list[RowMapping]:
@@ -88,9 +75,6 @@ def reference(row: RowMapping) -> p.CheckpointRef:
     return p.CheckpointRef.model_validate(dict(row))
 
 
-Find = Callable[[Connection, int, int, str], RowMapping]
-
-
 def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
     """The store that all of them lie in; None where the configuration names none.
 
@@ -98,7 +82,15 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
     """
     found: str | None = None
     errors: list[FieldError] = []
-    for field, row in _rows(tx, config, errors):
+    model: Any = config["model"]
+    rewards = list(reward_model_sources(config))
+    for place, (field, source) in enumerate([("model.source", model["source"]), *rewards]):
+        if (named := checkpoint_of(source)) is None:
+            continue
+        row = _fitting(tx, *named, scores=place > 0)
+        if isinstance(row, str):
+            errors.append(FieldError(field, row))
+            continue
         lies = str(row["store"])
         if found is not None and lies != found:
             text = (
@@ -120,16 +112,3 @@ def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p
         if row is not None:
             references[source] = reference(row)
     return references
-
-
-def _rows(tx: Connection, config: Mapping[str, Json], errors: list[FieldError]) -> Iterator[tuple[str, RowMapping]]:
-    model: Any = config["model"]
-    sources: list[tuple[str, str, Find]] = [("model.source", model["source"], policy_at)]
-    sources += [(field, source, reward_model_at) for field, source in reward_model_sources(config)]
-    for field, source, find in sources:
-        named = checkpoint_of(source)
-        if named is not None:
-            try:
-                yield field, find(tx, *named, field)
-            except Invalid as invalid:
-                errors += invalid.errors

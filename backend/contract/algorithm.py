@@ -39,12 +39,11 @@ class Kl(Frozen):
     @model_validator(mode="after")
     def _penalises_something(self) -> "Kl":
         if self.placement == "reward" and self.reference == "old":
-            raise Misfit(
+            text = (
                 "a penalty in the reward compares the sampling policy with the reference, and reference old is that policy "
-                "itself: it would always be 0; compare with initial, or put the penalty in the loss",
-                "reference",
-                {"reference": "initial"},
+                "itself: it would always be 0; compare with initial, or put the penalty in the loss"
             )
+            raise Misfit(text, "reference", {"reference": "initial"})
         return self
 
 
@@ -100,45 +99,29 @@ class Algorithm(Frozen):
         if not chosen.uses_ratio and self.ratio != "token":
             raise Misfit(f"{kind} uses no ratio, so {self.ratio} would change nothing", "ratio", {"ratio": "token"})
         if chosen.weighs == "completions" and self.advantage.reads == "tokens":
-            raise Misfit(
-                f"{kind} weighs whole completions, and {self.advantage.kind} gives each token an advantage of its own; use clip",
-                "surrogate",
-                {"surrogate": {"kind": "clip"}},
-            )
+            text = f"{kind} weighs whole completions, and {self.advantage.kind} gives each token an advantage of its own; use clip"
+            raise Misfit(text, "surrogate", {"surrogate": {"kind": "clip"}})
         if chosen.weighs == "completions" and self.ratio != "sequence_product":
-            raise Misfit(
-                f"{kind} weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}",
-                "ratio",
-                {"ratio": "sequence_product"},
-            )
+            text = f"{kind} weighs whole completions by π(o)/π_old(o); its ratio is sequence_product, not {self.ratio}"
+            raise Misfit(text, "ratio", {"ratio": "sequence_product"})
         if chosen.weighs == "pairs" and self.advantage.kind != "best_worst":
-            raise Misfit(
-                f"{kind} compares the best completion of a group with its worst; its advantage is best_worst, not {self.advantage.kind}",
-                "advantage",
-                {"advantage": {"kind": "best_worst"}},
-            )
+            text = f"{kind} compares the best completion of a group with its worst; its advantage is best_worst, not {self.advantage.kind}"
+            raise Misfit(text, "advantage", {"advantage": {"kind": "best_worst"}})
         if chosen.weighs == "pairs" and self.aggregation != "group_sum":
-            raise Misfit(
-                f"{kind} has one loss for each group, averaged over prompts: its aggregation is group_sum, not {self.aggregation}",
-                "aggregation",
-                {"aggregation": "group_sum"},
-            )
+            text = f"{kind} has one loss for each group, averaged over prompts: its aggregation is group_sum, not {self.aggregation}"
+            raise Misfit(text, "aggregation", {"aggregation": "group_sum"})
         return self
 
     @model_validator(mode="after")
     def _advantage_fits(self) -> "Algorithm":
         kind = self.advantage.kind
         if self.advantage.reads == "tokens" and self.ratio != "token":
-            raise Misfit(
-                f"{kind} gives each token an advantage of its own, and {self.ratio} gives the completion one ratio; use token",
-                "ratio",
-                {"ratio": "token"},
-            )
+            text = f"{kind} gives each token an advantage of its own, and {self.ratio} gives the completion one ratio; use token"
+            raise Misfit(text, "ratio", {"ratio": "token"})
         if self.advantage.reads == "components" and self.kl.placement == "reward" and self.kl.beta > 0:
-            raise Misfit(
+            text = (
                 f"{kind} normalises each reward function by itself, and a KL penalty in the reward is not one of them; "
-                "put the penalty in the loss",
-                "kl.placement",
-                {"kl.placement": "loss"},
+                "put the penalty in the loss"
             )
+            raise Misfit(text, "kl.placement", {"kl.placement": "loss"})
         return self

@@ -27,8 +27,6 @@ def data_of(config: TrainingConfig | SampleConfig) -> tuple[str, Dataset | Datas
     """The person's own rows that a run reads, and the path at which they are described."""
     if isinstance(config, GrpoConfig | SampleConfig):
         return ("task", config.task) if isinstance(config.task, Dataset) else None
-    if isinstance(config, RewardModelConfig | DpoConfig):
-        if isinstance(config.pairs, DatasetPairs):
-            return "pairs", config.pairs
-        return ("pairs.task", config.pairs.task) if isinstance(config.pairs.task, Dataset) else None
-    return None
+    if isinstance(config.pairs, DatasetPairs):
+        return "pairs", config.pairs
+    return ("pairs.task", config.pairs.task) if isinstance(config.pairs.task, Dataset) else None

@@ -1,6 +1,6 @@
 """A run that trains a policy on groups, and the rules across its parts."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -8,8 +8,8 @@ from backend.contract.algorithm import Algorithm
 from backend.contract.base import Frozen, Misfit
 from backend.contract.model import Model
 from backend.contract.reward import Rewards
-from backend.contract.task import Arithmetic, Task
-from backend.contract.training import Budget, Optimizer, Sampling, Telemetry
+from backend.contract.task import Arithmetic, Task, require_held_out
+from backend.contract.training import MICRO_BATCH, Budget, Optimizer, Recipe, Sampling, Telemetry
 
 MAX_COMPLETIONS_PER_STEP = 65_536
 
@@ -19,9 +19,7 @@ class GrpoConfig(Frozen):
 
     schema_version: Literal[1] = 1
     kind: Literal["grpo"] = "grpo"
-    recipe: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")] | None = Field(
-        None, description="The recipe that this configuration started from; a label, nothing more."
-    )
+    recipe: Recipe = None
     model: Model = Field(default_factory=Model)
     task: Task = Field(default_factory=Arithmetic)
     rewards: Rewards = Field(default_factory=Rewards)
@@ -41,28 +39,16 @@ class GrpoConfig(Frozen):
                 "sampling.prompts_per_step",
                 {"sampling.prompts_per_step": MAX_COMPLETIONS_PER_STEP // sampling.group_size},
             )
-        if self.optimizer.warmup_steps > budget.steps:
-            raise Misfit(
-                f"warm-up of {self.optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it",
-                "optimizer.warmup_steps",
-                {"optimizer.warmup_steps": budget.steps // 10},
-            )
+        self.optimizer.require_time(budget.steps)
         if self.optimizer.micro_batch_tokens <= sampling.max_new_tokens:
-            raise Misfit(
+            text = (
                 f"a micro-batch of {self.optimizer.micro_batch_tokens} tokens cannot hold one completion of "
-                f"{sampling.max_new_tokens} and its prompt; raise micro_batch_tokens above {sampling.max_new_tokens}",
-                "optimizer.micro_batch_tokens",
-                {"optimizer.micro_batch_tokens": 4 * sampling.max_new_tokens},
+                f"{sampling.max_new_tokens} and its prompt; raise micro_batch_tokens above {sampling.max_new_tokens}"
             )
-        if self.task.kind == "dataset" and self.task.held_out == 0 and budget.eval_every:
-            raise Misfit(
-                f"evaluation every {budget.eval_every} steps needs held-out items, and held_out is 0; "
-                "raise held_out or set eval_every to 0",
-                "task.held_out",
-                {"task.held_out": 0.1},
-            )
+            raise Misfit(text, MICRO_BATCH, {MICRO_BATCH: 4 * sampling.max_new_tokens})
+        if self.task.kind == "dataset" and budget.eval_every:
+            require_held_out(self.task.held_out, "task.held_out", budget.eval_every)
         self._groups_are_large_enough()
-        self._truncation_is_known()
         self._engine_measures_what_is_asked()
         self.rewards.require_answers(self.task)
         return self
@@ -71,30 +57,18 @@ class GrpoConfig(Frozen):
         size, advantage = self.sampling.group_size, self.algorithm.advantage
         if size < 2 and (advantage.compares == "group" or self.algorithm.dead_groups == "resample"):
             why = advantage.kind if advantage.compares == "group" else "dead_groups resample"
-            raise Misfit(
-                f"{why} compares a completion with its siblings, and a group of {size} has none; use at least 2",
-                "sampling.group_size",
-                {"sampling.group_size": 8},
-            )
+            text = f"{why} compares a completion with its siblings, and a group of {size} has none; use at least 2"
+            raise Misfit(text, "sampling.group_size", {"sampling.group_size": 8})
         if advantage.reads == "components" and self.rewards.gates:
-            raise Misfit(
-                f"{advantage.kind} normalises each reward function by itself, and a gate decides over their sum; remove the gates",
-                "rewards.gates",
-                {"rewards.gates": []},
-            )
-
-    def _truncation_is_known(self) -> None:
-        sampling = self.sampling
-        if self.algorithm.logprobs == "renormalized" and not sampling.top_k and sampling.top_p == 1:
-            raise Misfit(
-                "renormalized log-probs are over what top-k and top-p left, and both are off (top_k 0, top_p 1); use tempered",
-                "algorithm.logprobs",
-                {"algorithm.logprobs": "tempered"},
-            )
+            text = f"{advantage.kind} normalises each reward function by itself, and a gate decides over their sum; remove the gates"
+            raise Misfit(text, "rewards.gates", {"rewards.gates": []})
 
     def _engine_measures_what_is_asked(self) -> None:
         """Only the native engine draws from one distribution and measures another."""
         sampling, logprobs = self.sampling, self.algorithm.logprobs
+        if logprobs == "renormalized" and not sampling.top_k and sampling.top_p == 1:
+            text = "renormalized log-probs are over what top-k and top-p left, and both are off (top_k 0, top_p 1); use tempered"
+            raise Misfit(text, "algorithm.logprobs", {"algorithm.logprobs": "tempered"})
         if sampling.engine == "native":
             return
         why: str | None = None

@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from backend.contract.base import Frozen, Json, Misfit
+from backend.contract.base import Frozen, Misfit
 from backend.contract.model import Model
 from backend.contract.reward import Rewards
-from backend.contract.task import Arithmetic, Column, DataSource, HubWord, Prompted, Task
-from backend.contract.training import Decoding, Keep, Optimizer, Seed
+from backend.contract.task import Arithmetic, Column, Rows, Task, require_held_out
+from backend.contract.training import MICRO_BATCH, Decoding, Keep, Optimizer, Recipe, Seed
 
-Recipe = Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")]
 Prompts = Annotated[int, Field(ge=1, le=100_000)]
 Interval = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -38,18 +37,10 @@ class SampledPairs(Frozen):
         return self
 
 
-class DatasetPairs(Prompted):
+class DatasetPairs(Rows):
     """Your own pairs: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
-    source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<owner>/<name> for a data set of the Hub."
-    )
-    subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
-    split: HubWord = Field("train", description="The split of a Hub data set.")
-    prompt_column: Column = Field(
-        "prompt", description="The column with the prompt: a text, or a list of chat messages."
-    )
     chosen_column: Column = Field(
         "chosen", description="The column with the preferred answer: a text, or a chat that ends with it."
     )
@@ -97,9 +88,7 @@ class RewardModelConfig(Frozen):
 
     schema_version: Literal[1] = 1
     kind: Literal["reward_model"] = "reward_model"
-    recipe: Recipe | None = Field(
-        None, description="The recipe that this configuration started from; a label, nothing more."
-    )
+    recipe: Recipe = None
     model: Model = Field(default_factory=Model, description="Its weights go under a new head with one output.")
     pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
     optimizer: Optimizer = Field(default_factory=Optimizer)
@@ -108,11 +97,8 @@ class RewardModelConfig(Frozen):
     @model_validator(mode="after")
     def _fits_together(self) -> "RewardModelConfig":
         if self.model.lora is not None:
-            raise Misfit(
-                f"a reward model trains all its weights under a new head; LoRA of rank {self.model.lora.rank} has no place",
-                "model.lora",
-                {"model.lora": None},
-            )
+            text = f"a reward model trains all its weights under a new head; LoRA of rank {self.model.lora.rank} has no place"
+            raise Misfit(text, "model.lora", {"model.lora": None})
         _check(self.pairs, self.optimizer, self.budget)
         return self
 
@@ -122,9 +108,7 @@ class DpoConfig(Frozen):
 
     schema_version: Literal[1] = 1
     kind: Literal["dpo"] = "dpo"
-    recipe: Recipe | None = Field(
-        None, description="The recipe that this configuration started from; a label, nothing more."
-    )
+    recipe: Recipe = None
     model: Model = Field(default_factory=Model)
     pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
     beta: Annotated[float, Field(gt=0, le=100)] = Field(
@@ -141,37 +125,21 @@ class DpoConfig(Frozen):
 
 def _check(pairs: SampledPairs | DatasetPairs, optimizer: Optimizer, budget: PairBudget) -> None:
     """The rules that both kinds share. Raises Misfit."""
-    if optimizer.warmup_steps > budget.steps:
-        raise Misfit(
-            f"warm-up of {optimizer.warmup_steps} steps is longer than the run of {budget.steps}; shorten it",
-            "optimizer.warmup_steps",
-            {"optimizer.warmup_steps": budget.steps // 10},
-        )
+    optimizer.require_time(budget.steps)
     if pairs.kind == "sampled" and optimizer.micro_batch_tokens <= 2 * pairs.decoding.max_new_tokens:
-        raise Misfit(
+        text = (
             f"a micro-batch of {optimizer.micro_batch_tokens} tokens cannot hold both completions of a pair, of up to "
-            f"{pairs.decoding.max_new_tokens} tokens each, and the prompt; raise micro_batch_tokens",
-            "optimizer.micro_batch_tokens",
-            {"optimizer.micro_batch_tokens": 8 * pairs.decoding.max_new_tokens},
+            f"{pairs.decoding.max_new_tokens} tokens each, and the prompt; raise micro_batch_tokens"
         )
-    if budget.eval_every:
-        _check_held_out(pairs, budget)
-
-
-def _check_held_out(pairs: SampledPairs | DatasetPairs, budget: PairBudget) -> None:
-    never: dict[str, Json] = {"budget.eval_every": 0}
+        raise Misfit(text, MICRO_BATCH, {MICRO_BATCH: 8 * pairs.decoding.max_new_tokens})
+    if not budget.eval_every:
+        return
     if pairs.kind == "sampled" and pairs.task.kind == "single_prompt":
-        raise Misfit(
+        text = (
             f"evaluation every {budget.eval_every} steps needs pairs of other prompts, and single_prompt has one prompt; choose "
-            "another task or set eval_every to 0",
-            "pairs.task",
-            never,
+            "another task or set eval_every to 0"
         )
+        raise Misfit(text, "pairs.task", {"budget.eval_every": 0})
     source, path = (pairs.task, "pairs.task.held_out") if pairs.kind == "sampled" else (pairs, "pairs.held_out")
-    if source.kind == "dataset" and source.held_out == 0:
-        raise Misfit(
-            f"evaluation every {budget.eval_every} steps needs held-out items, and held_out is 0; raise held_out or set "
-            "eval_every to 0",
-            path,
-            {path: 0.1},
-        )
+    if source.kind == "dataset":
+        require_held_out(source.held_out, path, budget.eval_every)

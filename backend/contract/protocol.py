@@ -11,7 +11,7 @@ from pydantic import Field
 from backend.contract.base import CleanText, Count, Json, Record, ShortText, cut
 from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
-from backend.contract.records import Progress, Requested, RunError
+from backend.contract.records import Offers, Progress, Requested, RunError
 
 PROTOCOL = 2  # 1 had no secrets
 SECRET_HEADER = "Groupscope-Claim"  # noqa: S105 — the name of the header
@@ -22,17 +22,12 @@ MOST_METRICS = 1000  # of a report
 Outcome = Literal["finished", "stopped", "paused", "released"]
 
 
-class WorkerInfo(Record):
+class WorkerInfo(Offers):
     """Who asks for work, and what it has."""
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]  # unique while it lives
-    device: ShortText
-    memory_bytes: Count | None = None
     store: ShortText  # where it keeps checkpoints, <absolute path>#<id>: only who reaches the same store resumes them
     versions: Versions = {}
-    judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
-    reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
-    engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
 
 
 class ClaimRequest(Record):

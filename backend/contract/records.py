@@ -222,16 +222,26 @@ class UploadPreview(Record):
     rows: list[dict[str, Json]]
 
 
-class Worker(Record):
+class Offers(Record):
+    """What a worker says it has."""
+
+    device: ShortText
+    memory_bytes: Count | None = None
+    judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
+    reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
+    engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it computes without an accelerator, and so in float32 by default."""
+        return self.device.startswith("CPU")
+
+
+class Worker(Offers):
     """A worker as its last claim or heartbeat described it."""
 
     name: str
-    device: str
-    memory_bytes: int | None = None
     versions: dict[str, str] = {}
-    judges: list[str] = []
-    reward_functions: list[str] = []
-    engines: list[str] = ["native"]
     run_id: int | None = None
     run_name: str | None = None
     seconds_since_seen: float

@@ -80,11 +80,8 @@ class Length(_Function):
     @model_validator(mode="after")
     def _bounds(self) -> "Length":
         if self.minimum > self.maximum:
-            raise Misfit(
-                f"minimum ({self.minimum}) is above maximum ({self.maximum}); swap them",
-                "minimum",
-                {"minimum": self.maximum, "maximum": self.minimum},
-            )
+            text = f"minimum ({self.minimum}) is above maximum ({self.maximum}); swap them"
+            raise Misfit(text, "minimum", {"minimum": self.maximum, "maximum": self.minimum})
         return self
 
 
@@ -225,10 +222,8 @@ class Rewards(Frozen):
         """Raises Misfit at `task.answer_column` where a reward compares with an answer that the task's rows do not have."""
         comparing = [function.name for function in self.functions if function.kind == "correctness"]
         if task.kind == "dataset" and task.answer_column is None and comparing:
-            raise Misfit(
-                f"the reward {comparing[0]!r} compares with a reference answer, and the data set has no answer_column; name it",
-                "task.answer_column",
-            )
+            text = f"the reward {comparing[0]!r} compares with a reference answer, and the data set has no answer_column; name it"
+            raise Misfit(text, "task.answer_column")
 
 
 def reward_bound(config: Mapping[str, Json]) -> float | None:

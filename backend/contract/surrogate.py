@@ -36,11 +36,8 @@ class Clip(SurrogateLoss):
     @model_validator(mode="after")
     def _room(self) -> "Clip":
         if self.epsilon_low > 1:
-            raise Misfit(
-                f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1",
-                "epsilon_low",
-                {"epsilon_low": 1},
-            )
+            text = f"epsilon_low is {self.epsilon_low}: a ratio is never below 0, use at most 1"
+            raise Misfit(text, "epsilon_low", {"epsilon_low": 1})
         if self.delta is not None and self.delta <= 1 + self.epsilon_high:
             raise Misfit(f"delta ({self.delta}) must be above 1 + epsilon_high ({1 + self.epsilon_high})", "delta")
         return self

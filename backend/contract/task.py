@@ -63,18 +63,14 @@ class Arithmetic(Prompted):
                 f"low ({self.low}) is above high ({self.high}); swap them", "low", {"low": self.high, "high": self.low}
             )
         if len(set(self.operators)) != len(self.operators):
-            raise Misfit(
-                f"operators {self.operators} name one twice; name each once",
-                "operators",
-                {"operators": list(dict.fromkeys(self.operators))},
-            )
+            text = f"operators {self.operators} name one twice; name each once"
+            raise Misfit(text, "operators", {"operators": list(dict.fromkeys(self.operators))})
         if self.precedence and (self.operands < 3 or "x" not in self.operators or len(self.operators) < 2):
-            raise Misfit(
+            text = (
                 f"precedence needs 3 operands or more, x, and + or -; here are {self.operands} operands and "
-                f"{self.operators}: turn precedence off or add what is missing",
-                "precedence",
-                {"precedence": False},
+                f"{self.operators}: turn precedence off or add what is missing"
             )
+            raise Misfit(text, "precedence", {"precedence": False})
         if "{expression}" not in self.template:
             raise Misfit("template has no {expression}; say where the expression goes", "template")
         return self
@@ -95,10 +91,8 @@ class Countdown(Prompted):
     @model_validator(mode="after")
     def _complete(self) -> "Countdown":
         if "{numbers}" not in self.template or "{target}" not in self.template:
-            raise Misfit(
-                "template must hold {numbers} and {target}; the model cannot solve a problem that it does not see",
-                "template",
-            )
+            text = "template must hold {numbers} and {target}; the model cannot solve a problem that it does not see"
+            raise Misfit(text, "template")
         return self
 
 
@@ -110,10 +104,10 @@ class SinglePrompt(Prompted):
     answer: CleanText = Field("5", max_length=20_000, description="The reference answer.")
 
 
-class Dataset(Prompted):
-    """Your own prompts: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
+class Rows(Prompted):
+    """Where a person's own rows lie, and the column that every one of them has."""
 
-    kind: Literal["dataset"] = "dataset"
+    kind: str
     source: DataSource = Field(
         description="upload:<id> for an uploaded JSONL file, hub:<owner>/<name> for a data set of the Hub."
     )
@@ -122,6 +116,12 @@ class Dataset(Prompted):
     prompt_column: Column = Field(
         "prompt", description="The column with the prompt: a text, or a list of chat messages."
     )
+
+
+class Dataset(Rows):
+    """Your own prompts: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
+
+    kind: Literal["dataset"] = "dataset"
     answer_column: Column | None = Field(
         "answer", description="The column with the reference answer; none if no reward needs one."
     )
@@ -133,6 +133,13 @@ class Dataset(Prompted):
         if "{prompt}" not in self.template:
             raise Misfit("template has no {prompt}; say where the prompt goes", "template")
         return self
+
+
+def require_held_out(share: float, field: str, every: int) -> None:
+    """Raises Misfit if evaluations need held-out items of a data set, and it holds none out."""
+    if share == 0:
+        text = f"evaluation every {every} steps needs held-out items, and held_out is 0; raise held_out or set eval_every to 0"
+        raise Misfit(text, field, {field: 0.1})
 
 
 class ReasoningGym(Prompted):

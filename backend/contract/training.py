@@ -5,8 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.contract.base import CleanText, Frozen
+from backend.contract.base import CleanText, Frozen, Misfit
 
+Recipe = Annotated[
+    Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9-]+$")] | None,
+    Field(description="The recipe that this configuration started from; a label, nothing more."),
+]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 EngineName = Literal["native", "transformers", "vllm"]
 
@@ -79,7 +83,14 @@ class Optimizer(Frozen):
         "On a CPU fewer pass where these would hold more than 1.5 GiB: more would not be faster there.",
     )
 
+    def require_time(self, steps: int) -> None:
+        """Raises Misfit if the warm-up is longer than a run of this many steps."""
+        if self.warmup_steps > steps:
+            text = f"warm-up of {self.warmup_steps} steps is longer than the run of {steps}; shorten it"
+            raise Misfit(text, "optimizer.warmup_steps", {"optimizer.warmup_steps": steps // 10})
 
+
+MICRO_BATCH = "optimizer.micro_batch_tokens"
 GIB = 2**30
 FLOAT32 = 4  # bytes of a weight that is trained, and of each of its states
 ADAMW_STATES = 2  # first and second moment

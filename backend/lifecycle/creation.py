@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
-from sqlalchemy import Connection
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection, Table, select
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
@@ -21,6 +21,7 @@ from backend.field_errors import FieldError, field_errors
 from backend.runs import store
 from backend.runs.needs import needs_of
 from backend.storage.database import to_json
+from backend.storage.tables import run
 from backend.uploads import store as uploads
 from backend.uploads.columns import upload_of
 
@@ -29,39 +30,44 @@ MOST_CONFIG = 2**19  # characters: 16 typed prompts of full length and the form 
 
 def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, sweep_id: int | None = None) -> int:
     """The run's number. Raises Invalid for references to what is not there, Conflict for the key."""
-    digest = hashlib.sha256(to_json(body.model_dump(mode="json")).encode()).hexdigest()
-    if key is not None and (earlier := store.by_idempotency_key(tx, key)) is not None:
-        if earlier["idempotency_hash"] != digest:
-            raise Conflict(f"The Idempotency-Key was used for run {earlier['id']} with another body; use a new key.")
-        return int(earlier["id"])
+    keyed = under_key(tx, run, key, body)
+    if isinstance(keyed, int):
+        return keyed
     config = body.config
     stored = config.model_dump(mode="json")
     if (size := len(to_json(stored))) > MOST_CONFIG:
         message = f"has {size:,} characters, and every list of runs returns it; at most {MOST_CONFIG:,} are kept"
         raise Invalid(FieldError("config", message))
     source = checkpoint_of(config.model.source)
-    new = store.NewRun(
-        name=body.name or default_name(config),
-        kind=config.kind,
-        config=stored,
-        needs=needs_of(stored).written(),
-        total_steps=1 if isinstance(config, SampleConfig) else config.budget.steps,
-        tags=list(dict.fromkeys(body.tags)),
-        notes=body.notes,
-        priority=body.priority,
-        parent_id=body.parent_id,
-        source_run_id=source[0] if source else None,
-        upload_id=upload_of(config),
-        sweep_id=sweep_id,
-        store=checkpoints.store_of(tx, stored),
-        idempotency_key=key,
-        idempotency_hash=digest if key is not None else None,
-    )
+    new = body.model_dump(include={"notes", "priority", "parent_id"}) | {
+        "name": body.name or default_name(config),
+        "kind": config.kind,
+        "config": stored,
+        "needs": needs_of(stored).written(),
+        "total_steps": 1 if isinstance(config, SampleConfig) else config.budget.steps,
+        "tags": list(dict.fromkeys(body.tags)),
+        "source_run_id": source[0] if source else None,
+        "upload_id": upload_of(config),
+        "sweep_id": sweep_id,
+        "store": checkpoints.store_of(tx, stored),
+    }
     if body.parent_id is not None:
         store.require(tx, body.parent_id)
-    if new.upload_id is not None:
-        uploads.get(tx, new.upload_id)  # deleted since its columns were looked at: 404
-    return store.create(tx, new, at)
+    if new["upload_id"] is not None:
+        uploads.get(tx, new["upload_id"])  # deleted since its columns were looked at: 404
+    return store.create(tx, new | keyed, at)
+
+
+def under_key(tx: Connection, table: Table, key: str | None, body: BaseModel) -> int | dict[str, str | None]:
+    """What was created under the key before; if nothing was, the columns that remember it. Raises Conflict for another body."""
+    digest = hashlib.sha256(to_json(body.model_dump(mode="json")).encode()).hexdigest()
+    query = select(table.c.id, table.c.idempotency_hash).where(table.c.idempotency_key == key)
+    earlier = tx.execute(query).one_or_none() if key is not None else None
+    if earlier is None:
+        return {"idempotency_key": key, "idempotency_hash": digest if key is not None else None}
+    if earlier.idempotency_hash != digest:
+        raise Conflict(f"The Idempotency-Key was used for {table.name} {earlier.id} with another body; use a new key.")
+    return int(earlier.id)
 
 
 def default_name(config: RunConfig) -> str:
@@ -80,37 +86,25 @@ def copy_name(name: str) -> str:
 
 def overridden(config: Mapping[str, Json], overrides: Mapping[str, Json]) -> RunConfig:
     """The configuration with the overrides in place, validated anew. Raises Invalid."""
-    changed: Any = copy.deepcopy(dict(config))
+    changed = copy.deepcopy(dict(config))
     for path, value in overrides.items():
-        _put(changed, path, value)
+        *parents, last = path.split(".")
+        place: Any = changed
+        for entry in parents:
+            place = place[_key(place, entry, path)]
+        place[_key(place, last, path, new=True)] = value
     try:
         return RUN_CONFIG.validate_python(changed)
     except ValidationError as error:
         raise Invalid(*field_errors(error.errors(include_url=False), changed)) from None
 
 
-def _put(config: Any, path: str, value: Json) -> None:
-    *parents, last = path.split(".")
-    place = config
-    for entry in parents:
-        place = _child(place, entry, path)
-    if isinstance(place, list):
-        place[_index(place, last, path)] = value
-    elif isinstance(place, dict):
-        place[last] = value
-    else:
+def _key(place: Any, entry: str, path: str, *, new: bool = False) -> str | int:
+    """Where an entry lies in a mapping, which may lack a new one, or in a list. Raises Invalid."""
+    if isinstance(place, dict) and (new or entry in place):
+        return entry
+    if not isinstance(place, list):
         raise Invalid(FieldError(path, "is not a field of the configuration"))
-
-
-def _child(place: Any, entry: str, path: str) -> Any:
-    if isinstance(place, list):
-        return place[_index(place, entry, path)]
-    if isinstance(place, dict) and entry in place:
-        return place[entry]
-    raise Invalid(FieldError(path, "is not a field of the configuration"))
-
-
-def _index(place: list[Any], entry: str, path: str) -> int:
     if entry.isascii() and entry.isdigit() and len(entry) < 6 and int(entry) < len(place):
         return int(entry)
     raise Invalid(FieldError(path, f"has no entry {entry!r}; the list has {len(place)} entries, counted from 0"))

@@ -2,23 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from backend.contract import records as r
 from backend.contract.queries import RunQuery
 from backend.lifecycle import commands, creation, deletion
 from backend.lifecycle.creation import overridden
 from backend.runs import store
-from backend.services import RowId, Services, ServicesDep, with_reserve
+from backend.services import IdempotencyKey, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import columns as uploads
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-
 
 @router.post("", status_code=201)
-def create_run(services: ServicesDep, body: r.RunCreate, idempotency_key: Key = None) -> r.Run:
+def create_run(services: ServicesDep, body: r.RunCreate, idempotency_key: IdempotencyKey = None) -> r.Run:
     """Store and queue a run."""
     return _create(services, body, idempotency_key)
 

@@ -74,8 +74,8 @@ class Installation:
 
 def examine(installation: Installation) -> Iterator[Finding]:
     """Every finding, as soon as it is known."""
-    records = (_elsewhere,) if installation.elsewhere else (_database, _files, _clock)
-    for check in (_versions, _home, _disk, *records, _limits, _gpu, _backend):
+    files = () if installation.elsewhere else (_files, _clock)
+    for check in (_versions, _home, _disk, _database, *files, _limits, _gpu, _backend):
         yield from check(installation)
 
 
@@ -96,15 +96,11 @@ def _versions(_: Installation) -> Iterator[Finding]:
             missing.setdefault(extra, []).append(wanted.name)
             continue
         if not wanted.specifier.contains(found, prereleases=True):
-            yield Finding(
-                "problem",
-                "versions",
-                f"{wanted.name} {found} is installed, and {wanted.specifier} is needed",
-                f"pip install '{wanted.name}{wanted.specifier}'",
-            )
+            text = f"{wanted.name} {found} is installed, and {wanted.specifier} is needed"
+            yield Finding("problem", "versions", text, f"pip install '{wanted.name}{wanted.specifier}'")
     for extra, names in missing.items():
-        state: Literal["note", "problem"] = "note" if extra else "problem"
-        yield Finding(state, "versions", f"not installed: {', '.join(names)}", f"pip install 'groupscope[{extra}]'")
+        text, advice = f"not installed: {', '.join(names)}", f"pip install 'groupscope[{extra}]'"
+        yield Finding("note" if extra else "problem", "versions", text, advice)
 
 
 def _home(installation: Installation) -> Iterator[Finding]:
@@ -138,26 +134,22 @@ def _disk(installation: Installation) -> Iterator[Finding]:
     usage = shutil.disk_usage(installation.home)
     text = f"{usage.free / 2**30:.1f} GiB free on the disk of {installation.home}"
     advice = "delete runs or checkpoints that nobody needs, or move the home to a larger disk"
-    if usage.free < FEW_BYTES:
-        yield Finding("problem", "disk", text, advice)
+    if usage.free < LITTLE_BYTES:
+        yield Finding("problem" if usage.free < FEW_BYTES else "note", "disk", text, advice)
     else:
-        yield Finding(
-            "note" if usage.free < LITTLE_BYTES else "ok", "disk", text, advice if usage.free < LITTLE_BYTES else ""
-        )
+        yield Finding("ok", "disk", text)
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10)
 
 
-def _elsewhere(_: Installation) -> Iterator[Finding]:
-    """That the records lie in a database of their own."""
-    yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
-
-
 def _database(installation: Installation) -> Iterator[Finding]:
-    """Whether the database can be opened, is of this version, and is intact."""
+    """Whether the database can be opened, is of this version, and is intact; one of its own is left to its own tools."""
     path = installation.database
+    if installation.elsewhere:
+        yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
+        return
     if not os.access(installation.home, os.X_OK):
         return  # said above
     if not path.is_file():
@@ -175,12 +167,8 @@ def _database(installation: Installation) -> Iterator[Finding]:
         yield Finding("problem", "database", f"{path} cannot be read: {error}", restore)
         return
     if not is_known(revision):
-        yield Finding(
-            "problem",
-            "database",
-            f"{path} was made by a newer version of groupscope (revision {revision})",
-            "install that version again, or a newer one",
-        )
+        text = f"{path} was made by a newer version of groupscope (revision {revision})"
+        yield Finding("problem", "database", text, "install that version again, or a newer one")
     elif damage != ["ok"]:
         yield Finding("problem", "database", f"{path} is damaged: {'; '.join(damage)[:300]}", restore)
     elif orphans:
@@ -209,12 +197,8 @@ def _files(installation: Installation) -> Iterator[Finding]:
     damaged += [str(path) for path, sha in ours if not _whole(path, sha, installation.thorough)]
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
-        yield Finding(
-            "problem",
-            "files",
-            f"missing or damaged: {', '.join(damaged[:3])}{more}",
-            "copy them from a backup; a run goes on from an earlier checkpoint, and says so",
-        )
+        advice = "copy them from a backup; a run goes on from an earlier checkpoint, and says so"
+        yield Finding("problem", "files", f"missing or damaged: {', '.join(damaged[:3])}{more}", advice)
     else:
         yield Finding("ok", "files", f"{len(uploads)} uploads, {len(traces)} token traces, {len(ours)} checkpoints")
 
@@ -251,12 +235,8 @@ def _clock(installation: Installation) -> Iterator[Finding]:
         return
     ahead = (datetime.fromisoformat(newest).replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
     if ahead > SKEW_SECONDS:
-        yield Finding(
-            "problem",
-            "clock",
-            f"the newest run was created {ahead:,.0f} s in the future",
-            "set this machine's clock, best by NTP; leases hold all the same, times on the pages are wrong",
-        )
+        advice = "set this machine's clock, best by NTP; leases hold all the same, times on the pages are wrong"
+        yield Finding("problem", "clock", f"the newest run was created {ahead:,.0f} s in the future", advice)
 
 
 def _limits(_: Installation) -> Iterator[Finding]:
@@ -265,12 +245,8 @@ def _limits(_: Installation) -> Iterator[Finding]:
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
-        yield Finding(
-            "problem",
-            "limits",
-            f"a process may open {hard} files at most",
-            f"raise the hard limit: ulimit -Hn {OPEN_FILES * 4}",
-        )
+        advice = f"raise the hard limit: ulimit -Hn {OPEN_FILES * 4}"
+        yield Finding("problem", "limits", f"a process may open {hard} files at most", advice)
 
 
 def _gpu(_: Installation) -> Iterator[Finding]:
@@ -280,28 +256,22 @@ def _gpu(_: Installation) -> Iterator[Finding]:
         asked = subprocess.run([sys.executable, "-c", GPU], capture_output=True, text=True, timeout=120, check=False)
         said = asked.stdout.strip()
     except subprocess.TimeoutExpired:
-        yield Finding(
-            "problem", "gpu", "torch did not answer within 120 s", "run nvidia-smi; restart the machine if it hangs"
-        )
+        advice = "run nvidia-smi; restart the machine if it hangs"
+        yield Finding("problem", "gpu", "torch did not answer within 120 s", advice)
         return
     if asked.returncode != 0:
         last = (asked.stderr.strip().splitlines() or ["no reason given"])[-1]
         if "No module named 'torch'" in last:
             yield Finding("note", "gpu", "no worker is installed here", "pip install 'groupscope[worker]'")
         else:
-            yield Finding(
-                "problem", "gpu", f"torch fails: {last}", "install it again: pip install --force-reinstall torch"
-            )
+            advice = "install it again: pip install --force-reinstall torch"
+            yield Finding("problem", "gpu", f"torch fails: {last}", advice)
+    elif said.startswith(("none", "unusable")) and driver:
+        text = f"this machine has an NVIDIA driver, and torch {said.split()[1]} cannot use it"
+        advice = "install a CUDA build of torch that fits the driver (nvidia-smi says which CUDA it has)"
+        yield Finding("problem", "gpu", text, advice)
     elif said.startswith(("none", "unusable")):
-        if driver:
-            yield Finding(
-                "problem",
-                "gpu",
-                f"this machine has an NVIDIA driver, and torch {said.split()[1]} cannot use it",
-                "install a CUDA build of torch that fits the driver (nvidia-smi says which CUDA it has)",
-            )
-        else:
-            yield Finding("ok", "gpu", f"none: workers here train on the CPU (torch {said.split()[1]})")
+        yield Finding("ok", "gpu", f"none: workers here train on the CPU (torch {said.split()[1]})")
     else:
         yield Finding("ok", "gpu", said.replace("\n", "; "))
 
@@ -314,20 +284,12 @@ def _backend(installation: Installation) -> Iterator[Finding]:
     try:
         health = httpx.get(f"{url}/healthz", timeout=5)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        yield Finding(
-            "problem",
-            "backend",
-            f"nothing answers at {url}: {error}",
-            "start it: groupscope up; or set GROUPSCOPE_BACKEND_URL",
-        )
+        advice = "start it: groupscope up; or set GROUPSCOPE_BACKEND_URL"
+        yield Finding("problem", "backend", f"nothing answers at {url}: {error}", advice)
         return
     if health.status_code != 200 or health.text.strip() != '{"status":"ok"}':
-        yield Finding(
-            "problem",
-            "backend",
-            f"{url} is answered by another program (HTTP {health.status_code})",
-            "set GROUPSCOPE_BACKEND_URL, or stop that program",
-        )
+        text = f"{url} is answered by another program (HTTP {health.status_code})"
+        yield Finding("problem", "backend", text, "set GROUPSCOPE_BACKEND_URL, or stop that program")
         return
     if installation.token is None:
         yield Finding("ok", "backend", f"{url} answers")
@@ -344,12 +306,9 @@ def _backend(installation: Installation) -> Iterator[Finding]:
         yield Finding("ok" if alive else "note", "workers", f"{alive} alive", "" if alive else "groupscope worker")
     skew = abs(parsedate_to_datetime(health.headers["date"]).timestamp() - time.time())
     if skew > SKEW_SECONDS:
-        yield Finding(
-            "problem",
-            "clock",
-            f"the clocks of this machine and of the backend are {skew:,.0f} s apart",
-            "set both, best by NTP; leases hold all the same, times on the pages are wrong",
-        )
+        text = f"the clocks of this machine and of the backend are {skew:,.0f} s apart"
+        advice = "set both, best by NTP; leases hold all the same, times on the pages are wrong"
+        yield Finding("problem", "clock", text, advice)
 
 
 def report(installation: Installation, say: Callable[[str], None]) -> bool:

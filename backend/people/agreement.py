@@ -33,7 +33,7 @@ def agreement(said: Judgements, config: Mapping[str, Json]) -> Agreement:
     chosen = [pair for pair in said.chosen if pair.better.text != pair.worse.text]
     chosen_between = said.chosen_between()
     tallies = {of.group.id: _between(of.up, of.down, chosen_between[of.group.id]) for of in said.thumbed}
-    whole = sum(tallies.values(), _of_pairs(chosen))
+    whole = sum((_tally([pair.better], [pair.worse]) for pair in chosen), sum(tallies.values(), Tally()))
     trained = [pair for pair in chosen if pair.group.state != "probe"]
     groups = [of for of in said.thumbed if of.group.state != "probe" and tallies[of.group.id].pairs]
     chat = chat_of(config, [*(pair.group for pair in trained), *(of.group for of in groups)])
@@ -78,10 +78,6 @@ def _tally(up: Sequence[Side], down: Sequence[Side]) -> Tally:
     agreed = sum(bisect_left(rewards, reward) for reward in scored)
     disagreed = sum(len(rewards) - bisect_right(rewards, reward) for reward in scored)
     return Tally(len(up) * len(down), agreed, disagreed)
-
-
-def _of_pairs(pairs: Sequence[Pair]) -> Tally:
-    return sum((_tally([pair.better], [pair.worse]) for pair in pairs), Tally())
 
 
 def _by_text(sides: Sequence[Side]) -> dict[str, list[Side]]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Connection, FromClause, Label, RowMapping, Select, select
+from sqlalchemy import Connection, FromClause, Label, RowMapping, select
 
 from backend.contract.base import Json
 from backend.people.store import BETTER, WORSE
@@ -46,6 +46,9 @@ class Side:
     index: int
     text: str
     reward: float | None
+
+
+Part = TypeVar("Part", Place, Side)
 
 
 @dataclass(frozen=True)
@@ -99,60 +102,43 @@ class Judgements:
 
 def judgements_of(tx: Connection, run_id: int) -> Judgements:
     """What people said of a run's completions."""
-    chosen = [
-        Pair(_place(row), _side(row, "better"), _side(row, "worse"), "choice")
-        for row in tx.execute(_chosen(run_id)).mappings()
-    ]
-    by_group: dict[int, list[RowMapping]] = defaultdict(list)
-    for row in tx.execute(_thumbed(run_id)).mappings():
-        by_group[row["group_id"]].append(row)
-    thumbed = []
-    for rows in by_group.values():
-        up, down = ([_side(row, "own") for row in rows if row["thumb"] == what] for what in ("up", "down"))
-        thumbed.append(ThumbedGroup(_place(rows[0]), up, down))
-    return Judgements(chosen, thumbed)
-
-
-def _thumbed(run_id: int) -> Select[Any]:
-    return _in_run(
-        select(thumb.c.thumb, *_group_columns(), *_side_columns(completion, "own"))
-        .select_from(thumb)
-        .join(completion, completion.c.id == thumb.c.completion_id)
-        .join(prompt_group, prompt_group.c.id == completion.c.group_id),
-        run_id,
-    )
-
-
-def _chosen(run_id: int) -> Select[Any]:
-    return _in_run(
-        select(*_group_columns(), *_side_columns(BETTER, "better"), *_side_columns(WORSE, "worse"))
+    group = _columns(Place, prompt_group, "group")
+    in_run = (
+        prompt_group.c.run_id + 0 == run_id
+    )  # the sum keeps SQLite from beginning with all groups: judgements are few
+    choices = (
+        select(*group, *_columns(Side, BETTER, "better"), *_columns(Side, WORSE, "worse"))
         .select_from(choice)
         .join(prompt_group, prompt_group.c.id == choice.c.group_id)
         .join(BETTER, BETTER.c.id == choice.c.better_id)
-        .join(WORSE, WORSE.c.id == choice.c.worse_id),
-        run_id,
+        .join(WORSE, WORSE.c.id == choice.c.worse_id)
     )
+    chosen = [
+        Pair(_read(Place, row, "group"), _read(Side, row, "better"), _read(Side, row, "worse"), "choice")
+        for row in tx.execute(choices.where(in_run)).mappings()
+    ]
+    thumbs = (
+        select(thumb.c.thumb, *group, *_columns(Side, completion, "own"))
+        .select_from(thumb)
+        .join(completion, completion.c.id == thumb.c.completion_id)
+        .join(prompt_group, prompt_group.c.id == completion.c.group_id)
+    )
+    by_group: dict[int, list[RowMapping]] = defaultdict(list)
+    for row in tx.execute(thumbs.where(in_run)).mappings():
+        by_group[row["group_id"]].append(row)
+    thumbed = []
+    for rows in by_group.values():
+        up, down = ([_read(Side, row, "own") for row in rows if row["thumb"] == what] for what in ("up", "down"))
+        thumbed.append(ThumbedGroup(_read(Place, rows[0], "group"), up, down))
+    return Judgements(chosen, thumbed)
 
 
-def _in_run(query: Select[Any], run_id: int) -> Select[Any]:
-    # The sum keeps SQLite from beginning with all groups of the run: judgements are few.
-    return query.where(prompt_group.c.run_id + 0 == run_id)
+def _columns(kind: type[Part], table: FromClause, part: str) -> list[Label[Any]]:
+    return [table.c[name].label(f"{part}_{name}") for name in kind.__dataclass_fields__]
 
 
-def _group_columns() -> list[Label[Any]]:
-    return [prompt_group.c[name].label(f"group_{name}") for name in Place.__dataclass_fields__]
-
-
-def _side_columns(table: FromClause, side: str) -> list[Label[Any]]:
-    return [table.c[name].label(f"{side}_{name}") for name in Side.__dataclass_fields__]
-
-
-def _place(row: RowMapping) -> Place:
-    return Place(**{name: row[f"group_{name}"] for name in Place.__dataclass_fields__})
-
-
-def _side(row: RowMapping, side: str) -> Side:
-    return Side(**{name: row[f"{side}_{name}"] for name in Side.__dataclass_fields__})
+def _read(kind: type[Part], row: RowMapping, part: str) -> Part:
+    return kind(**{name: row[f"{part}_{name}"] for name in kind.__dataclass_fields__})
 
 
 Config = Mapping[str, Json]
@@ -170,8 +156,22 @@ def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]
     """One JSON object a line: prompt, chosen, rejected, and where they come from; of the pairs that can be trained on."""
     settings, data_set = _prompt_settings(config), trainable(config, pairs)
     for pair in data_set.pairs:
-        texts = _as_chat(settings, pair) if data_set.chat else _as_text(pair)
-        yield to_json({**texts, **_origin(run_id, pair)}).encode() + b"\n"
+        texts: dict[str, Json] = {
+            "prompt": pair.group.prompt_text,
+            "chosen": pair.better.text,
+            "rejected": pair.worse.text,
+        }
+        origin: dict[str, Json] = {
+            "run": run_id,
+            "step": pair.group.step,
+            "group": pair.group.id,
+            "chosen_index": pair.better.index,
+            "rejected_index": pair.worse.index,
+            "chosen_reward": pair.better.reward,
+            "rejected_reward": pair.worse.reward,
+            "how": pair.how,
+        }
+        yield to_json({**(_as_chat(settings, pair) if data_set.chat else texts), **origin}).encode() + b"\n"
 
 
 def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
@@ -214,23 +214,6 @@ def _as_chat(settings: Config, pair: Pair) -> dict[str, Json]:
 
 def _message(role: str, content: str) -> Json:
     return {"role": role, "content": content}
-
-
-def _as_text(pair: Pair) -> dict[str, Json]:
-    return {"prompt": pair.group.prompt_text, "chosen": pair.better.text, "rejected": pair.worse.text}
-
-
-def _origin(run_id: int, pair: Pair) -> dict[str, Json]:
-    return {
-        "run": run_id,
-        "step": pair.group.step,
-        "group": pair.group.id,
-        "chosen_index": pair.better.index,
-        "rejected_index": pair.worse.index,
-        "chosen_reward": pair.better.reward,
-        "rejected_reward": pair.worse.reward,
-        "how": pair.how,
-    }
 
 
 def _asks_one_question(settings: Config, group: Place) -> bool:

@@ -5,22 +5,7 @@ from dataclasses import dataclass, field
 
 from backend.catalog.models import SHAPES, ModelShape
 from backend.contract.preflight import Message
-
-
-@dataclass(frozen=True)
-class WorkerFacts:
-    """A worker that is alive."""
-
-    device: str
-    memory_bytes: int | None
-    judges: Sequence[str] = ()
-    reward_functions: Sequence[str] = ()
-    engines: Sequence[str] = ("native",)
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether it computes without an accelerator, and so in float32 by default."""
-        return self.device.startswith("CPU")
+from backend.contract.records import Offers
 
 
 @dataclass(frozen=True)
@@ -45,7 +30,7 @@ class Success:
 class Facts:
     """Nothing is known by default: a new installation."""
 
-    workers: Sequence[WorkerFacts] = ()
+    workers: Sequence[Offers] = ()  # that are alive
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
@@ -58,7 +43,7 @@ class Facts:
         return SHAPES.get(self.origin or source)
 
     @property
-    def roomiest(self) -> WorkerFacts | None:
+    def roomiest(self) -> Offers | None:
         """The worker with the most memory; None if no worker says how much it has."""
         known = [worker for worker in self.workers if worker.memory_bytes is not None]
         return max(known, key=lambda worker: worker.memory_bytes or 0, default=None)

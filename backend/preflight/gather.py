@@ -19,7 +19,7 @@ from backend.contract.records import PHASES
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.duration import evaluations
-from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
+from backend.preflight.facts import Facts, StepTimes, Success
 from backend.runs import store as runs
 from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
@@ -37,13 +37,10 @@ LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
-    alive = [one for one in workers.recent(tx, now, silence) if one.alive]
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
-        workers=[
-            WorkerFacts(one.device, one.memory_bytes, one.judges, one.reward_functions, one.engines) for one in alive
-        ],
+        workers=[one for one in workers.recent(tx, now, silence) if one.alive],
         origin=_origin(tx, config.model.source),
         refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
         training_items=_training_items(tx, config),

@@ -9,7 +9,7 @@ from backend import events
 from backend.clock import Terms
 from backend.contract import protocol as p
 from backend.contract.base import Json
-from backend.contract.records import STOPS, Progress, RunError
+from backend.contract.records import STOPS, TERMINAL, RunError
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
 from backend.runs import store
@@ -50,44 +50,29 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
 def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: Terms, at: datetime) -> p.HeartbeatReply:
     """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
     row = lease.hold(tx, run_id, beat.attempt, terms)
-    if beat.progress is not None:
-        tx.execute(update(run).where(run.c.id == run_id).values(_within(row, beat.progress, terms.now)))
+    if (progress := beat.progress) is not None:
+        # a worker between two steps still tells of the one that is over: nothing is open then
+        same = progress.phase == row["phase"] and row["phase_since"] is not None
+        since = (row["phase_since"] if same else terms.now) if progress.step == row["step"] else None
+        within = {"phase": progress.phase, "phase_done": progress.done, "phase_total": progress.total}
+        tx.execute(update(run).where(run.c.id == run_id).values(**within, phase_since=since))
     _note(tx, run_id, beat.attempt, heard_at=at)
-    waiting = _samples_wait(tx, beat.worker)
+    reached = select(worker.c.store).where(worker.c.name == beat.worker).scalar_subquery()
+    sample = select(run.c.id).where(run.c.status == "queued", run.c.kind == "sample")
+    served = sample.where(or_(run.c.store.is_(None), run.c.store == reached)).limit(1)
     return p.HeartbeatReply(
         requested="stop" if row["requested"] in STOPS else row["requested"],
         stop_at_once=row["requested"] == "stop_at_once",
         lease_seconds=terms.ttl,
-        samples_waiting=waiting,
+        samples_waiting=tx.execute(served).first() is not None,
     )
-
-
-def _within(row: RowMapping, progress: Progress, now: float) -> dict[str, Any]:
-    """Where a run is within its step. A worker between two steps still tells of the one that is over: nothing is open then."""
-    same = progress.phase == row["phase"] and row["phase_since"] is not None
-    since = (row["phase_since"] if same else now) if progress.step == row["step"] else None
-    return {"phase": progress.phase, "phase_done": progress.done, "phase_total": progress.total, "phase_since": since}
-
-
-def _samples_wait(tx: Connection, name: str) -> bool:
-    """Whether a sample is queued that the worker could serve between two steps."""
-    reached = select(worker.c.store).where(worker.c.name == name).scalar_subquery()
-    query = (
-        select(run.c.id)
-        .where(run.c.status == "queued", run.c.kind == "sample")
-        .where(or_(run.c.store.is_(None), run.c.store == reached))
-    )
-    return tx.execute(query.limit(1)).first() is not None
 
 
 def finish(tx: Connection, run_id: int, sent: p.Finish, terms: Terms, at: datetime) -> bool:
     """End the attempt; whether it had been ended like that before. Raises LeaseLost."""
-    try:
-        row = lease.hold(tx, run_id, sent.attempt, terms)
-    except LeaseLost:
-        if _ended(tx, run_id, sent.attempt) == sent.outcome:
-            return True
-        raise
+    row = _held(tx, run_id, sent.attempt, sent.outcome, terms)
+    if row is None:
+        return True
     status = _settled(sent.outcome, row["requested"])
     error = sent.error.model_dump() if sent.error is not None and status == "stopped" else None
     _end(tx, run_id, sent.attempt, sent.outcome, {"status": status, "error": error}, at)
@@ -108,24 +93,16 @@ def _settled(outcome: p.Outcome, requested: str) -> str:
 
 def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) -> bool:
     """End the attempt as failed, or queue the run again within its budget; whether it had failed like that before. Raises LeaseLost."""
-    try:
-        row = lease.hold(tx, run_id, sent.attempt, terms)
-    except LeaseLost:
-        if _ended(tx, run_id, sent.attempt) == "failed":
-            return True
-        raise
-    failures = row["failures"] + 1
-    status = _after_failure(sent.retryable and failures < terms.max_failures, row["requested"])
+    row = _held(tx, run_id, sent.attempt, "failed", terms)
+    if row is None:
+        return True
+    failures, status = row["failures"] + 1, "failed"
+    if sent.retryable and failures < terms.max_failures:
+        status = "stopped" if row["requested"] in STOPS else {"nothing": "queued", "pause": "paused"}[row["requested"]]
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
     _say(tx, run_id, sent.attempt, "error", sent.error, at)
     return False
-
-
-def _after_failure(again: bool, requested: str) -> str:
-    if not again:
-        return "failed"
-    return "stopped" if requested in STOPS else {"nothing": "queued", "pause": "paused"}[requested]
 
 
 def _say(
@@ -136,19 +113,21 @@ def _say(
         events.log(tx, run_id, number, p.LogLine(level=level, message=f"attempt {number} ended: {error.message}"), at)
 
 
-def _ended(tx: Connection, run_id: int, number: int) -> str | None:
-    """How an attempt ended, if it is the run's newest."""
-    query = (
-        select(attempt.c.outcome)
-        .join(run, (run.c.id == attempt.c.run_id) & (run.c.attempt == attempt.c.attempt))
-        .where(attempt.c.run_id == run_id, attempt.c.attempt == number)
-    )
-    return tx.execute(query).scalar_one_or_none()
+def _held(tx: Connection, run_id: int, number: int, outcome: str, terms: Terms) -> RowMapping | None:
+    """The row of a run that an attempt is to end; None if the attempt, the run's newest, ended like that before. Raises LeaseLost."""
+    try:
+        return lease.hold(tx, run_id, number, terms)
+    except LeaseLost:
+        newest = (run.c.id == attempt.c.run_id) & (run.c.attempt == attempt.c.attempt)
+        query = select(attempt.c.outcome).join(run, newest).where(attempt.c.run_id == run_id)
+        if tx.execute(query.where(attempt.c.attempt == number)).scalar_one_or_none() != outcome:
+            raise
+        return None
 
 
 def _end(tx: Connection, run_id: int, number: int, outcome: str, values: dict[str, Any], at: datetime) -> None:
     status = str(values["status"])
-    ended = at if status in ("finished", "failed", "stopped") else None
+    ended = at if status in TERMINAL else None
     tx.execute(update(run).where(run.c.id == run_id).values(**IDLE, **values, finished_at=ended))
     _note(tx, run_id, number, outcome=outcome, heard_at=at)
     tell(tx, run_id, status, at)

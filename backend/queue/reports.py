@@ -70,7 +70,8 @@ def store(
     try:
         row = lease.hold(tx, run_id, sent.attempt, terms)
     except LeaseLost:
-        if _is_current(tx, run_id, sent.attempt) and _seen(tx, run_id, sent, body_sha256):
+        current = select(run.c.id).where(run.c.id == run_id, run.c.attempt == sent.attempt)
+        if tx.execute(current).first() is not None and _seen(tx, run_id, sent, body_sha256):
             return True
         raise
     if _seen(tx, run_id, sent, body_sha256):
@@ -82,10 +83,6 @@ def store(
     for line in sent.logs:
         events.log(tx, run_id, sent.attempt, line, at)
     return False
-
-
-def _is_current(tx: Connection, run_id: int, number: int) -> bool:
-    return tx.execute(select(run.c.id).where(run.c.id == run_id, run.c.attempt == number)).first() is not None
 
 
 def _seen(tx: Connection, run_id: int, sent: p.Report, body_sha256: str) -> bool:
@@ -102,10 +99,18 @@ def _store_step(
     run_id = row["id"]
     if history.from_step(tx, run_id, sent.attempt) is None:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
-    if sent.trained_step is not None and _has_step(tx, run_id, sent.attempt, step):
+    same = select(report.c.seq).where(
+        report.c.run_id == run_id, report.c.attempt == sent.attempt, report.c.step == step
+    )
+    if sent.trained_step is not None and len(tx.execute(same.limit(2)).all()) > 1:  # one is the report itself
         raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
     runs.require_step(row, step, done=sent.trained_step is None)
-    _require_names(row, sent)
+    names = row["summary"].keys() | sent.metrics.keys()  # some hundred; each further one is a series that pages read
+    if len(names) > MOST_NAMES:
+        message = (
+            f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
+        )
+        raise Invalid(FieldError("metrics", message))
     metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
     values: dict[str, Any] = summary.extended(tx, row, step, sent.metrics)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
@@ -116,21 +121,6 @@ def _store_step(
     if trace is not None:
         traces.record(tx, run_id, sent, trace)
     tx.execute(update(run).where(run.c.id == run_id).values(values))
-
-
-def _require_names(row: RowMapping, sent: p.Report) -> None:
-    """A run has some hundred metrics; each further one is a series that pages read."""
-    names = row["summary"].keys() | sent.metrics.keys()
-    if len(names) > MOST_NAMES:
-        message = (
-            f"would give the run {len(names):,} different metrics, and at most {MOST_NAMES:,} are kept; use fewer names"
-        )
-        raise Invalid(FieldError("metrics", message))
-
-
-def _has_step(tx: Connection, run_id: int, number: int, step: int) -> bool:
-    query = select(report.c.seq).where(report.c.run_id == run_id, report.c.attempt == number, report.c.step == step)
-    return len(tx.execute(query.limit(2)).all()) > 1  # the report itself is there already
 
 
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:

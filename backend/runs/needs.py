@@ -3,29 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from sqlalchemy import ColumnElement, func, select
 
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
+from backend.contract.records import Offers
 from backend.storage.tables import run
-
-
-class Offers(Protocol):
-    """What a worker says it has."""
-
-    @property
-    def judges(self) -> Sequence[str]:
-        """The judges that its operator named."""
-
-    @property
-    def reward_functions(self) -> Sequence[str]:
-        """The Python functions that its operator allowed."""
-
-    @property
-    def engines(self) -> Sequence[str]:
-        """What it can sample with."""
 
 
 @dataclass(frozen=True)

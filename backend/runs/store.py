@@ -1,7 +1,6 @@
 """The SQL of runs: insert, read, list, change; and a row as the contract's Run."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -48,32 +47,10 @@ def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
     return case((of.c.kind == "sample", 0), else_=1), of.c.priority.desc(), of.c.id
 
 
-@dataclass(frozen=True)
-class NewRun:
-    """What a run is created from, checked."""
-
-    name: str
-    kind: str
-    config: Mapping[str, Any]
-    needs: str
-    total_steps: int
-    tags: Sequence[str] = ()
-    notes: str = ""
-    priority: int = 0
-    parent_id: int | None = None
-    source_run_id: int | None = None
-    upload_id: int | None = None
-    sweep_id: int | None = None
-    store: str | None = None
-    idempotency_key: str | None = None
-    idempotency_hash: str | None = None
-
-
-def create(tx: Connection, new: NewRun, at: datetime) -> int:
-    """Queue a run; its number."""
+def create(tx: Connection, new: Mapping[str, Any], at: datetime) -> int:
+    """Queue a run with these columns, which were checked; its number."""
     values = {
-        **vars(new),
-        "tags": list(new.tags),
+        **new,
         "status": "queued",
         "requested": "nothing",
         "attempt": 0,
@@ -125,11 +102,6 @@ def require_step(row: RowMapping, step: int, *, done: bool) -> None:
         raise Invalid(FieldError("step", message))
 
 
-def by_idempotency_key(tx: Connection, key: str) -> RowMapping | None:
-    """The run that was created under a key."""
-    return tx.execute(select(run).where(run.c.idempotency_key == key)).mappings().one_or_none()
-
-
 def queue_positions(tx: Connection) -> dict[int, int]:
     """1 for the run that is claimed next, by run."""
     waiting = tx.execute(select(run.c.id).where(run.c.status == "queued").order_by(*claim_order(run))).scalars()
@@ -146,21 +118,17 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
 
 def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
     """What a row must meet; a field that is None lets every row through."""
+    tags = func.json_each(run.c.tags).table_valued("value", name="tag")
     conditions: list[tuple[str | int | None, ColumnElement[bool]]] = [
         (query.status, run.c.status == query.status),
         (query.kind, run.c.kind != "sample" if query.kind == "training" else run.c.kind == query.kind),
         (query.recipe, run.c.config["recipe"].as_string() == query.recipe),
         (query.model, run.c.config["model"]["source"].as_string() == query.model),
-        (query.tag, _has_tag(query.tag)),
+        (query.tag, select(1).select_from(tags).where(tags.c.value == query.tag).exists()),
         (query.search, run.c.name.icontains(query.search or "", autoescape=True)),
         (query.sweep, run.c.sweep_id == query.sweep),
     ]
     return [condition for value, condition in conditions if value is not None]
-
-
-def _has_tag(tag: str | None) -> Any:
-    tags = func.json_each(run.c.tags).table_valued("value", name="tag")
-    return select(1).select_from(tags).where(tags.c.value == tag).exists()
 
 
 def change(tx: Connection, run_id: int, update_: r.RunUpdate) -> None:

@@ -12,14 +12,15 @@ from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message, Preflight
 from backend.contract.recipes import RECIPES, SMOLLM2
+from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.preflight import memory
-from backend.preflight.facts import Facts, StepTimes, Success, WorkerFacts
+from backend.preflight.facts import Facts, StepTimes, Success
 from backend.preflight.memory import Computing, training_parts
 from backend.preflight.preflight import preflight
 
 GIB = 2**30
-CPU = WorkerFacts("CPU, 2 threads", 24 * GIB)
+CPU = Offers(device="CPU, 2 threads", memory_bytes=24 * GIB)
 
 
 def grpo(**changes: Any) -> GrpoConfig:
@@ -158,7 +159,8 @@ def test_too_little_memory_is_a_warning_with_smaller_micro_batches() -> None:
         optimizer={"micro_batch_tokens": 65_536, "learning_rate": 1e-5},
     )
     message = about(
-        "optimizer.micro_batch_tokens", preflight(config, Facts(workers=[WorkerFacts("NVIDIA L4", 24 * GIB)]))
+        "optimizer.micro_batch_tokens",
+        preflight(config, Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])),
     )
     assert message is not None
     assert message.fix == {"optimizer.micro_batch_tokens": 16_384}
@@ -273,13 +275,13 @@ def test_where_nothing_was_measured_the_time_is_counted_from_the_shape_and_says_
     assert set(small.parts) == {"rollout", "reference", "update"}
     assert not small.measured
     assert "not measured yet" in small.basis
-    more_cores = preflight(grpo(), Facts(workers=[WorkerFacts("CPU, 8 threads", 24 * GIB)])).time
+    more_cores = preflight(grpo(), Facts(workers=[Offers(device="CPU, 8 threads", memory_bytes=24 * GIB)])).time
     assert more_cores is not None
     assert more_cores.parts["update"] == pytest.approx(small.parts["update"] / 4)
 
 
 def test_the_speed_of_a_device_that_was_never_measured_is_not_guessed() -> None:
-    assert preflight(grpo(), Facts(workers=[WorkerFacts("NVIDIA L4", 24 * GIB)])).time is None
+    assert preflight(grpo(), Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])).time is None
 
 
 def test_measured_phases_are_the_parts_of_the_time_and_the_largest_is_named() -> None:
@@ -314,7 +316,7 @@ def test_what_dominates_the_memory_is_named_with_what_would_lower_it(
     sampling = {"max_new_tokens": 32} | changes.pop("sampling", {})
     optimizer = {"micro_batch_tokens": 2048} | changes.pop("optimizer", {})
     config = grpo(sampling=sampling, optimizer=optimizer, **changes)
-    memory = preflight(config, Facts(workers=[WorkerFacts("NVIDIA L4", 24 * GIB)])).memory
+    memory = preflight(config, Facts(workers=[Offers(device="NVIDIA L4", memory_bytes=24 * GIB)])).memory
     assert memory is not None
     assert part in memory.advice
     assert remedy in memory.advice
@@ -322,7 +324,7 @@ def test_what_dominates_the_memory_is_named_with_what_would_lower_it(
 
 def test_a_host_too_small_for_the_optimizer_is_told_of_adapters_with_a_button_for_them() -> None:
     config = grpo(model={"source": SMOLLM2}, sampling={"max_new_tokens": 24}, optimizer={"micro_batch_tokens": 512})
-    answer = preflight(config, Facts(workers=[WorkerFacts("CPU, 2 threads", GIB)]))
+    answer = preflight(config, Facts(workers=[Offers(device="CPU, 2 threads", memory_bytes=GIB)]))
     message = about("model.lora", answer)
     assert message is not None
     assert "GiB are needed and the largest worker has 1.0" in message.text
