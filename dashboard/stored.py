@@ -1,5 +1,4 @@
-"""A configuration as it was stored: older or newer than this program, so that any field may be absent. A place in it is a dotted
-path, such as `rewards.functions.0.weight`."""
+"""A stored configuration as the pages read it: at dotted paths, by its rewards, as a run on a policy, and with a field replaced."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -7,21 +6,11 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
+from backend.contract.stored import get, number_at, reward_functions, text_at
 
+__all__ = ["get", "number_at", "reward_functions", "text_at"]
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-def get(value: Json, path: str) -> Json:
-    """What stands at the path; None where nothing does."""
-    for part in path.split(".") if path else []:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return None
-    return value
 
 
 def put(value: Json, path: str, new: Json) -> Json:
@@ -34,24 +23,6 @@ def put(value: Json, path: str, new: Json) -> Json:
         return [*value[:index], put(value[index], rest, new), *value[index + 1 :]]
     known = value if isinstance(value, dict) else {}
     return {**known, head: put(known.get(head), rest, new)}
-
-
-def number_at(config: Mapping[str, Json], path: str, default: float) -> float:
-    """The number at a dotted path, or the default."""
-    value = get(dict(config), path)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
-
-
-def text_at(config: Mapping[str, Json], path: str, default: str = "") -> str:
-    """The text at a dotted path, or the default."""
-    value = get(dict(config), path)
-    return value if isinstance(value, str) else default
-
-
-def reward_functions(config: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """The reward functions, in their order."""
-    functions = get(dict(config), "rewards.functions")
-    return [function for function in functions if isinstance(function, dict)] if isinstance(functions, list) else []
 
 
 def reward_names(config: Mapping[str, Json]) -> list[str]:

@@ -16,6 +16,7 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
+from backend.contract.stored import get
 from backend.contract.training import GIB, Keep
 from backend.runs.needs import loads_from, reward_model_sources
 from backend.runs.store import PRESENT
@@ -36,9 +37,7 @@ class Best(NamedTuple):
 
 def keep_of(config: Mapping[str, Json]) -> Keep:
     """What a stored configuration says; a sample's, and one from before there was a choice, keeps all."""
-    budget = config.get("budget")
-    said = budget.get("keep") if isinstance(budget, dict) else None
-    return Keep.model_validate(said or {})
+    return Keep.model_validate(get(dict(config), "budget.keep") or {})
 
 
 def kept(tx: Connection, run_id: int, config: Mapping[str, Json], store_name: str) -> list[str] | None:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Concatenate, Literal, ParamSpec
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,6 +21,7 @@ from backend.contract.transport import ApiError, M, Transport, Unreachable
 __all__ = ["ApiError", "Client", "Unreachable"]
 
 P = ParamSpec("P")
+Message = TypeVar("Message", p.Start, p.Heartbeat, p.Report, p.CheckpointReport, p.Finish, p.Fail)
 
 
 def _checked(query: Callable[P, BaseModel], *args: P.args, **filters: P.kwargs) -> BaseModel:
@@ -52,6 +53,22 @@ def _list_of_run(
     return ask
 
 
+def _one(path: str, answer: type[M]) -> Callable[["Client", int], M]:
+    """A method that asks for the thing with a number, which has its place in the path."""
+    return lambda self, number: self._to.get(answer, f"/api/v1/{path.format(number)}")
+
+
+def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Client", int, Message], M]:
+    """A method that sends a worker's message about a run, with the secret of the claim."""
+
+    def send(self: "Client", run_id: int, message: Message) -> M:
+        secret = self.secrets.get((run_id, message.attempt))
+        headers = {} if secret is None else {p.SECRET_HEADER: secret}
+        return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
+
+    return send
+
+
 class Client:
     """Speaks to one backend. Thread-safe; close it, or use it as a context manager.
 
@@ -62,9 +79,8 @@ class Client:
     def __init__(self, base_url: str, token: str, *, timeout: float = 30.0) -> None:
         self._to = Transport(base_url, token, timeout=timeout)
         self.people = PeopleClient(self._to)
-        self.secrets: dict[
-            tuple[int, int], str
-        ] = {}  # of the claims that it made, by run and attempt; each request about a run carries its own
+        # of the claims that it made, by run and attempt; each request about a run carries its own
+        self.secrets: dict[tuple[int, int], str] = {}
         self._unanswered: dict[str, str] = {}  # keys of claims, by worker, until an answer comes
 
     def __enter__(self) -> "Client":
@@ -85,10 +101,6 @@ class Client:
             return self._to.send("GET", "/healthz").is_success
         except (Unreachable, ApiError):
             return False
-
-    def catalog(self) -> Catalog:
-        """Recipes, models and the JSON Schemas."""
-        return self._to.get(Catalog, "/api/v1/catalog")
 
     def preflight(self, config: Mapping[str, Json]) -> Preflight:
         """What a configuration would do; also for a wrong one: the messages say what to correct."""
@@ -128,9 +140,19 @@ class Client:
     distribution = _list_of_run("distribution", Distribution, q.DistributionQuery)
     logs = _list_of_run("logs", r.Page[r.LogRecord], q.LogQuery)
 
-    def run(self, run_id: int) -> r.Run:
-        """One run."""
-        return self._to.get(r.Run, f"/api/v1/runs/{run_id}")
+    run = _one("runs/{}", r.Run)
+    sweep = _one("sweeps/{}", r.Sweep)
+    """A sweep with its runs."""
+    health = _one("runs/{}/health", Health)
+    """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
+    group = _one("groups/{}", Group)
+    tokens = _one("completions/{}/tokens", TokenTrace)
+    """The token trace of a completion; ApiError `not_found` if none was kept."""
+    preview_upload = _one("uploads/{}", r.UploadPreview)
+
+    def catalog(self) -> Catalog:
+        """Recipes, models and the JSON Schemas."""
+        return self._to.get(Catalog, "/api/v1/catalog")
 
     def update_run(self, run_id: int, update: r.RunUpdate) -> r.Run:
         """Change name, tags, notes or priority."""
@@ -161,10 +183,6 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self._to.post(r.Sweep, "/api/v1/sweeps", body, **headers)
 
-    def sweep(self, sweep_id: int) -> r.Sweep:
-        """One sweep with its runs."""
-        return self._to.get(r.Sweep, f"/api/v1/sweeps/{sweep_id}")
-
     def stop_sweep(self, sweep_id: int) -> r.Sweep:
         """Stop every run of it that has not ended."""
         return self._to.post(r.Sweep, f"/api/v1/sweeps/{sweep_id}/stop")
@@ -183,18 +201,6 @@ class Client:
             scores.groups.extend(page.groups)
             cursor = page.next_cursor
         return scores
-
-    def health(self, run_id: int) -> Health:
-        """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
-        return self._to.get(Health, f"/api/v1/runs/{run_id}/health")
-
-    def group(self, group_id: int) -> Group:
-        """A group with its completions."""
-        return self._to.get(Group, f"/api/v1/groups/{group_id}")
-
-    def tokens(self, completion_id: int) -> TokenTrace:
-        """The token trace of a completion; ApiError `not_found` if none was kept."""
-        return self._to.get(TokenTrace, f"/api/v1/completions/{completion_id}/tokens")
 
     def checkpoints(self, run_id: int) -> list[r.Checkpoint]:
         """Checkpoints of the live history, by step."""
@@ -227,10 +233,6 @@ class Client:
         """The newest 200 uploads, newest first."""
         return self._to.get(r.Page[r.Upload], "/api/v1/uploads", q.PageQuery(limit=200)).items
 
-    def preview_upload(self, upload_id: int) -> r.UploadPreview:
-        """The first rows of an upload."""
-        return self._to.get(r.UploadPreview, f"/api/v1/uploads/{upload_id}")
-
     def upload_content(self, upload_id: int) -> bytes:
         """The file as it was uploaded."""
         return self._to.send("GET", f"/api/v1/uploads/{upload_id}/content").content
@@ -259,31 +261,12 @@ class Client:
             self.secrets[claim.run_id, claim.attempt] = claim.secret
         return claim
 
-    def _send(self, verb: str, run_id: int, message: p.Sent | p.Heartbeat, answer: type[M]) -> M:
-        secret = self.secrets.get((run_id, message.attempt))
-        headers = {} if secret is None else {p.SECRET_HEADER: secret}
-        return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
-
-    def start(self, run_id: int, start: p.Start) -> p.Accepted:
-        """Report the step from which the attempt begins."""
-        return self._send("start", run_id, start, p.Accepted)
-
-    def heartbeat(self, run_id: int, beat: p.Heartbeat) -> p.HeartbeatReply:
-        """Renew the lease; the reply says what a person asked of the run."""
-        return self._send("heartbeat", run_id, beat, p.HeartbeatReply)
-
-    def report(self, run_id: int, report: p.Report) -> p.Accepted:
-        """Deliver one report."""
-        return self._send("report", run_id, report, p.Accepted)
-
-    def checkpoint(self, run_id: int, checkpoint: p.CheckpointReport) -> p.Accepted:
-        """Register a checkpoint."""
-        return self._send("checkpoint", run_id, checkpoint, p.Accepted)
-
-    def finish(self, run_id: int, finish: p.Finish) -> p.Accepted:
-        """End the attempt as finished, stopped, paused or released."""
-        return self._send("finish", run_id, finish, p.Accepted)
-
-    def fail(self, run_id: int, fail: p.Fail) -> p.Accepted:
-        """End the attempt as failed."""
-        return self._send("fail", run_id, fail, p.Accepted)
+    start = _message("start", p.Start, p.Accepted)
+    """Report the step from which the attempt begins."""
+    heartbeat = _message("heartbeat", p.Heartbeat, p.HeartbeatReply)
+    """Renew the lease; the reply says what a person asked of the run."""
+    report = _message("report", p.Report, p.Accepted)
+    checkpoint = _message("checkpoint", p.CheckpointReport, p.Accepted)
+    finish = _message("finish", p.Finish, p.Accepted)
+    """End the attempt as finished, stopped, paused or released."""
+    fail = _message("fail", p.Fail, p.Accepted)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
 from backend.contract.catalog import RecipeCard
+from backend.contract.stored import reward_functions
 from backend.contract.training import Decoding, Optimizer, Sampling
 
 POLICY_KINDS = frozenset({"grpo", "dpo"})  # kinds of run that train a policy, whose held-out success can be compared
@@ -36,12 +37,14 @@ def on_common_ground(recipe: Mapping[str, Json], base: Mapping[str, Json]) -> di
     if recipe["kind"] != base["kind"]:
         return warmed_up(_on_pairs(recipe, base))
     placed = {**base, "recipe": recipe.get("recipe"), "algorithm": recipe["algorithm"]}
-    placed["rewards"] = _with_length_rewards(_part(base, "rewards"), _part(recipe, "rewards"))
+    own = reward_functions(base)
+    names = {function.get("name") for function in own}
+    lengths = [one for one in reward_functions(recipe) if one.get("kind") == "length" and one.get("name") not in names]
+    placed["rewards"] = {**_part(base, "rewards"), "functions": [*own, *lengths]}
     if _part(recipe, "model").get("source") == _part(base, "model").get("source"):
         placed["optimizer"] = {**_part(base, "optimizer"), **_said(recipe, "optimizer", Optimizer())}
-        placed["sampling"] = _in_groups(
-            _part(base, "sampling"), _said(recipe, "sampling", Sampling()).get("group_size")
-        )
+        size = _said(recipe, "sampling", Sampling()).get("group_size")
+        placed["sampling"] = _in_groups(_part(base, "sampling"), size)
     return warmed_up(placed)
 
 
@@ -87,14 +90,6 @@ def _in_groups(sampling: dict[str, Json], size: Json) -> dict[str, Json]:
     return {**sampling, "group_size": size, "prompts_per_step": max(1, prompts * own // size)}
 
 
-def _with_length_rewards(rewards: dict[str, Json], recipe: Mapping[str, Json]) -> dict[str, Json]:
-    own, theirs = _functions(rewards), _functions(recipe)
-    names = {function.get("name") for function in own}
-    added = [one for one in theirs if one.get("kind") == "length" and one.get("name") not in names]
-    functions: list[Json] = [*own, *added]
-    return {**rewards, "functions": functions}
-
-
 def warmed_up(config: dict[str, Json]) -> dict[str, Json]:
     """The configuration with a warm-up that fits into its steps."""
     optimizer, steps = _part(config, "optimizer"), _part(config, "budget").get("steps")
@@ -102,11 +97,6 @@ def warmed_up(config: dict[str, Json]) -> dict[str, Json]:
     if not (isinstance(warmup, int) and isinstance(steps, int)) or warmup <= steps:
         return config
     return {**config, "optimizer": {**optimizer, "warmup_steps": steps // 10}}
-
-
-def _functions(rewards: Mapping[str, Json]) -> list[dict[str, Json]]:
-    functions = rewards.get("functions")
-    return [one for one in functions if isinstance(one, dict)] if isinstance(functions, list) else []
 
 
 def _part(config: Mapping[str, Json], name: str) -> dict[str, Json]:

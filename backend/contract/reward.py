@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Json, Misfit
 from backend.contract.model import ModelSource
+from backend.contract.stored import number_at, reward_functions
 from backend.contract.task import Task
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -179,15 +180,11 @@ class Gate(Frozen):
     at_least: float = Field(1.0, ge=-1000, le=1000, description="The raw score that the required reward must reach.")
 
 
-def _right_and_well_formed() -> list[RewardFunction]:
-    return [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)]
-
-
 class Rewards(Frozen):
     """The whole scoring: functions, gates, and what happens when a function fails."""
 
     functions: Annotated[list[RewardFunction], Field(min_length=1, max_length=16)] = Field(
-        default_factory=_right_and_well_formed,
+        default_factory=lambda: [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)],
         description="The reward functions; their weighted scores are added up.",
     )
     gates: Annotated[list[Gate], Field(max_length=16)] = Field(
@@ -231,17 +228,7 @@ def reward_bound(config: Mapping[str, Json]) -> float | None:
 
     None if a function's score has no bound, or if no function can add to the reward.
     """
-    rewards = config.get("rewards")
-    functions = rewards.get("functions") if isinstance(rewards, dict) else None
-    total = 0.0
-    for function in functions if isinstance(functions, list) else []:
-        if isinstance(function, dict) and (weight := _stored_weight(function)):
-            if function.get("kind") not in BOUNDED:
-                return None
-            total += max(0.0, weight)
-    return total or None
-
-
-def _stored_weight(function: Mapping[str, Json]) -> float:
-    weight = function.get("weight", 1.0)
-    return float(weight) if isinstance(weight, int | float) and not isinstance(weight, bool) else 1.0
+    weighing = [one for one in reward_functions(config) if number_at(one, "weight", 1.0)]
+    if any(one.get("kind") not in BOUNDED for one in weighing):
+        return None
+    return sum(max(0.0, number_at(one, "weight", 1.0)) for one in weighing) or None

@@ -8,6 +8,7 @@ from backend.contract.advantage import ESTIMATORS, Estimator
 from backend.contract.base import Json
 from backend.contract.groups import GroupState
 from backend.contract.reward import BOUNDED, reward_bound
+from backend.contract.stored import get, number_at, reward_functions, text_at
 
 RECENT = 10  # steps that "now" means
 HISTORY = 50  # steps that are read, the recent ones included
@@ -112,15 +113,15 @@ class Facts:
 
     def at(self, path: str) -> Json:
         """What the configuration says at a dotted path; None if it says nothing."""
-        return _at(self.config, path)
+        return get(dict(self.config), path)
 
     def number(self, path: str, default: float) -> float:
         """The number that the configuration has at a path, or the default."""
-        return _number(self.config, path, default)
+        return number_at(self.config, path, default)
 
     def text(self, path: str) -> str:
         """The text that the configuration has at a path; empty if it has none."""
-        return value if isinstance(value := self.at(path), str) else ""
+        return text_at(self.config, path)
 
     @property
     def estimator(self) -> type[Estimator]:
@@ -130,7 +131,7 @@ class Facts:
 
 def weights(config: Mapping[str, Json]) -> dict[str, float]:
     """The weight of each reward function that moves the reward, by name."""
-    found = {name: _number(one, "weight", 1.0) for name, one in _functions(config).items()}
+    found = {name: number_at(one, "weight", 1.0) for name, one in _functions(config).items()}
     return {name: weight for name, weight in found.items() if weight}
 
 
@@ -140,18 +141,4 @@ def bounded(config: Mapping[str, Json], name: str) -> bool:
 
 
 def _functions(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
-    functions = _at(config, "rewards.functions")
-    known = [one for one in functions if isinstance(one, dict)] if isinstance(functions, list) else []
-    return {name: one for one in known if isinstance(name := one.get("name"), str) and name}
-
-
-def _at(config: Mapping[str, Json], path: str) -> Json:
-    here: Json = dict(config)
-    for name in path.split("."):
-        here = here.get(name) if isinstance(here, dict) else None
-    return here
-
-
-def _number(config: Mapping[str, Json], path: str, default: float) -> float:
-    value = _at(config, path)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    return {name: one for one in reward_functions(config) if (name := text_at(one, "name"))}

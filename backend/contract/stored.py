@@ -1,0 +1,36 @@
+"""A configuration as it was stored: older or newer than this program, so that any field may be absent. A place in it is a dotted
+path, such as `rewards.functions.0.weight`."""
+
+from collections.abc import Mapping
+
+from backend.contract.base import Json
+
+
+def get(value: Json, path: str) -> Json:
+    """What stands at the path; None where nothing does."""
+    for part in path.split(".") if path else []:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def number_at(config: Mapping[str, Json], path: str, default: float) -> float:
+    """The number at a dotted path, or the default."""
+    value = get(dict(config), path)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def text_at(config: Mapping[str, Json], path: str, default: str = "") -> str:
+    """The text at a dotted path, or the default."""
+    value = get(dict(config), path)
+    return value if isinstance(value, str) else default
+
+
+def reward_functions(config: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """The reward functions, in their order."""
+    functions = get(dict(config), "rewards.functions")
+    return [function for function in functions if isinstance(function, dict)] if isinstance(functions, list) else []
