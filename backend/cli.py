@@ -17,8 +17,6 @@ from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, load, system_words, token_in
-from backend.contract.preflight import Message
-from backend.contract.records import Run
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
@@ -111,7 +109,8 @@ def submit(
         config = _read_config(file)
         preflight = client.preflight(config)
         for message in preflight.messages:
-            typer.echo(_line(message), err=True)
+            where = f"{message.field}: " if message.field else ""
+            typer.echo(_plain(f"{message.level:<7}  {where}{message.text}"), err=True)
         if not preflight.ok:
             _fail(f"{file} was not submitted")
         run = client.create_run(config, name=name)
@@ -131,7 +130,9 @@ def runs(
         found = client.runs(kind="training", status=status, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
-            typer.echo(_row(run))
+            reward, steps = run.summary.get("reward"), f"{run.progress.step}/{run.progress.total_steps}"
+            scored = "" if reward is None else f"{reward:.3f}"
+            typer.echo(f"{run.id:>6}  {run.status:<9} {steps:>11} {scored:>7}  {_plain(run.name)}")
 
 
 @app.command()
@@ -182,21 +183,18 @@ def backup(
     home: Home = None,
 ) -> None:
     """Copy a home that may be in use: the database, uploads, token traces and checkpoints, as one file."""
-    from backend.operations.backup import CannotBackUp, back_up
+    from backend.operations.backup import back_up
 
     _export(home=home)
     with _plain_errors():
         output = output or Path(f"groupscope-{datetime.now():%Y-%m-%d-%H%M%S}.tar")
-        try:
-            connection = load(Connection)
-            if connection.database_url is not None:
-                _fail(
-                    "GROUPSCOPE_DATABASE_URL says that the records lie elsewhere: copy that database with its own tool, and the "
-                    f"folders uploads, traces and checkpoints of {connection.home}"
-                )
-            made = back_up(connection.home, output, _say_beside)
-        except CannotBackUp as error:
-            _fail(str(error))
+        connection = load(Connection)
+        if connection.database_url is not None:
+            _fail(
+                "GROUPSCOPE_DATABASE_URL says that the records lie elsewhere: copy that database with its own tool, and the "
+                f"folders uploads, traces and checkpoints of {connection.home}"
+            )
+        made = back_up(connection.home, output, _say_beside)
         for name in made.vanished:
             typer.echo(f"left out, since it was deleted meanwhile: {_plain(name)}", err=True)
         typer.echo(
@@ -211,16 +209,12 @@ def restore(
     home: Home = None,
 ) -> None:
     """Make a home of a backup. The home must be empty, or not exist yet; nothing is put there unless the archive is whole."""
-    from backend.operations.backup import CannotBackUp
     from backend.operations.backup import restore as restore_home
 
     _export(home=home)
     with _plain_errors():
         place = load(Connection).home
-        try:
-            made = restore_home(archive, place, _say_beside)
-        except CannotBackUp as error:
-            _fail(str(error))
+        made = restore_home(archive, place, _say_beside)
         typer.echo(f"{place}: {_contents(made)}. Start it: groupscope up --home {place}")
 
 
@@ -327,19 +321,6 @@ def _read_config(file: Path) -> dict[str, Json]:
     if not isinstance(config, dict):
         _fail(f"{file} does not hold a run's configuration: names and values such as the form exports")
     return config
-
-
-def _line(message: Message) -> str:
-    where = f"{message.field}: " if message.field else ""
-    return _plain(f"{message.level:<7}  {where}{message.text}")
-
-
-def _row(run: Run) -> str:
-    reward = run.summary.get("reward")
-    steps = f"{run.progress.step}/{run.progress.total_steps}"
-    return (
-        f"{run.id:>6}  {run.status:<9} {steps:>11} {'' if reward is None else f'{reward:.3f}':>7}  {_plain(run.name)}"
-    )
 
 
 def _plain(text: str) -> str:

@@ -57,13 +57,16 @@ def document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, routes=app.routes)
         error = ErrorAnswer.model_json_schema(ref_template=REFERENCE)
+        content = {"application/json": {"schema": {"$ref": REFERENCE.format(model=ErrorAnswer.__name__)}}}
         shared = made["components"]["schemas"] | _definitions(error) | {"ErrorAnswer": error}
         for path, operations in made["paths"].items():
             for operation in operations.values():
-                for content in operation.get("requestBody", {}).get("content", {}).values():
-                    shared |= _definitions(content["schema"])
+                for body in operation.get("requestBody", {}).get("content", {}).values():
+                    shared |= _definitions(body["schema"])
                 statuses = OPEN_ERRORS if path == OPEN else ERRORS
-                operation["responses"] |= {str(status): _error(ERRORS[status]) for status in statuses}
+                operation["responses"] |= {
+                    str(status): {"description": ERRORS[status], "content": content} for status in statuses
+                }
                 operation["security"] = [] if path == OPEN else [{"token": []}]
         for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own shape, which no route answers
             shared.pop(unused, None)
@@ -80,8 +83,3 @@ def answer(request: Request) -> dict[str, Any]:
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
     """What a schema defines for itself: in the document all definitions lie in one place."""
     return dict(schema.pop("$defs", {}))
-
-
-def _error(description: str) -> dict[str, Any]:
-    schema = {"$ref": REFERENCE.format(model=ErrorAnswer.__name__)}
-    return {"description": description, "content": {"application/json": {"schema": schema}}}

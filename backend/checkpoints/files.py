@@ -56,15 +56,12 @@ def archive(folder: Path) -> Iterator[bytes]:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.resolve().is_relative_to(own)]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as zipped:
         for path in paths:
-            yield from _zipped(zipped, path, path.relative_to(folder).as_posix(), sink)
+            name = path.relative_to(folder).as_posix()
+            with path.open("rb") as file, zipped.open(name, "w", force_zip64=True) as entry:
+                while chunk := file.read(CHUNK):
+                    entry.write(chunk)
+                    yield sink.taken()
     yield sink.taken()
-
-
-def _zipped(zipped: zipfile.ZipFile, path: Path, name: str, sink: "_Sink") -> Iterator[bytes]:
-    with path.open("rb") as file, zipped.open(name, "w", force_zip64=True) as entry:
-        while chunk := file.read(CHUNK):
-            entry.write(chunk)
-            yield sink.taken()
 
 
 class _Sink(io.RawIOBase):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, delete, select
+from sqlalchemy import Connection, delete, select
 
 from backend import events
 from backend.checkpoints import store
@@ -54,8 +54,12 @@ def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json],
     if keep.all or len(rows) < 2:
         return
     best = _best(tx, run_id) if keep.best else None
+    chosen = {row["step"] for row in rows}
+    if keep.last:  # before the bound
+        multiples = {step for step in chosen if keep.every and step % keep.every == 0}
+        chosen = {*sorted(chosen)[-keep.last :], *multiples, *([best.step] if best else [])}
     needed = _named(tx, run_id) | {rows[-1]["step"]}
-    sizes = {row["step"]: row["size_bytes"] for row in rows if row["step"] in needed | _chosen(keep, rows, best)}
+    sizes = {row["step"]: row["size_bytes"] for row in rows if row["step"] in needed | chosen}
     over = sum(sizes.values()) - keep.at_most_gib * GIB if keep.at_most_gib else 0
     for step in sorted(sizes.keys() - needed, key=lambda step: (best is not None and step == best.step, step)):
         if over > 0:
@@ -69,15 +73,6 @@ def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json],
     gone = [row["step"] for row in rows if row["step"] not in sizes]
     for level, message in _words(keep, gone, sizes, best):
         events.log(tx, run_id, number, p.LogLine(level=level, message=message), at)
-
-
-def _chosen(keep: Keep, rows: Sequence[RowMapping], best: Best | None) -> set[int]:
-    """The steps that the configuration keeps, before the bound."""
-    steps = [row["step"] for row in rows]
-    if not keep.last:
-        return set(steps)
-    multiples = {step for step in steps if keep.every and step % keep.every == 0}
-    return {*steps[-keep.last :], *multiples, *([best.step] if best else [])}
 
 
 def _best(tx: Connection, run_id: int) -> Best | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from backend.contract.home import DATABASE, SETTINGS, TOKEN, store_path
+from backend.contract.home import DATABASE, SETTINGS, TOKEN, CannotStart, store_path
 from backend.operations.links import MANIFEST, hold, holding, listed
 
 STORE_ID = PurePosixPath("checkpoints/store-id")
@@ -39,7 +39,7 @@ SPARE_BYTES = 64 * 2**20
 SECONDS_BETWEEN_WORDS = 2.0
 
 
-class CannotBackUp(Exception):
+class CannotBackUp(CannotStart):
     """The backup or its restoration cannot be made: the message says why, and what to do."""
 
 
@@ -87,7 +87,12 @@ def back_up(home: Path, output: Path, say: Callable[[str], None]) -> BackedUp:
             # what is held is read where it is held: its run may have removed it meanwhile
             held_files = {name: held / name.removeprefix("checkpoints/") for name in _files_of(held, ".", deep=True)}
             files = {name: home / name for name in _named_files(database, home)} | held_files
-            promised = _promised_files(database, home)
+            # the names in the manifests are never opened, since a manifest may name any file of this machine
+            promised = {
+                f"checkpoints/{folder}/{name}"
+                for folder in _checkpoints(database, home)
+                for name in (MANIFEST, *listed(home / "checkpoints" / folder))
+            }
             runs = int(_value(database, "select count(*) from run"))
         total = copy.stat().st_size + sum(map(_size, files.values()))
         _require_room(Path(scratch), total)
@@ -152,15 +157,6 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):
         yield from _files_of(home / "checkpoints", folder, deep=True)
-
-
-def _promised_files(database: sqlite3.Connection, home: Path) -> set[str]:
-    """The names in the checkpoints' manifests. They are never opened, since a manifest may name any file of this machine."""
-    return {
-        f"checkpoints/{folder}/{name}"
-        for folder in _checkpoints(database, home)
-        for name in (MANIFEST, *listed(home / "checkpoints" / folder))
-    }
 
 
 def _checkpoints(database: sqlite3.Connection, home: Path) -> list[str]:

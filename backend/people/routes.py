@@ -16,7 +16,6 @@ from backend.people.agreement import agreement
 from backend.people.pairs import judgements_of
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep
-from backend.uploads import jsonl
 from backend.uploads import store as uploads
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
@@ -95,19 +94,9 @@ def keep_preferences(services: ServicesDep, run_id: RowId) -> r.Upload:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
-            return _keep(services, _file_name(run_id), partial)
+            return uploads.keep(services, _file_name(run_id), partial, again=False)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _keep(services: Services, name: str, partial: Path) -> r.Upload:
-    found, sha256 = jsonl.contents(partial), uploads.digest(partial)
-    home = services.settings.home
-    with services.database.write() as tx:
-        same = uploads.find(tx, name, sha256)
-        if same is not None and uploads.path_of(home, same.id).exists():
-            return same
-        return uploads.get(tx, uploads.add(tx, home, name, partial, found, sha256, services.clock.stamp()))
 
 
 def _lines(services: Services, run_id: int) -> list[bytes]:

@@ -31,7 +31,7 @@ async def create_upload(services: ServicesDep, request: Request, query: Annotate
     folder = services.settings.home / store.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     async with _received(request, folder) as partial:
-        return await run_in_threadpool(_keep, services, query.name, partial)
+        return await run_in_threadpool(store.keep, services, query.name, partial)
 
 
 @asynccontextmanager
@@ -49,13 +49,6 @@ async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
             yield partial
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _keep(services: Services, name: str, partial: Path) -> r.Upload:
-    found, sha256 = jsonl.contents(partial), store.digest(partial)
-    with services.database.write() as tx:
-        at = services.clock.stamp()
-        return store.get(tx, store.add(tx, services.settings.home, name, partial, found, sha256, at))
 
 
 @router.get("")

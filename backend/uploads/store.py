@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select
@@ -11,6 +10,7 @@ from backend.contract import records as r
 from backend.contract.queries import PageQuery
 from backend.errors import Conflict, NotFound
 from backend.runs.store import WAITING
+from backend.services import Services
 from backend.storage.statements import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
@@ -24,25 +24,30 @@ def path_of(home: Path, upload_id: int) -> Path:
     return home / FOLDER / f"{upload_id}.jsonl"
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def keep(services: Services, name: str, partial: Path, *, again: bool = True) -> r.Upload:
+    """Record an upload and move its file to its place. A crash in between leaves a file that the next upload replaces.
 
-
-def add(tx: Connection, home: Path, name: str, partial: Path, found: jsonl.Contents, sha256: str, at: datetime) -> int:
-    """Record an upload and move its file to its place. A crash in between leaves a file that the next upload replaces."""
-    values = {
-        "name": name,
-        "rows": found.rows,
-        "columns": found.columns,
-        "size_bytes": partial.stat().st_size,
-        "sha256": sha256,
-        "created_at": at,
-    }
-    upload_id: int = tx.execute(insert(upload).values(values).returning(upload.c.id)).scalar_one()
-    os.replace(partial, path_of(home, upload_id))
-    return upload_id
+    Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    """
+    found, home = jsonl.contents(partial), services.settings.home
+    with partial.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    with services.database.write() as tx:
+        same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
+        earlier = None if again else tx.execute(same).mappings().one_or_none()
+        if earlier is not None and path_of(home, earlier["id"]).exists():
+            return _upload(earlier)
+        values = {
+            "name": name,
+            "rows": found.rows,
+            "columns": found.columns,
+            "size_bytes": partial.stat().st_size,
+            "sha256": sha256,
+            "created_at": services.clock.stamp(),
+        }
+        row = tx.execute(insert(upload).values(values).returning(upload)).mappings().one()
+        os.replace(partial, path_of(home, row["id"]))
+        return _upload(row)
 
 
 def clear(home: Path) -> None:
@@ -62,13 +67,6 @@ def get(tx: Connection, upload_id: int) -> r.Upload:
 def _upload(row: RowMapping) -> r.Upload:
     # an earlier version took more columns
     return r.Upload.model_validate({**row, "columns": row["columns"][: jsonl.MOST_COLUMNS]})
-
-
-def find(tx: Connection, name: str, sha256: str) -> r.Upload | None:
-    """The newest upload of this name with just this content."""
-    same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
-    row = tx.execute(same).mappings().one_or_none()
-    return None if row is None else _upload(row)
 
 
 def page(tx: Connection, query: PageQuery) -> r.Page[r.Upload]:
