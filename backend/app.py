@@ -21,12 +21,12 @@ from backend.checkpoints.files import router as checkpoints
 from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
 from backend.events import Broadcast
-from backend.export.routes import router as export
-from backend.health.routes import router as health
+from backend.export.files import router as export
+from backend.health.check import router as health
 from backend.lifecycle.deletion import Remover
 from backend.lifecycle.routes import router as runs
 from backend.people.routes import router as people
-from backend.preflight.routes import router as preflight
+from backend.preflight.preflight import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
 from backend.queue.sweep import anything, sweep

@@ -43,13 +43,12 @@ class FieldError:
 
 def field_errors(errors: Iterable[Mapping[str, Any]], body: object) -> list[FieldError]:
     """Pydantic's errors in words. `body` is what was validated: it tells real fields from pydantic's own path entries."""
-    return [FieldError(_field(error, body), _message(error)) for error in errors]
-
-
-def _field(error: Mapping[str, Any], body: object) -> str:
-    path = field_path(error["loc"], body, error["type"])
-    cause = error.get("ctx", {}).get("error")
-    return ".".join(filter(None, (path, cause.field))) if isinstance(cause, Misfit) else path
+    found = []
+    for error in errors:
+        path, cause = field_path(error["loc"], body, error["type"]), error.get("ctx", {}).get("error")
+        field = ".".join(filter(None, (path, cause.field))) if isinstance(cause, Misfit) else path
+        found.append(FieldError(field, _message(error)))
+    return found
 
 
 def summary(errors: Sequence[FieldError]) -> str:

@@ -13,12 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fastapi import APIRouter
 from sqlalchemy import Connection, select, tuple_
 
+from backend.answers import Lines, Parquet, file
 from backend.contract.base import Json
 from backend.contract.groups import Group
 from backend.errors import Conflict
 from backend.runs import store as runs
+from backend.services import RowId, ServicesDep
 from backend.storage import history
 from backend.storage.database import Database, to_json
 from backend.storage.tables import attempt, metric, prompt_group
@@ -56,7 +59,8 @@ class Reading:
 def lines(database: Database, run_id: int) -> Chunks:
     """One object a line. Raises NotFound before the first line."""
     reading = Reading(database, run_id)
-    return chain([_line("run", reading.run.model_dump(mode="json"))], _metrics(reading), _groups(reading))
+    pages = (b"".join(_line("group", one.model_dump(mode="json")) for one in page) for page in live_groups(reading))
+    return chain([_line("run", reading.run.model_dump(mode="json"))], _metrics(reading), pages)
 
 
 def live_groups(reading: Reading) -> Iterator[list[Group]]:
@@ -112,11 +116,6 @@ def _metrics(reading: Reading) -> Chunks:
         series = {"step": [point["step"] for point in points], "value": [point["value"] for point in points]}
         yield f"{',' if number else ''}{to_json(name)}:{to_json(series)}".encode()
     yield b"}}}\n"
-
-
-def _groups(reading: Reading) -> Chunks:
-    for page in live_groups(reading):
-        yield b"".join(_line("group", group.model_dump(mode="json")) for group in page)
 
 
 def _line(kind: str, value: dict[str, Json]) -> bytes:
@@ -191,3 +190,24 @@ class _Sink(BytesIO):
         self.seek(0)
         self.truncate()
         return data
+
+
+router = APIRouter(prefix="/api/v1", tags=["export"])
+
+
+@router.get("/runs/{run_id}/export", response_class=Lines)
+def export_run(services: ServicesDep, run_id: RowId) -> Lines:
+    """The run, its metrics and its groups as JSON lines."""
+    return file(Lines, f"run-{run_id}.jsonl", lines(services.database, run_id))
+
+
+@router.get("/runs/{run_id}/export/groups.parquet", response_class=Parquet)
+def export_groups(services: ServicesDep, run_id: RowId) -> Parquet:
+    """Every completion of the run, with its group."""
+    return file(Parquet, f"run-{run_id}-groups.parquet", groups_table(services.database, run_id))
+
+
+@router.get("/runs/{run_id}/export/metrics.parquet", response_class=Parquet)
+def export_metrics(services: ServicesDep, run_id: RowId) -> Parquet:
+    """Every value of every metric of the run."""
+    return file(Parquet, f"run-{run_id}-metrics.parquet", metrics_table(services.database, run_id))

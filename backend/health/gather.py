@@ -1,6 +1,6 @@
 """The SQL of health: windows of a run's last and first steps, through indexes, however long it is."""
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, func, select
 
 from backend.clock import Terms
 from backend.contract.queries import MetricQuery
@@ -31,43 +31,30 @@ def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
     step, running = row["step"], row["status"] == "running"
     heard = row["lease_until"] - terms.ttl if running else terms.now  # each word from the worker renews the lease
     components = (f"rewards/{name}/{what}" for name in weights(row["config"]) for what in ("mean", "std"))
+    recent = (
+        select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean)
+        .join(attempt, history.of_attempt(prompt_group))
+        .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
+        .where(prompt_group.c.step >= step - RECENT)
+    )
+    unended = select(func.count()).where(attempt.c.run_id == run_id, attempt.c.outcome.is_(None))
+    phase = None  # what its worker said when it was last heard of; a silent one says nothing of what it does since
+    if row["phase"] is not None and row["phase_since"] is not None:
+        phase = OpenPhase(row["phase"], max(0.0, heard - row["phase_since"]))
     return Facts(
         config=row["config"],
         status=row["status"],
         step=step,
         history=_series(tx, run_id, MetricQuery(names=(*WATCHED, *components), from_step=max(0, step - HISTORY))),
         start=_series(tx, run_id, MetricQuery(names=COMPARED_WITH_THE_START, to_step=RECENT - 1)),
-        groups=_groups(tx, run_id, step),
-        phase=_phase(row, heard),
+        groups=[GroupFact(*group) for group in tx.execute(recent)],
+        phase=phase,
         silence=max(0.0, terms.now - heard) if running else None,
         lease_seconds=terms.ttl,
-        lost_attempts=_lost(tx, row),
+        lost_attempts=int(tx.execute(unended).scalar_one()) - running,  # the current one has not ended yet
     )
 
 
 def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretch]:
     found = metrics.read(tx, run_id, query).series
     return {name: Stretch(dict(zip(series.step, series.value, strict=True))) for name, series in found.items()}
-
-
-def _groups(tx: Connection, run_id: int, step: int) -> list[GroupFact]:
-    query = (
-        select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean)
-        .join(attempt, history.of_attempt(prompt_group))
-        .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
-        .where(prompt_group.c.step >= step - RECENT)
-    )
-    return [GroupFact(*row) for row in tx.execute(query)]
-
-
-def _phase(row: RowMapping, heard: float) -> OpenPhase | None:
-    """What its worker said when it was last heard of; a silent one says nothing of what it does since."""
-    if row["phase"] is None or row["phase_since"] is None:
-        return None
-    return OpenPhase(row["phase"], max(0.0, heard - row["phase_since"]))
-
-
-def _lost(tx: Connection, row: RowMapping) -> int:
-    """Attempts that nobody ended; the current one of a running run has not ended yet."""
-    unended = select(func.count()).where(attempt.c.run_id == row["id"], attempt.c.outcome.is_(None))
-    return int(tx.execute(unended).scalar_one()) - int(row["status"] == "running")

@@ -54,16 +54,8 @@ class Rule:
         found = None if self.missing(facts) else self.check(facts)
         if found is None:
             return None
-        return Hint(
-            code=self.code,
-            level=found.level or self.level,
-            title=found.title or self.title,
-            rule=self.words,
-            measured=found.measured,
-            advice=found.advice,
-            numbers=dict(found.numbers),
-            evidence=found.evidence,
-        )
+        said = {"level": found.level or self.level, "title": found.title or self.title}
+        return Hint.model_validate({**vars(found), **said, "code": self.code, "rule": self.words})
 
 
 def rule(

@@ -70,7 +70,10 @@ class Remover:
         if run_id is None:
             return None
         if run_id != self._run_id:
-            self._begin(run_id)
+            # the files first: they are most of a run, and they go also where the database finds no room for its own work
+            traces.remove(self._services.settings.home, run_id)
+            files.remove(self._services.settings.home, run_id)
+            self._run_id, self._rows = run_id, dict.fromkeys(PARTS, FIRST_ROWS)
         with self._services.database.write() as tx:
             began = time.monotonic()
             part = next((table for table in PARTS if _removed(tx, table, run_id, int(self._rows[table]))), None)
@@ -82,13 +85,6 @@ class Remover:
         else:
             self._rows[part] = max(FIRST_ROWS, self._rows[part] * min(2.0, SLICE_SECONDS / took))
         return took
-
-    def _begin(self, run_id: int) -> None:
-        """The files first: they are most of a run, and they go also where the database finds no room for its own work."""
-        home = self._services.settings.home
-        traces.remove(home, run_id)
-        files.remove(home, run_id)
-        self._run_id, self._rows = run_id, dict.fromkeys(PARTS, FIRST_ROWS)
 
 
 def _removed(tx: Connection, table: Table, run_id: int, rows: int) -> int:

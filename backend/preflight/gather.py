@@ -1,7 +1,7 @@
 """The facts that preflight rests on, read from the database and the uploads."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -42,7 +42,10 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     return Facts(
         workers=[one for one in workers.recent(tx, now, silence) if one.alive],
         origin=_origin(tx, config.model.source),
-        refused=[*_missing_checkpoints(tx, config), *_missing_data(home, config)],
+        refused=[
+            *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
+            *_refused(columns.require_columns, home, config),
+        ],
         training_items=_training_items(tx, config),
         step_times=_step_times(tx, config, similar) if similar else None,
         success=_success(tx, similar),
@@ -63,23 +66,13 @@ def _origin(tx: Connection, source: str) -> str:
     return source
 
 
-def _missing_checkpoints(tx: Connection, config: RunConfig) -> Iterator[Message]:
+def _refused(look: Callable[..., object], *args: object) -> list[Message]:
+    """What a creation that looks so would be refused for."""
     try:
-        checkpoints.store_of(tx, config.model_dump(mode="json"))
+        look(*args)
     except Invalid as invalid:
-        yield from _messages(invalid)
-
-
-def _missing_data(home: Path, config: RunConfig) -> Iterator[Message]:
-    try:
-        columns.require_columns(home, config)
-    except Invalid as invalid:
-        yield from _messages(invalid)
-
-
-def _messages(invalid: Invalid) -> Iterator[Message]:
-    for error in invalid.errors:
-        yield Message(level="error", field=error.field, text=error.message)
+        return [Message(level="error", field=error.field, text=error.message) for error in invalid.errors]
+    return []
 
 
 def _training_items(tx: Connection, config: RunConfig) -> int | None:

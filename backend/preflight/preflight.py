@@ -1,10 +1,11 @@
-"""Preflight: from a configuration, right or wrong, and what is known, to what a person should see before starting."""
+"""Preflight: from a configuration, right or wrong, and what is known, to what a person should see before starting; and its route."""
 
 from collections.abc import Mapping
 
+from fastapi import APIRouter
 from pydantic import ValidationError
 
-from backend.contract.base import Json, Misfit
+from backend.contract.base import Frozen, Json, Misfit
 from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import SampledPairs
@@ -13,8 +14,12 @@ from backend.contract.sample import SampleConfig
 from backend.field_errors import field_errors
 from backend.preflight.duration import time_estimate
 from backend.preflight.facts import Facts
+from backend.preflight.gather import gather
 from backend.preflight.hints import hints, training_pairs
 from backend.preflight.memory import memory_estimate, memory_hints
+from backend.services import ServicesDep
+
+router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 USUAL_SIZES = frozenset({2, 4, 8, 16})
 # pydantic's error type -> the part of its context that is the nearest allowed value
@@ -79,7 +84,10 @@ def _error_messages(error: ValidationError, config: Mapping[str, Json]) -> list[
         cause = detail.get("ctx", {}).get("error")
         nearest = detail.get("ctx", {}).get(_NEAREST.get(detail["type"], ""))
         if isinstance(cause, Misfit):
-            fix = {_join(_parent(found.field, cause.field), path): value for path, value in cause.fix.items()} or None
+            parent = field.removesuffix(
+                cause.field
+            )  # a fix counts from the model that raised, as the cause's field does
+            fix = {f"{parent}{path}": value for path, value in cause.fix.items()} or None
         elif nearest is not None and field:
             fix = {field: nearest}
         earlier = messages.get(field)
@@ -90,10 +98,19 @@ def _error_messages(error: ValidationError, config: Mapping[str, Json]) -> list[
     return list(messages.values())
 
 
-def _parent(field: str, relative: str) -> str:
-    """The path of the model that a relative path counts from."""
-    return field.removesuffix(relative).removesuffix(".")
+class PreflightRequest(Frozen):
+    """Any JSON object: saying what is wrong with it is the purpose."""
+
+    config: dict[str, Json]
 
 
-def _join(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
+@router.post("/preflight")
+def check_run(services: ServicesDep, body: PreflightRequest) -> Preflight:
+    """What a configuration would do, and what is wrong with it; no run is made."""
+    config = parse(body.config)
+    if isinstance(config, Preflight):
+        return config
+    with services.database.read() as tx:
+        silence = services.settings.lease_seconds
+        facts = gather(tx, services.settings.home, config, now=services.clock.seconds(), silence=silence)
+    return preflight(config, facts)

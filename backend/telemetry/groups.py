@@ -77,9 +77,19 @@ def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]
     Those without the number that sorts come last.
     """
     live = history.uncut(tx, prompt_group, run_id)
-    found = select(prompt_group.c.id).where(*_conditions(query), _said(tx, run_id, query.search))
+    filters: list[tuple[object, ColumnElement[bool]]] = [
+        (query.step, prompt_group.c.step == query.step),
+        (query.prompt_id, prompt_group.c.prompt_id == query.prompt_id),
+        (query.state, prompt_group.c.state == query.state),
+        (query.bookmarked, BOOKMARKED if query.bookmarked else ~BOOKMARKED),
+    ]
+    asked = (condition for value, condition in filters if value is not None)
+    found = select(prompt_group.c.id).where(*asked, _said(tx, run_id, query.search))
     found = found if query.bookmarked else found.where(live)
-    return _summaries(tx, live, *statements.find(tx, found.order_by(*_order(query.sort)), query))
+    column = SORTS[query.sort.removeprefix("-")]
+    first = column.desc() if query.sort.startswith("-") else column.asc()
+    found = found.order_by(first.nulls_last(), prompt_group.c.step, prompt_group.c.index, prompt_group.c.id)
+    return _summaries(tx, live, *statements.find(tx, found, query))
 
 
 def of_prompt(tx: Connection, query: PromptGroupQuery) -> r.Page[GroupSummary]:
@@ -102,16 +112,6 @@ def _summaries(
     return r.Page[GroupSummary](items=[GroupSummary.model_validate(dict(row)) for row in rows], next_cursor=cursor)
 
 
-def _conditions(query: GroupQuery) -> list[ColumnElement[bool]]:
-    conditions: list[tuple[object, ColumnElement[bool]]] = [
-        (query.step, prompt_group.c.step == query.step),
-        (query.prompt_id, prompt_group.c.prompt_id == query.prompt_id),
-        (query.state, prompt_group.c.state == query.state),
-        (query.bookmarked, BOOKMARKED if query.bookmarked else ~BOOKMARKED),
-    ]
-    return [condition for value, condition in conditions if value is not None]
-
-
 def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
     """Whether a group is of the run and its prompt, or one of its completions, has the term."""
     if not term:
@@ -128,12 +128,6 @@ def _said(tx: Connection, run_id: int, term: str | None) -> ColumnElement[bool]:
         select(completion.c.group_id).where(search.among(completion, run_id, texts), answers),
     )
     return search.among(prompt_group, run_id, list(tx.execute(either).scalars()))
-
-
-def _order(sort: str) -> list[Any]:
-    column = SORTS[sort.removeprefix("-")]
-    first = column.desc() if sort.startswith("-") else column.asc()
-    return [first.nulls_last(), prompt_group.c.step, prompt_group.c.index, prompt_group.c.id]
 
 
 def get(tx: Connection, group_id: int) -> Group:
@@ -190,7 +184,10 @@ def completions(tx: Connection, run_id: int, query: CompletionQuery) -> r.Page[C
     """Live completions; those without the number that sorts come last."""
     live = select(completion.c.id).where(history.uncut(tx, completion, run_id), *_completion_conditions(query))
     found = search.narrow(tx, live, completion, run_id, completion.c.text, query.search)
-    ids, cursor = statements.find(tx, found.order_by(*_completion_order(query.sort)), query)
+    # the order of one of the indexes, or its reverse; a column that stood there twice would be sorted by once more
+    columns = dict.fromkeys((COMPLETION_SORTS[query.sort.removeprefix("-")], completion.c.step, completion.c.id))
+    first, *rest = (column.desc() if query.sort.startswith("-") else column.asc() for column in columns)
+    ids, cursor = statements.find(tx, found.order_by(first.nulls_last(), *rest), query)
     whole = select(
         completion,
         prompt_group.c.index.label("group_index"),
@@ -213,13 +210,6 @@ def _completion_conditions(query: CompletionQuery) -> list[ColumnElement[bool]]:
         conditions += [column >= low] if low is not None else []
         conditions += [column <= high] if high is not None else []
     return conditions
-
-
-def _completion_order(sort: str) -> list[Any]:
-    """The order of one of the indexes, or its reverse. A column that stood there twice would be sorted by once more."""
-    columns = dict.fromkeys((COMPLETION_SORTS[sort.removeprefix("-")], completion.c.step, completion.c.id))
-    first, *rest = (column.desc() if sort.startswith("-") else column.asc() for column in columns)
-    return [first.nulls_last(), *rest]
 
 
 def excerpt(text: str, term: str | None) -> str:

@@ -1,7 +1,7 @@
 """Metrics in long format: stored by report, read as live series, thinned for charts to the mean and the extremes of each stretch."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -77,8 +77,12 @@ def _thinned(
     for width, group in by_width.items():
         source = _source(width)
         if source == 1:
-            raw = _raw(tx, run_id, group, low, high)
-            series |= {name: _gathered(points, width, low, most) for name, points in raw.items()}
+            for name, points in _raw(tx, run_id, group, low, high).items():
+                own = width  # evaluations have no roll-ups: if there are too many, their width is found here
+                if width == 1 and len(points) > most:
+                    own = fitting_width(points[0][0], points[-1][0], most)
+                parts = (stretch_of(*point) for point in points)
+                series[name] = plain(points) if own == 1 else in_stretches(parts, own, low)
         else:
             end = newest - newest % source + source - 1  # of the last stretch
             found = _stretches(tx, run_id, group, source, low, high if high < newest else end)
@@ -104,13 +108,6 @@ def _width(extent: stretches.Extent | None, low: int, high: int, query: MetricQu
 def _source(width: int) -> int:
     """Of which stored stretches those of a width are made; 1: of the values."""
     return max((one for one in METRIC_WIDTHS if one <= width), default=1)
-
-
-def _gathered(points: Sequence[Point], width: int, low: int, most: int) -> r.Series:
-    """The values themselves, or stretches of them. Evaluations have no roll-ups; if there are too many, their width is found here."""
-    if width == 1 and len(points) > most:
-        width = fitting_width(points[0][0], points[-1][0], most)
-    return plain(points) if width == 1 else in_stretches((stretch_of(*point) for point in points), width, low)
 
 
 def _stretches(

@@ -63,7 +63,9 @@ def candidates(tx: Connection, table: Table, run_id: int, term: str, most: int) 
         return None
     if not trigrams:
         return []
-    wanted = (" AND " if len(term) > 2 else " OR ").join(map(_quoted, trigrams))
+    # in double quotes nothing but those means anything
+    quoted = ('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
+    wanted = (" AND " if len(term) > 2 else " OR ").join(quoted)
     query = text(f"SELECT rowid FROM {index} WHERE {index} MATCH :wanted AND rowid BETWEEN :low AND :high LIMIT :most")
     low, high = _range(tx, table, run_id)
     found = list(tx.execute(query, {"wanted": wanted, "low": low, "high": high, "most": most + 1}).scalars())
@@ -92,11 +94,6 @@ def _beginning(tx: Connection, index: str, term: str) -> list[str] | None:
     values = {"first": first, "last": first + 2 * LAST, "most": BEGINNINGS + 2}
     found = list(tx.execute(query, values).scalars())
     return found if len(found) <= BEGINNINGS else None
-
-
-def _quoted(trigram: str) -> str:
-    """For the full-text index; in double quotes nothing but those means anything."""
-    return '"' + trigram.replace('"', '""') + '"'
 
 
 def _range(tx: Connection, table: Table, run_id: int) -> tuple[int, int]:

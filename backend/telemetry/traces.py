@@ -49,7 +49,12 @@ def keep(home: Path, run_id: int, sent: p.Report) -> StoredTrace | None:
         return None
     if not sent.groups:
         raise Invalid(FieldError("trace", "belongs to the groups of a step, and the report has none"))
-    data = _decoded(sent.trace)
+    try:
+        data = base64.b64decode(sent.trace.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise Invalid(FieldError("trace.data", "is not base64")) from None
+    if hashlib.sha256(data).hexdigest() != sent.trace.sha256:
+        raise Invalid(FieldError("trace.sha256", "does not belong to the data: it was damaged on its way"))
     completions = _indices(data, sent)
     folder = home / FOLDER / str(run_id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,16 +73,6 @@ def _write(path: Path, data: bytes) -> None:
         except OSError:
             Path(file.name).unlink(missing_ok=True)
             raise
-
-
-def _decoded(trace: p.TraceFile) -> bytes:
-    try:
-        data = base64.b64decode(trace.data, validate=True)
-    except (binascii.Error, ValueError):
-        raise Invalid(FieldError("trace.data", "is not base64")) from None
-    if hashlib.sha256(data).hexdigest() != trace.sha256:
-        raise Invalid(FieldError("trace.sha256", "does not belong to the data: it was damaged on its way"))
-    return data
 
 
 def _indices(data: bytes, sent: p.Report) -> frozenset[tuple[int, int]]:
@@ -172,30 +167,18 @@ def read(home: Path, completion_id: int, place: RowMapping) -> TokenTrace:
     if hashlib.sha256(data).hexdigest() != place["sha256"]:
         raise Conflict(f"The trace file of completion {completion_id} is damaged: its hash is not the stored one.")
     try:
-        return _trace(completion_id, _row(data, place["group"], place["completion"]))
+        chosen = [("group", "=", place["group"]), ("completion", "=", place["completion"])]
+        row: dict[str, Any] = pq.read_table(BufferReader(data), filters=chosen).to_pylist()[0]
+        # a token that ends inside a character shows the replacement sign
+        parts = (row["text"][start:end] for start, end in pairwise(row["text_offsets"]))
+        texts = [part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in parts]
+        lists = {
+            name: [None if isinstance(value, float) and not math.isfinite(value) else value for value in row[name]]
+            for name in LISTS
+            if row.get(name) is not None
+        }
+        if any(len(values) != len(texts) for values in lists.values()):
+            raise ValueError("lists of different lengths")
+        return TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
     except (*BROKEN, ValidationError):
         raise Conflict(f"The trace of completion {completion_id} does not hold what the contract asks for.") from None
-
-
-def _row(data: bytes, group: int, completion: int) -> dict[str, Any]:
-    chosen = [("group", "=", group), ("completion", "=", completion)]
-    row: dict[str, Any] = pq.read_table(BufferReader(data), filters=chosen).to_pylist()[0]
-    return row
-
-
-def _trace(completion_id: int, row: dict[str, Any]) -> TokenTrace:
-    lists = {
-        name: [None if isinstance(value, float) and not math.isfinite(value) else value for value in row[name]]
-        for name in LISTS
-        if row.get(name) is not None
-    }
-    texts = _texts(row["text"], row["text_offsets"])
-    if any(len(values) != len(texts) for values in lists.values()):
-        raise ValueError("lists of different lengths")
-    return TokenTrace.model_validate({"completion_id": completion_id, "texts": texts, **lists})
-
-
-def _texts(text: bytes, offsets: list[int]) -> list[str]:
-    """The tokens' texts; one that ends inside a character shows the replacement sign."""
-    parts = (text[start:end] for start, end in pairwise(offsets))
-    return [part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in parts]

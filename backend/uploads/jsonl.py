@@ -70,10 +70,8 @@ def _require_short_lines(path: Path) -> None:
 
 def _require_columns(number: int, row: Row) -> None:
     if longest := next((name for name in row if len(name) > LONGEST_NAME), None):
-        raise _wrong(
-            number,
-            f"has a column whose name begins {longest[:20]!r} and has {len(longest):,} letters, not {LONGEST_NAME}",
-        )
+        what = f"has a column whose name begins {longest[:20]!r} and has {len(longest):,} letters, not {LONGEST_NAME}"
+        raise _wrong(number, what)
     for name, value in row.items():
         try:
             storable(value)
@@ -118,17 +116,14 @@ def _row(number: int, line: bytes) -> Row:
     except RecursionError:
         raise _wrong(number, "is nested too deeply") from None
     if not isinstance(row, dict):
-        raise _wrong(number, f'is {_kind(row)}, not an object; write {{"prompt": …, "answer": …}}')
+        names = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+        kind = names.get(type(row), "a number")
+        raise _wrong(number, f'is {kind}, not an object; write {{"prompt": …, "answer": …}}')
     return row
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _kind(value: object) -> str:
-    names = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _wrong(number: int, what: str) -> Invalid:
