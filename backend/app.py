@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from backend import document, errors, monitoring, workers
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
-from backend.catalog.routes import router as catalog
+from backend.catalog import router as catalog
 from backend.checkpoints.files import router as checkpoints
 from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private

@@ -84,9 +84,8 @@ class Broadcast:
     def place(self) -> Iterator[None]:
         """One of the places for event streams; for the event loop's thread. Raises TooManyStreams."""
         if self.open >= self.most:
-            raise TooManyStreams(
-                f"{self.open} event streams are open, and that is the most: close some, or ask for the run now and then."
-            )
+            text = f"{self.open} event streams are open, and that is the most: close some, or ask for the run now and then."
+            raise TooManyStreams(text)
         self.open += 1
         try:
             yield

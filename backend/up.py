@@ -91,9 +91,8 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
         if supervisor.stopping:
             return
         if backend.pid is None:
-            raise CannotStart(
-                f"the backend cannot start. Its last line: {backend.last_words()}\nall of it: {backend.log}"
-            )
+            text = f"the backend cannot start. Its last line: {backend.last_words()}\nall of it: {backend.log}"
+            raise CannotStart(text)
         supervisor.start(Program("dashboard", dashboard_command(up.port), environment, grace=5))
         supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
         if up.quickstart:
@@ -133,9 +132,8 @@ def _require_free(port: int, option: str) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise CannotStart(
-                f"port {port} cannot be used ({error.strerror}): stop the program that has it, or choose another with {option}"
-            ) from None
+            text = f"port {port} cannot be used ({error.strerror}): stop the program that has it, or choose another with {option}"
+            raise CannotStart(text) from None
 
 
 def _answers(url: str) -> bool:

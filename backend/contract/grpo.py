@@ -80,6 +80,5 @@ class GrpoConfig(Frozen):
         elif logprobs == "plain" and sampling.temperature != 1:
             why = f"gives log-probs at the temperature that it draws at ({sampling.temperature:g}), and plain ones are at 1"
         if why is not None:
-            raise Misfit(
-                f"the {sampling.engine} engine {why}; use native", "sampling.engine", {"sampling.engine": "native"}
-            )
+            text = f"the {sampling.engine} engine {why}; use native"
+            raise Misfit(text, "sampling.engine", {"sampling.engine": "native"})

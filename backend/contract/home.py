@@ -24,9 +24,8 @@ class CannotStart(Exception):
 
 def _readable(token: SecretStr) -> SecretStr:
     if not (text := token.get_secret_value()).isascii() or not text.isprintable() or " " in text or not text:
-        raise ValueError(
-            "a token has letters, digits and signs of ASCII, and no spaces; openssl rand -hex 32 makes one"
-        )
+        text = "a token has letters, digits and signs of ASCII, and no spaces; openssl rand -hex 32 makes one"
+        raise ValueError(text)
     return token
 
 
@@ -98,9 +97,8 @@ def alone(lock: Path, who: str, refusal: Callable[[str], str]) -> Iterator[None]
 def _require_ours(home: Path) -> None:
     status = home.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
-        raise CannotStart(
-            f"the settings in {home / SETTINGS} are not read, since other users can write there: chmod 700 {home}, if it is yours"
-        )
+        text = f"the settings in {home / SETTINGS} are not read, since other users can write there: chmod 700 {home}, if it is yours"
+        raise CannotStart(text)
 
 
 def make_private(home: Path) -> None:

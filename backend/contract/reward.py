@@ -180,11 +180,15 @@ class Gate(Frozen):
     at_least: float = Field(1.0, ge=-1000, le=1000, description="The raw score that the required reward must reach.")
 
 
+def _right_and_well_formed() -> list[RewardFunction]:
+    return [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)]
+
+
 class Rewards(Frozen):
     """The whole scoring: functions, gates, and what happens when a function fails."""
 
     functions: Annotated[list[RewardFunction], Field(min_length=1, max_length=16)] = Field(
-        default_factory=lambda: [Correctness(name="correctness", weight=0.9), Format(name="format", weight=0.1)],
+        default_factory=_right_and_well_formed,
         description="The reward functions; their weighted scores are added up.",
     )
     gates: Annotated[list[Gate], Field(max_length=16)] = Field(
@@ -204,9 +208,8 @@ class Rewards(Frozen):
         if twice:
             raise Misfit(f"names must be unique; {', '.join(twice)} occurs more than once: rename one", "functions")
         if KL_PENALTY in names:
-            raise Misfit(
-                f"the name {KL_PENALTY} is the KL penalty's, where it is in the reward; choose another", "functions"
-            )
+            text = f"the name {KL_PENALTY} is the KL penalty's, where it is in the reward; choose another"
+            raise Misfit(text, "functions")
         for gate in self.gates:
             for name in (gate.reward, gate.requires):
                 if name not in names:

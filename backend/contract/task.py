@@ -59,9 +59,8 @@ class Arithmetic(Prompted):
     @model_validator(mode="after")
     def _solvable(self) -> "Arithmetic":
         if self.low > self.high:
-            raise Misfit(
-                f"low ({self.low}) is above high ({self.high}); swap them", "low", {"low": self.high, "high": self.low}
-            )
+            text = f"low ({self.low}) is above high ({self.high}); swap them"
+            raise Misfit(text, "low", {"low": self.high, "high": self.low})
         if len(set(self.operators)) != len(self.operators):
             text = f"operators {self.operators} name one twice; name each once"
             raise Misfit(text, "operators", {"operators": list(dict.fromkeys(self.operators))})

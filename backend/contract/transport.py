@@ -99,6 +99,5 @@ def _refusal(response: httpx.Response) -> ApiError:
         error = response.json()["error"]
         return ApiError(response.status_code, error["code"], error["message"], error.get("details"))
     except (ValueError, KeyError, TypeError):
-        return ApiError(
-            response.status_code, "unexpected_answer", f"HTTP {response.status_code} from {response.url.path}"
-        )
+        text = f"HTTP {response.status_code} from {response.url.path}"
+        return ApiError(response.status_code, "unexpected_answer", text)

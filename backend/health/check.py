@@ -1,13 +1,20 @@
-"""Every rule, checked against the facts of one run, and the route that asks for it."""
+"""Every rule, checked against the facts of one run: windows of its last and first steps, read through indexes, however long it is."""
 
 from fastapi import APIRouter
+from sqlalchemy import Connection, func, select
 
+from backend.clock import Terms
 from backend.contract.health import Health
+from backend.contract.queries import MetricQuery
+from backend.contract.records import PHASES
 from backend.health import machine, policy, rewards
-from backend.health.facts import Facts
-from backend.health.gather import facts_of
+from backend.health.facts import HISTORY, RECENT, Facts, GroupFact, OpenPhase, Stretch, weights
 from backend.health.rule import Rule
+from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
+from backend.storage import history
+from backend.storage.tables import attempt, prompt_group
+from backend.telemetry import metrics
 
 router = APIRouter(prefix="/api/v1", tags=["health"])
 
@@ -31,6 +38,54 @@ RULES: tuple[Rule, ...] = (
     policy.gradient_clipped,
     policy.loss_near_zero,
 )
+
+COMPARED_WITH_THE_START = ("reward", "reward_std", "entropy", "completions/mean_length", "grad_norm")
+WATCHED = (
+    *COMPARED_WITH_THE_START,
+    "frac_reward_zero_std",
+    "frac_unscored",
+    "completions/clipped_ratio",
+    "kl",
+    "loss",
+    "sampling_logprob_diff",
+    "step_time",
+    *(f"time/{phase}" for phase in PHASES),
+)
+
+
+def facts_of(tx: Connection, run_id: int, terms: Terms) -> Facts:
+    """All that rules look at. Raises NotFound."""
+    row = runs.row_of(tx, run_id)
+    step, running = row["step"], row["status"] == "running"
+    heard = row["lease_until"] - terms.ttl if running else terms.now  # each word from the worker renews the lease
+    components = (f"rewards/{name}/{what}" for name in weights(row["config"]) for what in ("mean", "std"))
+    recent = (
+        select(prompt_group.c.step, prompt_group.c.state, prompt_group.c.reward_mean)
+        .join(attempt, history.of_attempt(prompt_group))
+        .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step))
+        .where(prompt_group.c.step >= step - RECENT)
+    )
+    unended = select(func.count()).where(attempt.c.run_id == run_id, attempt.c.outcome.is_(None))
+    phase = None  # what its worker said when it was last heard of; a silent one says nothing of what it does since
+    if row["phase"] is not None and row["phase_since"] is not None:
+        phase = OpenPhase(row["phase"], max(0.0, heard - row["phase_since"]))
+    return Facts(
+        config=row["config"],
+        status=row["status"],
+        step=step,
+        history=_series(tx, run_id, MetricQuery(names=(*WATCHED, *components), from_step=max(0, step - HISTORY))),
+        start=_series(tx, run_id, MetricQuery(names=COMPARED_WITH_THE_START, to_step=RECENT - 1)),
+        groups=[GroupFact(*group) for group in tx.execute(recent)],
+        phase=phase,
+        silence=max(0.0, terms.now - heard) if running else None,
+        lease_seconds=terms.ttl,
+        lost_attempts=int(tx.execute(unended).scalar_one()) - running,  # the current one has not ended yet
+    )
+
+
+def _series(tx: Connection, run_id: int, query: MetricQuery) -> dict[str, Stretch]:
+    found = metrics.read(tx, run_id, query).series
+    return {name: Stretch(dict(zip(series.step, series.value, strict=True))) for name, series in found.items()}
 
 
 def check(facts: Facts) -> Health:

@@ -12,8 +12,7 @@ from backend.runs import store
 from backend.runs.needs import loads_from
 from backend.server.log import about_run
 from backend.services import Services
-from backend.storage.columns import metadata
-from backend.storage.tables import attempt, checkpoint, prompt_group, run, trace_file
+from backend.storage.tables import attempt, checkpoint, metadata, prompt_group, run, trace_file
 from backend.telemetry import traces
 
 log = logging.getLogger(__name__)

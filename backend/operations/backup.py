@@ -139,9 +139,8 @@ def _copy_database(
     except sqlite3.Error as error:
         raise CannotBackUp(f"{source} cannot be copied: {error}. `groupscope doctor` says what is wrong") from error
     if damage != "ok":
-        raise CannotBackUp(
-            f"{source} is damaged ({damage}): restore the newest backup, or try SQLite's own `.recover` on a copy"
-        )
+        text = f"{source} is damaged ({damage}): restore the newest backup, or try SQLite's own `.recover` on a copy"
+        raise CannotBackUp(text)
 
 
 def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
@@ -227,9 +226,8 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
         try:
             runs = _settle(scratch, home)
         except sqlite3.Error as error:
-            raise CannotBackUp(
-                f"the database in {archive} is not a Groupscope database, or is damaged: {error}"
-            ) from error
+            text = f"the database in {archive} is not a Groupscope database, or is damaged: {error}"
+            raise CannotBackUp(text) from error
         for name in FOLDERS:
             (scratch / name).mkdir(exist_ok=True)
         if not there:
@@ -265,9 +263,8 @@ def _unpack(archive: Path, folder: Path, progress: Progress) -> dict[str, tuple[
                 if content is None or member.issparse() or not _expected(member.name):
                     raise CannotBackUp(f"{archive} is not a backup made by groupscope: it holds {member.name!r}")
                 if left < 0:
-                    raise CannotBackUp(
-                        f"{archive} was cut off, or damaged: {member.name!r} would be larger than the archive"
-                    )
+                    text = f"{archive} was cut off, or damaged: {member.name!r} would be larger than the archive"
+                    raise CannotBackUp(text)
                 if member.name == MANIFEST:
                     manifest = content.read()
                     continue

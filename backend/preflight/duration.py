@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from backend.catalog.models import ModelShape
+from backend.catalog import ModelShape
 from backend.contract.advantage import Gae
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig

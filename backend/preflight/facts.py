@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from backend.catalog.models import SHAPES, ModelShape
+from backend.catalog import SHAPES, ModelShape
 from backend.contract.preflight import Message
 from backend.contract.records import Offers
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import lcm
 from typing import Literal
 
-from backend.catalog.models import CARDS, TINY_ARITHMETIC, ModelShape
+from backend.catalog import CARDS, TINY_ARITHMETIC, ModelShape
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig

@@ -7,7 +7,7 @@ adds parts that are not all alive at the same moment.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from backend.catalog.models import ModelShape
+from backend.catalog import ModelShape
 from backend.contract.base import Json
 from backend.contract.config import RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig

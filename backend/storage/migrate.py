@@ -13,10 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
-from backend.storage.columns import metadata
 from backend.storage.database import Database
 from backend.storage.revision import REVISION, is_known
-from backend.storage.tables import METRIC_WIDTHS, metric_stretch, revision, run
+from backend.storage.tables import METRIC_WIDTHS, metadata, metric_stretch, revision, run
 
 
 class NewerDatabase(Exception):

@@ -39,9 +39,8 @@ def open_database(url: str, *, busy_seconds: float) -> Database:
         upgrade(database)
     except NewerDatabase as error:
         database.close()
-        raise CannotStart(
-            f"the database {where} was written by a newer Groupscope ({error}): install the newer one. {_ADVICE}"
-        ) from None
+        text = f"the database {where} was written by a newer Groupscope ({error}): install the newer one. {_ADVICE}"
+        raise CannotStart(text) from None
     except DBAPIError as error:
         database.close()
         advice = _ADVICE

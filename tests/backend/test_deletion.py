@@ -17,7 +17,7 @@ from backend.contract import protocol as p
 from backend.contract.client import ApiError
 from backend.lifecycle import deletion
 from backend.lifecycle.deletion import Remover
-from backend.storage.columns import metadata
+from backend.storage.tables import metadata
 
 TABLES = [table for table in metadata.sorted_tables if "run_id" in table.c]
 

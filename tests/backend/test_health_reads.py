@@ -5,7 +5,7 @@ from serving import Backend
 from sqlalchemy import Connection, event
 from sqlalchemy.engine.interfaces import DBAPICursor, ExecutionContext
 
-from backend.health.gather import facts_of
+from backend.health.check import facts_of
 
 
 def test_health_reads_windows_of_steps_through_indexes(backend: Backend) -> None:

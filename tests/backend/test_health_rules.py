@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
-from backend.health.check import RULES, check
+from backend.health.check import RULES, WATCHED, check
 from backend.health.facts import Facts, GroupFact, OpenPhase, Stretch
-from backend.health.gather import WATCHED
 
 CONFIG: dict[str, Json] = GrpoConfig().model_dump(mode="json")
 STEPS = 30

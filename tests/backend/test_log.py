@@ -79,7 +79,7 @@ def test_a_line_about_no_run_names_none(
     tmp_path: Path, written: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(Settings(home=tmp_path, token=SecretStr(TOKEN)))
-    monkeypatch.setattr("backend.catalog.routes.catalog", broken)
+    monkeypatch.setattr("backend.catalog.catalog", broken)
     assert ask(app, "GET", "/api/v1/catalog").status_code == 500
     assert ask(app, "GET", "/api/v1/runs/7%0aforged/metrics").status_code == 422
     assert not any("[run" in line for line in written())

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from backend.contract import protocol as p
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.storage.columns import metadata
+from backend.storage.tables import metadata
 
 Send = Callable[[Actor], object]
 

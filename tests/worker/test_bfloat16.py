@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU, tiny_policy
 
-from backend.catalog.models import SHAPES, ModelShape
+from backend.catalog import SHAPES, ModelShape
 from backend.contract.model import Lora, Model
 from backend.contract.recipes import SMOLLM2
 from backend.contract.training import Decoding

@@ -7,7 +7,7 @@ import pytest
 from safetensors import safe_open
 
 import worker.models
-from backend.catalog.models import SHAPES, TINY_ARITHMETIC
+from backend.catalog import SHAPES, TINY_ARITHMETIC
 from backend.contract.config import RUN_CONFIG
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preflight import Message, Preflight

@@ -1,10 +1,15 @@
-"""The models that come with Groupscope: their cards, and the shapes that memory estimates rest on."""
+"""What a form offers (recipes, models, the JSON Schema of a configuration), and the shapes that memory estimates rest on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 
-from backend.contract.catalog import ModelCard
-from backend.contract.recipes import SMOLLM2
+from fastapi import APIRouter
+
+from backend.contract.catalog import Catalog, ModelCard
+from backend.contract.config import MODELS
+from backend.contract.recipes import RECIPES, SMOLLM2
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 
@@ -66,3 +71,22 @@ CARDS: tuple[ModelCard, ...] = (
         "CPU, faster on a GPU.",
     ),
 )
+
+router = APIRouter(prefix="/api/v1", tags=["catalog"])
+
+
+@router.get("/catalog")
+def read_catalog() -> Catalog:
+    """Recipes, models, and the JSON Schema of a configuration by run kind."""
+    return catalog()
+
+
+@cache
+def catalog() -> Catalog:
+    """The same for everybody as long as the backend runs, and put together once."""
+    return Catalog(
+        version=version("groupscope"),
+        recipes=list(RECIPES),
+        models=list(CARDS),
+        schemas={kind: model.model_json_schema() for kind, model in MODELS.items()},
+    )

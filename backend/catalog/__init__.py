@@ -1,1 +1,0 @@
-"""What a form offers: recipes, models, and the JSON Schema of a configuration."""
