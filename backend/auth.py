@@ -4,7 +4,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Collection
-from pathlib import Path
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,24 +24,18 @@ def token_of(settings: Settings) -> str:
         return settings.token.get_secret_value()
     path = settings.home / TOKEN
     settings.home.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        _create_token_file(path)
+    if not path.exists():  # it is made whole or not at all, also when two processes start at once
+        partial = path.with_name(f".token.{os.getpid()}.partial")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32))
+            file.flush()
+            os.fsync(file.fileno())  # a power cut may leave no file, never an empty one
+        try:
+            with suppress(FileExistsError):  # the other process was first: its token counts
+                os.link(partial, path)
+        finally:
+            partial.unlink()
     return stored_token(settings.home)
-
-
-def _create_token_file(path: Path) -> None:
-    """Make the file whole or not at all, also when two processes start at once."""
-    partial = path.with_name(f".token.{os.getpid()}.partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secrets.token_urlsafe(32))
-        file.flush()
-        os.fsync(file.fileno())  # a power cut may leave no file, never an empty one
-    try:
-        os.link(partial, path)
-    except FileExistsError:
-        return  # the other process was first: its token counts
-    finally:
-        partial.unlink()
 
 
 class Gate:

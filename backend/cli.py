@@ -230,15 +230,7 @@ def doctor(
 
     _export(token_file, backend_url=backend, home=home)
     with _plain_errors():
-        connection = load(Connection)
-        installation = Installation(
-            connection.home,
-            connection.backend_url,
-            connection.known_token(),
-            thorough,
-            connection.database_url is not None,
-        )
-        if not report(installation, lambda line: typer.echo(_plain(line))):
+        if not report(Installation(load(Connection), thorough), lambda line: typer.echo(_plain(line))):
             raise typer.Exit(1)
 
 

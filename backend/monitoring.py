@@ -6,7 +6,7 @@ Every query reads an index or a few rows, and none waits for a writer.
 import platform
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
@@ -76,12 +76,8 @@ class State(Collector):
 
     def _runs(self, tx: Connection) -> Iterator[Metric]:
         counted: dict[str, int] = dict(tx.execute(select(run.c.status, func.count()).group_by(run.c.status)).all())
-        runs = GaugeMetricFamily(
-            "groupscope_runs", "Runs by state; `queued` is the length of the queue.", None, ["state"]
-        )
-        for state in get_args(Status):
-            runs.add_metric([state], counted.get(state, 0))
-        yield runs
+        states = {state: counted.get(state, 0) for state in get_args(Status)}
+        yield _each("groupscope_runs", "Runs by state; `queued` is the length of the queue.", "state", states)
         yield _one("groupscope_runs_being_removed", "Deleted runs that still have records.", counted.get(DELETED, 0))
         queued_at = (  # a run that was paused, retried or lost waits since its last change, not since it was made
             select(run_event.c.created_at)
@@ -93,33 +89,20 @@ class State(Collector):
         waiting = select(func.min(func.coalesce(queued_at, run.c.created_at))).where(run.c.status == "queued")
         since = tx.execute(waiting).scalar_one()
         seconds = 0.0 if since is None else max(0.0, (self._services.clock.stamp() - since).total_seconds())
-        yield _one(
-            "groupscope_queue_oldest_seconds",
-            "How long the oldest queued run has waited; 0 if none is queued.",
-            seconds,
-        )
+        waited = "How long the oldest queued run has waited; 0 if none is queued."
+        yield _one("groupscope_queue_oldest_seconds", waited, seconds)
 
     def _workers(self, tx: Connection) -> Iterator[Metric]:
         now = self._services.clock.seconds()
         heard = worker.c.seen_at > now - DAY
         alive = worker.c.seen_at >= now - self._services.settings.lease_seconds
         counts = tx.execute(select(func.count(), func.count().filter(alive)).where(heard)).one()
-        workers = GaugeMetricFamily(
-            "groupscope_workers", "Workers heard of in the last day; alive: within a lease.", None, ["state"]
-        )
-        workers.add_metric(["alive"], counts[1])
-        workers.add_metric(["silent"], counts[0] - counts[1])
-        yield workers
-        silence = GaugeMetricFamily(
-            "groupscope_worker_silence_seconds",
-            f"Since a worker was last heard of; the {WORKERS} latest of the last day.",
-            None,
-            ["worker"],
-        )
+        states = {"alive": counts[1], "silent": counts[0] - counts[1]}
+        yield _each("groupscope_workers", "Workers heard of in the last day; alive: within a lease.", "state", states)
         latest = select(worker.c.name, worker.c.seen_at).where(heard).order_by(worker.c.seen_at.desc()).limit(WORKERS)
-        for name, seen_at in tx.execute(latest):
-            silence.add_metric([name], max(0.0, now - seen_at))
-        yield silence
+        silence = {name: max(0.0, now - seen_at) for name, seen_at in tx.execute(latest)}
+        since = f"Since a worker was last heard of; the {WORKERS} latest of the last day."
+        yield _each("groupscope_worker_silence_seconds", since, "worker", silence)
 
     def _sizes(self) -> Iterator[Metric]:
         url = self._services.database.reader.url
@@ -137,6 +120,13 @@ class State(Collector):
 
 def _one(name: str, description: str, value: float) -> Metric:
     return GaugeMetricFamily(name, description, value)
+
+
+def _each(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
+    gauge = GaugeMetricFamily(name, description, None, [label])
+    for of, value in values.items():
+        gauge.add_metric([of], value)
+    return gauge
 
 
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})

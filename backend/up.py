@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
@@ -18,9 +18,8 @@ from backend.contract.recipes import QUICKSTART, RECIPES
 from backend.settings import Settings
 from backend.supervisor import Program, Supervisor, dashboard_command
 
-SAID_EVERY = (
-    30.0  # seconds while the backend starts: an upgrade of the database that is broken off would only begin anew
-)
+# seconds while the backend starts: an upgrade of the database that is broken off would only begin anew
+SAID_EVERY = 30.0
 DASHBOARD_PATIENCE = 60.0  # seconds: imports on a slow disk
 RELEASE = 45.0  # seconds that the worker has to put its run back into the queue
 
@@ -79,7 +78,14 @@ def run(up: Up, say: Callable[[str], None]) -> None:
 
 def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
     token = token_of(up.settings)
-    environment = _environment(up, token)
+    # the token travels here, because every user of a machine can read its command lines
+    environment = os.environ | {
+        "GROUPSCOPE_HOME": str(up.home),
+        "GROUPSCOPE_BACKEND_URL": up.backend_url,
+        "GROUPSCOPE_BACKEND_PORT": str(up.settings.backend_port),
+        "GROUPSCOPE_TOKEN": token,
+        "PYTHONUNBUFFERED": "1",
+    }
     say(f"Groupscope in {up.home} is starting")
     backend = supervisor.start(Program("backend", [sys.executable, "-m", "backend.app"], environment, grace=10))
     with Client(up.backend_url, token, timeout=5) as client:
@@ -101,17 +107,6 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
         say(f"open {up.address}   (Ctrl-C stops everything; runs go on when you start again)")
         if up.browser:
             webbrowser.open(up.address)
-
-
-def _environment(up: Up, token: str) -> Mapping[str, str]:
-    """The settings of all three. The token travels here, because every user of a machine can read its command lines."""
-    return os.environ | {
-        "GROUPSCOPE_HOME": str(up.home),
-        "GROUPSCOPE_BACKEND_URL": up.backend_url,
-        "GROUPSCOPE_BACKEND_PORT": str(up.settings.backend_port),
-        "GROUPSCOPE_TOKEN": token,
-        "PYTHONUNBUFFERED": "1",
-    }
 
 
 def _submit_quickstart(client: Client, say: Callable[[str], None]) -> None:

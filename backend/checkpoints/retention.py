@@ -18,7 +18,7 @@ from backend.contract.model import checkpoint_of
 from backend.contract.records import TERMINAL
 from backend.contract.stored import get
 from backend.contract.training import GIB, Keep
-from backend.runs.needs import loads_from, reward_model_sources
+from backend.runs.needs import loads_from, sources_in
 from backend.runs.store import PRESENT
 from backend.storage import history
 from backend.storage.tables import attempt, checkpoint, metric, run
@@ -102,7 +102,7 @@ def _named(tx: Connection, run_id: int) -> set[int]:
     sources = [
         source
         for config in tx.execute(select(run.c.config).where(run.c.id.in_(naming))).scalars()
-        for source in [config["model"]["source"], *(source for _, source in reward_model_sources(config))]
+        for _, source in sources_in(config)
     ]
     return {named[1] for source in sources if (named := checkpoint_of(source)) is not None and named[0] == run_id}
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
@@ -13,7 +13,7 @@ from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError
-from backend.runs.needs import reward_model_sources
+from backend.runs.needs import sources_in
 from backend.storage import history
 from backend.storage.tables import attempt, checkpoint, run
 
@@ -82,9 +82,7 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
     """
     found: str | None = None
     errors: list[FieldError] = []
-    model: Any = config["model"]
-    rewards = list(reward_model_sources(config))
-    for place, (field, source) in enumerate([("model.source", model["source"]), *rewards]):
+    for place, (field, source) in enumerate(sources_in(config)):
         if (named := checkpoint_of(source)) is None:
             continue
         row = _fitting(tx, *named, scores=place > 0)
@@ -106,7 +104,7 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
 def reward_references(tx: Connection, config: Mapping[str, Json]) -> dict[str, p.CheckpointRef]:
     """What a worker needs to open the reward models, by their source; one that is gone is left out."""
     references = {}
-    for _, source in reward_model_sources(config):
+    for _, source in islice(sources_in(config), 1, None):  # the first is the model's
         named = checkpoint_of(source)
         row = live_at(tx, *named) if named else None
         if row is not None:

@@ -21,37 +21,47 @@ class RewardScore(Record):
     error: Annotated[CleanText, cut(20_000)] | None = None
 
 
-class CompletionData(Record):
-    """One sampled completion. Sums and means run over its tokens, in nats; None if they were not computed."""
+class CompletionNumbers(Record):
+    """What a step's numbers say of a completion. Means run over its tokens, in nats; None if they were not computed."""
 
     index: Count
-    text: LongText
     token_count: Count
     finish_reason: FinishReason
     rewards: Annotated[list[RewardScore], Field(max_length=64)] = []
     reward: float | None = None
     advantage: float | None = None
-    logprob_sum: float | None = None
-    logprob_sum_after: float | None = None  # after the update, if telemetry asked for it
     kl_mean: float | None = None
-    entropy_mean: float | None = None
     ratio_mean: float | None = None
     clipped_share: float | None = None
 
 
-class GroupData(Record):
-    """One prompt and its G completions at one step. `reward_mean` and `reward_std` are those the estimator used."""
+class CompletionData(CompletionNumbers):
+    """One sampled completion, with sums and means of the same kind."""
+
+    text: LongText
+    logprob_sum: float | None = None
+    logprob_sum_after: float | None = None  # after the update, if telemetry asked for it
+    entropy_mean: float | None = None
+
+
+class GroupNumbers(Record):
+    """What a step's numbers say of a group. `reward_mean` and `reward_std` are those the estimator used."""
 
     index: Count
     prompt_id: ShortText
+    state: GroupState
+    scored: Count
+    reward_mean: float | None = None
+    reward_std: float | None = None
+
+
+class GroupData(GroupNumbers):
+    """One prompt and its G completions at one step."""
+
     prompt_text: LongText  # rendered: what the model read
     prompt: LongText = ""  # the question, as the task words it
     answer: LongText | None = None
-    state: GroupState
-    scored: Count
     truncated: Count = 0
-    reward_mean: float | None = None
-    reward_std: float | None = None
 
 
 class GroupReport(GroupData):

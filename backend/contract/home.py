@@ -43,7 +43,10 @@ def load(settings: Callable[..., S], **given: object) -> S:
     try:
         there = os.path.isfile(file)  # pathlib's raises where another user owns the home
         if there:
-            _require_ours(home)
+            status = home.stat()
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
+                text = f"the settings in {file} are not read, since other users can write there: chmod 700 {home}, if it is yours"
+                raise CannotStart(text)
         return settings(_env_file=file if there else None, **given)
     except ValidationError as error:
         first = error.errors()[0]
@@ -92,13 +95,6 @@ def alone(lock: Path, who: str, refusal: Callable[[str], str]) -> Iterator[None]
         with suppress(OSError):  # on a full disk the lock is held all the same
             os.write(file.fileno(), f"{who}\n".encode())
         yield
-
-
-def _require_ours(home: Path) -> None:
-    status = home.stat()
-    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
-        text = f"the settings in {home / SETTINGS} are not read, since other users can write there: chmod 700 {home}, if it is yours"
-        raise CannotStart(text)
 
 
 def make_private(home: Path) -> None:

@@ -1,7 +1,7 @@
 """A run's records as the inspector reads them: completions in a list, prompts through time, a step in numbers, distributions."""
 
 from backend.contract.base import CleanText, Count, Record, ShortText
-from backend.contract.groups import FinishReason, GroupState, RewardScore
+from backend.contract.groups import CompletionNumbers, FinishReason, GroupNumbers, GroupState
 
 
 class CompletionHit(Record):
@@ -36,33 +36,18 @@ class PromptSummary(Record):
     rewards: list[float | None] = []
 
 
-class CompletionScores(Record):
+class CompletionScores(CompletionNumbers):
     """A completion in numbers."""
 
     id: int
-    index: Count
-    token_count: Count
-    finish_reason: FinishReason
     has_trace: bool = False
-    rewards: list[RewardScore] = []
-    reward: float | None = None
-    advantage: float | None = None
-    kl_mean: float | None = None
-    ratio_mean: float | None = None
-    clipped_share: float | None = None
 
 
-class GroupScores(Record):
+class GroupScores(GroupNumbers):
     """A group in numbers; `prompt` is its beginning."""
 
     id: int
-    index: Count
-    prompt_id: ShortText
     prompt: CleanText
-    state: GroupState
-    scored: Count
-    reward_mean: float | None = None
-    reward_std: float | None = None
     completions: list[CompletionScores]
 
 

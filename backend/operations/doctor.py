@@ -24,6 +24,7 @@ from typing import Literal
 import httpx
 from packaging.requirements import Requirement
 
+from backend.connection import Connection
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import DATABASE, TOKEN, CannotStart, store_path, stored_token
 from backend.storage.revision import REVISION, is_known
@@ -57,24 +58,21 @@ class Finding:
 class Installation:
     """What is examined. `thorough` reads every byte of the database and of the files that it names.
 
-    `elsewhere`: the records do not lie in the home, and are left to the tools of their database.
+    If the records do not lie in the home, they are left to the tools of their database.
     """
 
-    home: Path
-    backend_url: str
-    token: str | None
+    connection: Connection
     thorough: bool = False
-    elsewhere: bool = False
 
     @property
-    def database(self) -> Path:
-        """The SQLite file."""
-        return self.home / DATABASE
+    def home(self) -> Path:
+        """The data directory."""
+        return self.connection.home
 
 
 def examine(installation: Installation) -> Iterator[Finding]:
     """Every finding, as soon as it is known."""
-    files = () if installation.elsewhere else (_files, _clock)
+    files = () if installation.connection.database_url else (_files, _clock)
     for check in (_versions, _home, _disk, _database, *files, _limits, _gpu, _backend):
         yield from check(installation)
 
@@ -146,8 +144,8 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 def _database(installation: Installation) -> Iterator[Finding]:
     """Whether the database can be opened, is of this version, and is intact; one of its own is left to its own tools."""
-    path = installation.database
-    if installation.elsewhere:
+    path = installation.home / DATABASE
+    if installation.connection.database_url:
         yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")
         return
     if not os.access(installation.home, os.X_OK):
@@ -183,7 +181,7 @@ def _files(installation: Installation) -> Iterator[Finding]:
     """Whether the files that the database names are there and whole."""
     home = installation.home
     try:
-        with closing(_read_only(installation.database)) as database:
+        with closing(_read_only(installation.home / DATABASE)) as database:
             uploads = database.execute("select id, size_bytes, sha256 from upload").fetchall()
             traces = database.execute("select path, size_bytes, sha256 from trace_file").fetchall()
             checkpoints = database.execute("select store, path, sha256 from checkpoint").fetchall()
@@ -227,7 +225,7 @@ def _whole(folder: Path, sha: str, thorough: bool) -> bool:
 def _clock(installation: Installation) -> Iterator[Finding]:
     """Whether anything was recorded in the future: then this machine's clock was set back."""
     try:
-        with closing(_read_only(installation.database)) as database:
+        with closing(_read_only(installation.home / DATABASE)) as database:
             newest = database.execute("select max(created_at) from run").fetchone()[0]
     except sqlite3.Error:
         return
@@ -278,8 +276,8 @@ def _gpu(_: Installation) -> Iterator[Finding]:
 
 def _backend(installation: Installation) -> Iterator[Finding]:
     """Whether a backend answers, takes the token, and agrees about the time."""
-    url = installation.backend_url
-    if installation.token is None:
+    url, token = installation.connection.backend_url, installation.connection.known_token()
+    if token is None:
         yield Finding("problem", "token", "there is none to show", "set GROUPSCOPE_TOKEN, or name the home with --home")
     try:
         health = httpx.get(f"{url}/healthz", timeout=5)
@@ -291,11 +289,11 @@ def _backend(installation: Installation) -> Iterator[Finding]:
         text = f"{url} is answered by another program (HTTP {health.status_code})"
         yield Finding("problem", "backend", text, "set GROUPSCOPE_BACKEND_URL, or stop that program")
         return
-    if installation.token is None:
+    if token is None:
         yield Finding("ok", "backend", f"{url} answers")
         return
     try:
-        with Client(url, installation.token, timeout=5) as client:
+        with Client(url, token, timeout=5) as client:
             alive = sum(worker.alive for worker in client.workers())
     except (ApiError, Unreachable) as error:
         advice = "show the one of the backend's home: --home, or GROUPSCOPE_TOKEN"

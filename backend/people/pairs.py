@@ -144,18 +144,17 @@ def _read(kind: type[Part], row: RowMapping, part: str) -> Part:
 Config = Mapping[str, Json]
 
 
-@dataclass(frozen=True)
-class Trainable:
-    """The judged pairs that a data set takes, and whether their prompts are chats."""
-
-    chat: bool
-    pairs: Sequence[Pair]
-
-
 def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]:
-    """One JSON object a line: prompt, chosen, rejected, and where they come from; of the pairs that can be trained on."""
-    settings, data_set = _prompt_settings(config), trainable(config, pairs)
-    for pair in data_set.pairs:
+    """One JSON object a line: prompt, chosen, rejected, and where they come from; of the pairs that can be trained on.
+
+    Those are all but pairs of probes, whose prompts are held out from training, and, if prompts are texts, those with an
+    empty side: no reader takes an empty text for an answer.
+    """
+    settings, trained_on = _prompt_settings(config), [pair for pair in pairs if not of_probe(pair)]
+    chat = chat_of(config, [pair.group for pair in trained_on])
+    for pair in trained_on:
+        if not chat and not (pair.better.text and pair.worse.text):
+            continue
         texts: dict[str, Json] = {
             "prompt": pair.group.prompt_text,
             "chosen": pair.better.text,
@@ -171,16 +170,7 @@ def lines(run_id: int, config: Config, pairs: Sequence[Pair]) -> Iterator[bytes]
             "rejected_reward": pair.worse.reward,
             "how": pair.how,
         }
-        yield to_json({**(_as_chat(settings, pair) if data_set.chat else texts), **origin}).encode() + b"\n"
-
-
-def trainable(config: Config, pairs: Sequence[Pair]) -> Trainable:
-    """Without pairs of probes, whose prompts are held out from training, and, if prompts are texts, without those with an
-    empty side: no reader takes an empty text for an answer.
-    """
-    trained_on = [pair for pair in pairs if not of_probe(pair)]
-    chat = chat_of(config, [pair.group for pair in trained_on])
-    return Trainable(chat, [pair for pair in trained_on if chat or (pair.better.text and pair.worse.text)])
+        yield to_json({**(_as_chat(settings, pair) if chat else texts), **origin}).encode() + b"\n"
 
 
 def chat_of(config: Config, groups: Sequence[Place]) -> bool:

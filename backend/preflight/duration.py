@@ -54,10 +54,15 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     parts = {phase: median(values) for phase, values in times.phases.items() if values}
     if parts:
         parts["rest"] = max(0.0, seconds - sum(parts.values()))
+    beside = ""
+    if due and known is None:
+        beside = ", evaluations not counted"
+    elif due:
+        beside = f"; {due} evaluation{'s' if due > 1 else ''}, with loading and checkpoints, of {known:.1f} s each as in similar runs"
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
-        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}{_beside(due, known)}",
+        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}{beside}",
         with_evaluations=not due or known is not None,
         parts=parts,
         advice=_advice(parts, config) if parts else "",
@@ -67,14 +72,6 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
 def evaluations(steps: int, every: int) -> int:
     """How many evaluations a run makes: before the first step, after each `every` steps, and after the last; none if `every` is 0."""
     return 1 + -(-steps // every) if every else 0
-
-
-def _beside(due: int, seconds: float | None) -> str:
-    if not due:
-        return ""
-    if seconds is None:
-        return ", evaluations not counted"
-    return f"; {due} evaluation{'s' if due > 1 else ''}, with loading and checkpoints, of {seconds:.1f} s each as in similar runs"
 
 
 def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate | None:

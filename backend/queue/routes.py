@@ -115,8 +115,7 @@ def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport, s
 def finish(services: ServicesDep, run_id: RowId, body: p.Finish, secret: Secret = "") -> p.Accepted:
     """End the attempt."""
     with _proven(services, run_id, body.attempt, secret) as tx:
-        terms = services.terms()
-        return p.Accepted(duplicate=attempts.finish(tx, run_id, body, terms, services.clock.stamp()))
+        return p.Accepted(duplicate=attempts.finish(tx, run_id, body, services.terms(), services.clock.stamp()))
 
 
 @router.post("/runs/{run_id}/fail")
@@ -124,5 +123,4 @@ def finish(services: ServicesDep, run_id: RowId, body: p.Finish, secret: Secret 
 def fail(services: ServicesDep, run_id: RowId, body: p.Fail, secret: Secret = "") -> p.Accepted:
     """End the attempt as failed."""
     with _proven(services, run_id, body.attempt, secret) as tx:
-        terms = services.terms()
-        return p.Accepted(duplicate=attempts.fail(tx, run_id, body, terms, services.clock.stamp()))
+        return p.Accepted(duplicate=attempts.fail(tx, run_id, body, services.terms(), services.clock.stamp()))

@@ -44,13 +44,11 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     """What a worker must have for the configuration."""
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
-    model: Any = config["model"]
-    sources = [model["source"], *(source for _, source in reward_model_sources(config))]
     return Needs(
         judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if one["kind"] == "judge"},
         functions={one["function"]: f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
-        runs=sorted({found[0] for source in sources if (found := checkpoint_of(source))}),
+        runs=sorted({found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}),
     )
 
 
@@ -60,8 +58,10 @@ def loads_from(run_id: int) -> ColumnElement[bool]:
     return select(1).select_from(named).where(named.c.value == run_id).exists()
 
 
-def reward_model_sources(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """The field and the source of each reward model."""
+def sources_in(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """The field and the source of the model, and then of each reward model."""
+    model: Any = config["model"]
+    yield "model.source", model["source"]
     for field, function in rewards_in(config):
         if function["kind"] == "reward_model":
             yield f"{field}.source", function["source"]

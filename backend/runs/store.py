@@ -110,16 +110,8 @@ def queue_positions(tx: Connection) -> dict[int, int]:
 
 def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
     """Runs, newest first."""
-    statement = select(run, _TRAINED).where(PRESENT, *_conditions(query))
-    rows, cursor = newest_first(tx, statement, run.c.id, query)
-    positions = queue_positions(tx)
-    return r.Page[r.Run](items=[run_from_row(row, positions.get(row["id"])) for row in rows], next_cursor=cursor)
-
-
-def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
-    """What a row must meet; a field that is None lets every row through."""
     tags = func.json_each(run.c.tags).table_valued("value", name="tag")
-    conditions: list[tuple[str | int | None, ColumnElement[bool]]] = [
+    filters: list[tuple[str | int | None, ColumnElement[bool]]] = [  # one that is None lets every row through
         (query.status, run.c.status == query.status),
         (query.kind, run.c.kind != "sample" if query.kind == "training" else run.c.kind == query.kind),
         (query.recipe, run.c.config["recipe"].as_string() == query.recipe),
@@ -128,7 +120,10 @@ def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
         (query.search, run.c.name.icontains(query.search or "", autoescape=True)),
         (query.sweep, run.c.sweep_id == query.sweep),
     ]
-    return [condition for value, condition in conditions if value is not None]
+    asked = (condition for value, condition in filters if value is not None)
+    rows, cursor = newest_first(tx, select(run, _TRAINED).where(PRESENT, *asked), run.c.id, query)
+    positions = queue_positions(tx)
+    return r.Page[r.Run](items=[run_from_row(row, positions.get(row["id"])) for row in rows], next_cursor=cursor)
 
 
 def change(tx: Connection, run_id: int, update_: r.RunUpdate) -> None:

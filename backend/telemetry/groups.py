@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, not_, or_, select, union
 
 from backend.contract import records as r
-from backend.contract.groups import CompletionData, Group, GroupReport, GroupSummary, StepSummary
+from backend.contract.groups import Group, GroupReport, GroupSummary, StepSummary
 from backend.contract.inspection import CompletionHit
 from backend.contract.queries import CompletionQuery, GroupQuery, PromptGroupQuery, StepQuery
 from backend.errors import NotFound
@@ -45,10 +45,18 @@ def store(
     traced: Collection[tuple[int, int]],
 ) -> None:
     """Add the groups of a step. `traced` has the (group, completion) indices whose tokens were kept."""
+    place = {"run_id": run_id, "attempt": attempt_, "step": step}
     for group in groups:
-        values = group.model_dump(exclude={"completions"})
-        place = {"run_id": run_id, "attempt": attempt_, "step": step}
-        values |= place | _shown(group.completions)
+        scored = [one for one in group.completions if one.reward is not None]
+        best = max(scored, key=lambda one: one.reward or 0.0, default=None)
+        worst = min(scored, key=lambda one: one.reward or 0.0, default=None)
+        shown = {  # in lists, which read no completion
+            "rewards": [one.reward for one in group.completions],
+            "advantages": [one.advantage for one in group.completions],
+            "best": best.text[-ENDS:] if best else None,
+            "worst": worst.text[-ENDS:] if worst else None,
+        }
+        values = group.model_dump(exclude={"completions"}) | place | shown
         group_id = tx.execute(insert(prompt_group).values(values).returning(prompt_group.c.id)).scalar_one()
         shared = place | {"group_id": group_id, "state": group.state}
         rows = [
@@ -56,19 +64,6 @@ def store(
         ]
         if rows:
             tx.execute(insert(completion), rows)
-
-
-def _shown(completions: Sequence[CompletionData]) -> dict[str, Any]:
-    """The columns of the group that lists show of its completions."""
-    scored = [one for one in completions if one.reward is not None]
-    best = max(scored, key=lambda one: one.reward or 0.0, default=None)
-    worst = min(scored, key=lambda one: one.reward or 0.0, default=None)
-    return {
-        "rewards": [one.reward for one in completions],
-        "advantages": [one.advantage for one in completions],
-        "best": best.text[-ENDS:] if best else None,
-        "worst": worst.text[-ENDS:] if worst else None,
-    }
 
 
 def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]:

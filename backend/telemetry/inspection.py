@@ -122,7 +122,16 @@ def step_scores(tx: Connection, run_id: int, step: int, query: StepScoresQuery) 
 
 def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distribution:
     """Histograms of what was trained on, at steps with groups that are spread over the range, all on the same bins."""
-    chosen, bins = spread(_steps(tx, run_id, query), query.steps), query.bins
+    steps = (
+        select(prompt_group.c.step)
+        .where(prompt_group.c.run_id == run_id, prompt_group.c.state.in_(TRAINED))
+        .where(prompt_group.c.step >= (query.from_step or 0), history.uncut(tx, prompt_group, run_id))
+        .group_by(prompt_group.c.step)
+        .order_by(prompt_group.c.step)
+    )
+    if query.to_step is not None:
+        steps = steps.where(prompt_group.c.step <= query.to_step)
+    chosen, bins = spread(list(tx.execute(steps).scalars()), query.steps), query.bins
     column = completion.c[query.value]
     numbers = (
         select(completion.c.step, column)
@@ -139,20 +148,6 @@ def distribution(tx: Connection, run_id: int, query: DistributionQuery) -> Distr
         else:
             counts[at[step]][min(bisect_right(edges, number), bins) - 1] += 1
     return Distribution(run_id=run_id, value=query.value, edges=edges, steps=chosen, counts=counts, missing=missing)
-
-
-def _steps(tx: Connection, run_id: int, query: DistributionQuery) -> list[int]:
-    trained = prompt_group.c.state.in_(TRAINED)
-    steps = (
-        select(prompt_group.c.step)
-        .where(prompt_group.c.run_id == run_id, prompt_group.c.step >= (query.from_step or 0), trained)
-        .where(history.uncut(tx, prompt_group, run_id))
-        .group_by(prompt_group.c.step)
-        .order_by(prompt_group.c.step)
-    )
-    if query.to_step is not None:
-        steps = steps.where(prompt_group.c.step <= query.to_step)
-    return list(tx.execute(steps).scalars())
 
 
 def _edges(numbers: Sequence[float], bins: int) -> list[float]:

@@ -17,24 +17,16 @@ SHOWN = 10  # row numbers in a message
 def upload_of(config: RunConfig) -> int | None:
     """The upload that a configuration reads, if any."""
     read = data_of(config)
-    return None if read is None else _upload(read[1])
-
-
-def _upload(data: Dataset | DatasetPairs) -> int | None:
-    kind, _, number = data.source.partition(":")
+    kind, _, number = read[1].source.partition(":") if read is not None else ("", "", "")
     return int(number) if kind == "upload" else None
 
 
 def require_columns(home: Path, config: RunConfig) -> None:
     """Raises Invalid where the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
-    read = data_of(config)
-    if read is None:
-        return
-    upload_id = _upload(read[1])
-    if upload_id is not None:
+    read, upload_id = data_of(config), upload_of(config)
+    if read is not None and upload_id is not None:
         file = path_of(home, upload_id)
-        errors = _errors(file, upload_id, *read, file.exists())
-        if errors:
+        if errors := _errors(file, upload_id, *read, file.exists()):
             raise Invalid(*errors)
 
 
@@ -58,10 +50,9 @@ def _errors(
         for field, rows in missing.items():
             if row.get(str(wanted[field])) is None:
                 rows.append(number)
-    return tuple(FieldError(field, _missing(str(wanted[field]), rows)) for field, rows in missing.items() if rows)
-
-
-def _missing(column: str, rows: list[int]) -> str:
-    shown = ", ".join(map(str, rows[:SHOWN]))
-    rest = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-    return f"column {column} is missing in {'row' if len(rows) == 1 else 'rows'} {shown}{rest}"
+    errors = []
+    for field, rows in missing.items():
+        shown = ", ".join(map(str, rows[:SHOWN])) + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+        where = f"{'row' if len(rows) == 1 else 'rows'} {shown}"
+        errors += [FieldError(field, f"column {wanted[field]} is missing in {where}")] if rows else []
+    return tuple(errors)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.people.agreement import SHOWN, agreement
-from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, trainable
+from backend.people.pairs import Judgements, Pair, Place, Side, ThumbedGroup, lines
 
 CONFIGS: list[dict[str, Any]] = [{}, {"prompt_format": "raw"}]
 REWARDS = st.sampled_from([None, 0.0, 0.5, 1.0])
@@ -44,7 +44,7 @@ def test_what_is_counted_is_what_each_pair_comes_to(said: Judgements, config: di
     against = [pair for pair, better, worse in scored if better < worse]
     found = agreement(said, config)
     assert found.pairs == len(pairs)
-    assert found.trainable == len(trainable(config, pairs).pairs)
+    assert found.trainable == len(list(lines(1, config, pairs)))
     assert found.agreed == sum(better > worse for _, better, worse in scored)
     assert found.disagreed == len(against)
     assert found.undecided == len(pairs) - found.agreed - found.disagreed
