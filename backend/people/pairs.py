@@ -103,9 +103,8 @@ class Judgements:
 def judgements_of(tx: Connection, run_id: int) -> Judgements:
     """What people said of a run's completions."""
     group = _columns(Place, prompt_group, "group")
-    in_run = (
-        prompt_group.c.run_id + 0 == run_id
-    )  # the sum keeps SQLite from beginning with all groups: judgements are few
+    # the sum keeps SQLite from beginning with all groups of the run: judgements are few
+    in_run = prompt_group.c.run_id + 0 == run_id
     choices = (
         select(*group, *_columns(Side, BETTER, "better"), *_columns(Side, WORSE, "worse"))
         .select_from(choice)

@@ -20,7 +20,7 @@ from recorded import finish, queue, train
 from serving import Backend, Backends
 
 from backend.contract.client import ApiError, Unreachable
-from backend.operations import backup, links
+from backend.operations import backup
 from backend.operations.backup import CannotBackUp, back_up, restore
 from backend.settings import Settings
 from backend.storage.opening import open_database
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_is_half_deleted_is_taken_for_none_and_what_it_lacks_i
     store = backend.home / "checkpoints"
     [manifest] = store.glob("run-1/*/manifest.json")
     manifest.write_text('{"files": {"model.safetensors": {"size": 1, "sha256": ""}}}')
-    assert not links.hold(store, ["run-1/step-1"], tmp_path / "held")
+    assert not backup.hold(store, ["run-1/step-1"], tmp_path / "held")
     made = back_up(backend.home, tmp_path / "backup.tar", quiet)
     assert made.vanished == ("checkpoints/run-1/step-1/model.safetensors",)
 
