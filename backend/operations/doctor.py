@@ -132,8 +132,10 @@ def _disk(installation: Installation) -> Iterator[Finding]:
     usage = shutil.disk_usage(installation.home)
     text = f"{usage.free / 2**30:.1f} GiB free on the disk of {installation.home}"
     advice = "delete runs or checkpoints that nobody needs, or move the home to a larger disk"
-    if usage.free < LITTLE_BYTES:
-        yield Finding("problem" if usage.free < FEW_BYTES else "note", "disk", text, advice)
+    if usage.free < FEW_BYTES:
+        yield Finding("problem", "disk", text, advice)
+    elif usage.free < LITTLE_BYTES:
+        yield Finding("note", "disk", text, advice)
     else:
         yield Finding("ok", "disk", text)
 
