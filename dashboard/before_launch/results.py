@@ -97,11 +97,11 @@ def underestimate(found: Forecast, own_size: int) -> str:
     )
 
 
-def draw_errors(completions: Sequence[CompletionData], config: Mapping[str, Json]) -> None:
-    """Which rewards failed on how many completions, and what a run would do; and the first traceback."""
+def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) -> tuple[str, str] | None:
+    """Which rewards failed on how many completions, and what a run would do; and the first traceback. None where all are scored."""
     failed = [score for one in completions for score in one.rewards if score.error]
     if not failed:
-        return
+        return None
     count = Counter(score.name for score in failed)
     share = sum(one.reward is None for one in completions) / len(completions)
     allowed = number_at(config, "rewards.max_unscored", 0.2)
@@ -110,13 +110,10 @@ def draw_errors(completions: Sequence[CompletionData], config: Mapping[str, Json
     # a traceback ends with the error itself
     last = next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
     fate = "and this one would" if share > allowed else "which this one would not"
-    said = (
+    return (
         f"Of {counted(len(completions), 'completion')} these rewards failed: {names}. The first: {last}. "
         f"A run fails where more than {percent(allowed)} stay unscored, {fate}."
-    )
-    st.error(plain(said), icon=":material/error:")
-    with st.expander("The first error, in full"):
-        show_text(trace)
+    ), trace
 
 
 OPENED = "group"  # in the address: the number of the opened group
@@ -136,7 +133,12 @@ def draw_results(draft: Draft, sample: Run) -> None:
         )
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
-    draw_errors([one for group in groups for one in group.completions], sample.config)
+    failed = unscored([one for group in groups for one in group.completions], sample.config)
+    if failed is not None:
+        said, trace = failed
+        st.error(plain(said), icon=":material/error:")
+        with st.expander("The first error, in full"):
+            show_text(trace)
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
     _draw_groups(sample, summaries, groups)
 

@@ -26,7 +26,6 @@ LABELS = {
     "pairs.decoding": "Decoding",
 }
 NAMING = {"judge": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
-
 EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
 
 
