@@ -148,12 +148,11 @@ def _once(codes: Sequence[int], start: int, end: int) -> dict[int, int]:
 def _joined(blocks: Sequence[Block]) -> list[Block]:
     joined: list[Block] = []
     for block in blocks:
-        if joined:
-            last = joined[-1]
-            if (last.left + last.size, last.right + last.size) == (block.left, block.right):
-                joined[-1] = Block(last.left, last.right, last.size + block.size)
-                continue
-        joined.append(block)
+        left, right, size = joined[-1] if joined else (-1, -1, 0)
+        if (left + size, right + size) == (block.left, block.right):
+            joined[-1] = Block(left, right, size + block.size)
+        else:
+            joined.append(block)
     return joined
 
 
@@ -220,12 +219,12 @@ KEPT = 30  # pieces that stay in sight on the side of a difference
 
 
 def side_html(runs: Sequence[Run], *, colour: str, visible: bool, full: bool) -> str:
-    """One side: its whole text, in a box of its own direction."""
+    """One side: its whole text, in a box of its own direction. White space alone gets signs, or nobody would see what is marked."""
     last = len(runs) - 1
     parts = [
         _shared(run, first=place == 0, last=place == last, visible=visible, full=full)
         if run.shared
-        else _differing(run, visible=visible)
+        else f"<mark>{in_html(run.text, visible=visible or run.text.isspace())}</mark>"
         for place, run in enumerate(runs)
     ]
     return f'<div class="model-text difference" style="--tint:{colour}">{"".join(parts)}</div>'
@@ -240,11 +239,6 @@ def in_words(found: Difference, unit: str) -> str:
     if found.unaligned:
         sentence += f" {counted(found.unaligned, unit)} in stretches too unlike to align are marked as a whole."
     return sentence
-
-
-def _differing(run: Run, *, visible: bool) -> str:
-    """Marked. White space alone gets signs, or nobody would see it."""
-    return f"<mark>{in_html(run.text, visible=visible or run.text.isspace())}</mark>"
 
 
 def _shared(run: Run, *, first: bool, last: bool, visible: bool, full: bool) -> str:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, NoReturn, TypeVar
 from urllib.parse import urlencode
 
 import streamlit as st
 
+from backend.contract.catalog import Catalog
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import load
-from backend.contract.records import Run
+from backend.contract.records import Page, Run
 from dashboard.format import plain
 from dashboard.settings import Settings
 from dashboard.shared import Shared
@@ -18,6 +19,7 @@ PageName = Literal["runs", "new-run", "compare", "playground", "workers", "sweep
 NAVIGATION: tuple[PageName, ...] = ("runs", "new-run", "compare", "playground", "workers")
 """The pages that the bar at the top leads to, in its order; links lead to the others."""
 Query = str | int | None
+T = TypeVar("T")
 
 FRESH = 0.5  # seconds for which one look at a run serves all who watch it
 AWAY = "backend-away"  # a page could not be drawn; it is drawn again once the backend answers
@@ -82,6 +84,35 @@ def carried_out(action: Callable[[], object]) -> bool:
     return False
 
 
+def pages_of(fetch: Callable[[str | None], Page[T]]) -> Iterator[Page[T]]:
+    """One page of a list after the other; `fetch` gets where a page begins, None for the first."""
+    cursor: str | None = None
+    while True:
+        with guard():
+            page = fetch(cursor)
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+@st.cache_data(ttl=60, max_entries=1, show_spinner=False)
+def fetch_catalog() -> Catalog:
+    """Recipes, models and schemas; they change only with the backend's version."""
+    return client().catalog()
+
+
+def queued(create: Callable[[], T], away: str, icon: str | None = None) -> T | None:
+    """What the backend queued. None if it refused, or does not answer: the page says so, in its words or with `away`."""
+    try:
+        return create()
+    except ApiError as refusal:
+        st.error(explain(refusal), icon=":material/error:")
+    except Unreachable:
+        st.error(away, icon=icon)
+    return None
+
+
 def run_or_none(run_id: int) -> Run | None:
     """The run; None where there is none, so that a page of several runs can still show the others. Raises ApiError and Unreachable."""
     try:
@@ -117,6 +148,13 @@ def url(page: PageName, **query: Query) -> str:
 def link(page: PageName, label: str, *, icon: str | None = None, help: str | None = None, **query: Query) -> None:
     """A link within the application; the label is shown as it is, never as markup."""
     st.page_link(script(page), label=plain(label), icon=icon or "", help=help or "", query_params=given(query))
+
+
+def lead_back(words: str) -> NoReturn:
+    """Say that the address leads to nothing, link to all runs, and end the page."""
+    st.info(words, icon=":material/search_off:")
+    link("runs", "All runs", icon=":material/list:")
+    st.stop()
 
 
 def given(query: dict[str, Query]) -> dict[str, str]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.contract.groups import FinishReason, GroupState
-from backend.contract.records import STOPS, Run, Status
+from backend.contract.records import BETWEEN_STEPS, PHASES, STOPS, Run, Status
+from dashboard.format import plain
 
 Colour = Literal["gray", "blue", "orange", "green", "red", "violet"]
 
@@ -51,3 +52,8 @@ def look(run: Run) -> Look:
     if run.status == "running" and run.requested in STOPS:
         return STOPPING
     return RUN[run.status]
+
+
+def phase_in_words(phase: str) -> str:
+    """What a worker does in this phase of a step or between two; one that is not known has its own name."""
+    return (PHASES | BETWEEN_STEPS).get(phase, plain(phase))

@@ -3,15 +3,15 @@
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import PHASES, STOPS, TERMINAL, Run
+from backend.contract.records import STOPS, TERMINAL, Run
 from dashboard.before_launch import request
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
 from dashboard.form.draft import Draft
 from dashboard.form.sections import fetch_workers
-from dashboard.format import count, counted, plain
+from dashboard.format import count, counted
 from dashboard.session import client, guard
-from dashboard.status import look
+from dashboard.status import look, phase_in_words
 from dashboard.text import show_text
 
 TICK = 1.0  # seconds between two looks at a sample under way
@@ -116,6 +116,6 @@ def _how_far(sample: Run) -> tuple[float, str]:
         return 0.0, "it ends within a moment"
     phase = progress.phase or "starting"
     if progress.done is None or not progress.total:
-        return 0.0, plain(PHASES.get(phase, phase))
+        return 0.0, phase_in_words(phase)
     done = f"{count(progress.done)} of {counted(progress.total, 'completion')}"
-    return min(1.0, progress.done / progress.total), f"{plain(PHASES.get(phase, phase))} {done}"
+    return min(1.0, progress.done / progress.total), f"{phase_in_words(phase)} {done}"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from backend.contract.protocol import EVALUATION
-from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
+from dashboard.charts.figure import Figure, Spec, canvas, colour, specification, tips
 from dashboard.charts.interval import t_quantile
 from dashboard.charts.lines import (
     METRIC,
@@ -210,10 +210,9 @@ def _spec(look: Look) -> Spec:
     bands, over lower and upper.
     """
     labels = [label for label, _, _ in look.lines]
-    colours = [stroke.colour if front else NEUTRAL for _, stroke, front in look.lines]
+    colours = colour({label: stroke.colour if front else NEUTRAL for label, stroke, front in look.lines}, legend=False)
     x = x_of(look.x_title, look.x_domain)
-    colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=colours), legend=None)
-    base = canvas().encode(x=x, color=colour, detail="label:N", description="label:N")
+    base = canvas().encode(x=x, color=colours, detail="label:N", description="label:N")
     scale = alt.Scale(type="log") if look.log else alt.Scale(zero=False, nice=True)
     broken_lines = broken(gaps=look.gaps)
 
@@ -230,7 +229,11 @@ def _spec(look: Look) -> Spec:
 
     few = len(labels) <= FEW
     smooth = base.encode(y=y("smooth"))
-    dashed = _dashed(smooth, look)
+    dashed = smooth
+    if any(stroke.dashed for _, stroke, _ in look.lines):
+        dashes = [[5, 3] if stroke.dashed else [1, 0] for _, stroke, _ in look.lines]
+        dash = alt.Scale(domain=labels, range=dashes)
+        dashed = smooth.encode(strokeDash=alt.StrokeDash("label:N", scale=dash, legend=None))
     layers = [] if look.by_run else [area("lower", "upper", 0.16)]
     if look.by_run and few and look.thinned:
         layers.append(area("low", "high", 0.1))
@@ -244,17 +247,6 @@ def _spec(look: Look) -> Spec:
     layers.append(line(dashed.transform_filter(_TOUCHED), 3))
     layers.append(_pointed(smooth, look))
     return specification(alt.layer(*layers).properties(height=HEIGHT, padding=PADDING))
-
-
-def _dashed(lines: alt.Chart, look: Look) -> alt.Chart:
-    """The lines with their dashes, if any has some."""
-    if not any(stroke.dashed for _, stroke, _ in look.lines):
-        return lines
-    labels = [label for label, _, _ in look.lines]
-    dashes = [[5, 3] if stroke.dashed else [1, 0] for _, stroke, _ in look.lines]
-    scale = alt.Scale(domain=labels, range=dashes)
-    encoded: alt.Chart = lines.encode(strokeDash=alt.StrokeDash("label:N", scale=scale, legend=None))
-    return encoded
 
 
 def _pointed(lines: alt.Chart, look: Look) -> alt.Chart:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from backend.contract.protocol import EVALUATION
 from backend.contract.records import Metrics, Series
-from dashboard.charts.figure import Figure, Spec, canvas, specification, tips
+from dashboard.charts.figure import Figure, Spec, canvas, colour, specification, tips
 from dashboard.charts.interval import Estimate, estimate
 from dashboard.charts.lines import PADDING
 from dashboard.charts.meaning import meaning
@@ -163,8 +163,7 @@ def _gain_spec(look: tuple[tuple[str, str], ...]) -> Spec:
         title="last − first, mean over seeds with its 95 % interval",
         axis=alt.Axis(format="+.2~f", tickCount=8, labelExpr="datum.value === 0 ? '0' : datum.label"),
     )
-    colour = alt.Color("label:N", scale=alt.Scale(domain=labels, range=[colour for _, colour in look]), legend=None)
-    base = canvas().encode(y=y, color=colour)
+    base = canvas().encode(y=y, color=colour(dict(look), legend=False))
     rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], color=NEUTRAL)
     zero = rule.encode(x=alt.datum(0))
     intervals = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("lower:Q"), x2="upper:Q")

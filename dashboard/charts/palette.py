@@ -31,7 +31,9 @@ def advantage_colour(advantage: float | None, scale: float) -> str:
     if advantage is None:
         return UNSCORED
     share = min(1.0, abs(advantage) / scale) if scale > 0 else 0.0
-    return _mix(NEUTRAL, REINFORCED if advantage > 0 else DISCOURAGED, share**0.5)
+    full = REINFORCED if advantage > 0 else DISCOURAGED
+    channels = ((int(NEUTRAL[i : i + 2], 16), int(full[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * share**0.5):02x}" for a, b in channels)
 
 
 def reward_colours(names: Sequence[str]) -> dict[str, str]:
@@ -51,8 +53,3 @@ def _assign(preferred: Mapping[K, int], palette: Sequence[str]) -> dict[K, str]:
         places = [(wanted % 10 + offset) % len(palette) for offset in range(len(palette))]
         taken[key] = next((place for place in places if place not in taken.values()), places[0])
     return {key: palette[place] for key, place in taken.items()}
-
-
-def _mix(start: str, end: str, share: float) -> str:
-    channels = ((int(start[i : i + 2], 16), int(end[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in channels)

@@ -155,14 +155,30 @@ def _curves_spec(x_title: str, y_title: str) -> Spec:
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True, nice=True, padding=10), axis=ticks)
     drawn = canvas().encode(x=x, y=y, color=alt.Color("colour:N", scale=None))
     tooltip = tips(("label:N", "line"), ("x:Q", x_title, ".4~g"), ("y:Q", y_title, "+.4~g"))
+    lines, numbers = _only(drawn, "line").encode(detail="label:N", tooltip=tooltip), _only(drawn, "number")
+    strokes = [
+        lines.transform_filter(f"datum.strong == {strong} && datum.dashed == {dashed}").mark_line(
+            strokeWidth=width, strokeDash=dash, opacity=opacity
+        )
+        for strong, width, opacity in (("true", 2.6, 1.0), ("false", 1.4, 0.75))
+        for dashed, dash in (("false", [1, 0]), ("true", [5, 4]))
+    ]
+    sides: list[tuple[str, Literal["left", "right"], int]] = [("left", "right", -9), ("right", "left", 9)]
+    texts = [  # at the corner beside the point that is free
+        numbers.encode(text="text:N")
+        .transform_filter(f"datum.where == '{side} {height}'")
+        .mark_text(align=align, dx=dx, dy=dy, fontSize=12, fontWeight=600)
+        for side, align, dx in sides
+        for height, dy in (("above", -10), ("below", 12))
+    ]
     layers = [
         _only(canvas(), "band").mark_rect(color=NEUTRAL, opacity=0.14).encode(x=x, x2="x2:Q"),
         canvas().transform_aggregate(rows="count()").mark_rule(color=NEUTRAL, opacity=0.6).encode(y=alt.datum(0)),
         _only(canvas(), "equal").mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x=x),
         _only(canvas(), "at").mark_rule(color=NEUTRAL, strokeWidth=1.5).encode(x=x),
-        *_lines(_only(drawn, "line").encode(detail="label:N", tooltip=tooltip)),
+        *strokes,
         _only(drawn, "point").mark_circle(size=130, opacity=1, stroke="white", strokeWidth=1.5).encode(tooltip=tooltip),
-        *_numbers(_only(drawn, "number").encode(text="text:N")),
+        *texts,
         _only(drawn, "end").mark_text(align="left", dx=5, fontSize=12).encode(text="label:N"),
     ]
     return specification(alt.layer(*layers).properties(height=230, padding=PADDING))
@@ -170,25 +186,3 @@ def _curves_spec(x_title: str, y_title: str) -> Spec:
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
     return chart.transform_filter(f"datum.kind == '{kind}'")
-
-
-def _lines(lines: alt.Chart) -> list[alt.Chart]:
-    return [
-        lines.transform_filter(f"datum.strong == {strong} && datum.dashed == {dashed}").mark_line(
-            strokeWidth=width, strokeDash=dash, opacity=opacity
-        )
-        for strong, width, opacity in (("true", 2.6, 1.0), ("false", 1.4, 0.75))
-        for dashed, dash in (("false", [1, 0]), ("true", [5, 4]))
-    ]
-
-
-def _numbers(numbers: alt.Chart) -> list[alt.Chart]:
-    """At the corner beside the point that is free."""
-    sides: list[tuple[str, Literal["left", "right"], int]] = [("left", "right", -9), ("right", "left", 9)]
-    return [
-        numbers.transform_filter(f"datum.where == '{side} {height}'").mark_text(
-            align=align, dx=dx, dy=dy, fontSize=12, fontWeight=600
-        )
-        for side, align, dx in sides
-        for height, dy in (("above", -10), ("below", 12))
-    ]

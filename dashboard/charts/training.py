@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backend.contract.records import Series
+from backend.contract.records import Run, Series
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_figure, stacked_figure
 from dashboard.charts.meaning import meaning, phases
 from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
+from dashboard.stored import reward_names
 
 OF_SOME_ALGORITHMS = ("loss/value_avg", "explained_variance", "rewards/margins", "rewards/accuracies")
 LOSS_HELP = (
@@ -42,7 +43,15 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
     clipped = {"clip_ratio/low_mean": "below 1 − ε", "clip_ratio/high_mean": "above 1 + ε"}
     return [
         single("reward"),
-        _components(rewards),
+        Panel(
+            "components",
+            "Reward components",
+            "The mean of each reward function before its weight. Healthy: they rise together; if one rises while another falls, "
+            "the policy trades one for the other.",
+            {f"rewards/{name}/mean": name for name in rewards},
+            reward_colours(rewards),
+            from_zero=True,
+        ),
         held_out_success(names),
         single("group_reward_std", from_zero=True),
         _together("dead", "Dead groups, unscored", dead),
@@ -66,6 +75,13 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
         single("tokens_per_second", from_zero=True),
         *([single("peak_memory", from_zero=True)] if "peak_memory" in names else []),  # earlier runs did not log it
     ]
+
+
+def panels_of(run: Run, names: Sequence[str]) -> list[Panel]:
+    """The charts of the run, of whichever kind, that logs the metrics `names`."""
+    if run.kind in ("reward_model", "dpo"):
+        return pair_panels(run.kind, names)
+    return panels(names, reward_names(run.config))
 
 
 def training_figure(
@@ -120,18 +136,6 @@ def single(name: str, *, from_zero: bool = False, dots: bool = False) -> Panel:
 def _together(key: str, title: str, labels: Mapping[str, str]) -> Panel:
     help = " ".join(f"{label.capitalize()}: {meaning(name).help}" for name, label in labels.items())
     return Panel(key, title, help, labels, axis="~%", from_zero=True)
-
-
-def _components(rewards: Sequence[str]) -> Panel:
-    return Panel(
-        "components",
-        "Reward components",
-        "The mean of each reward function before its weight. Healthy: they rise together; if one rises while another falls, "
-        "the policy trades one for the other.",
-        {f"rewards/{name}/mean": name for name in rewards},
-        reward_colours(rewards),
-        from_zero=True,
-    )
 
 
 def held_out_success(names: Sequence[str]) -> Panel:

@@ -42,7 +42,8 @@ def show(
 
             def selected() -> None:
                 selection = st.session_state[key]["selection"]
-                low, high = _range(selection.get(ZOOMED))
+                ends = (selection.get(ZOOMED) or {}).get("x") or [0.0, 0.0]
+                low, high = min(ends), max(ends)
                 points = selection.get(PICKED) or []
                 if on_zoom is not None and low < high:  # a click drags over nothing
                     on_zoom(low, high)
@@ -70,8 +71,3 @@ def place_key(place: str, key: str) -> str:
 
 def _slug(text: str) -> str:
     return re.sub("[^A-Za-z0-9_]+", "-", text).strip("-")[:_LONGEST] or "chart"
-
-
-def _range(dragged: dict[str, list[float]] | None) -> tuple[float, float]:
-    ends = (dragged or {}).get("x") or [0.0, 0.0]
-    return min(ends), max(ends)

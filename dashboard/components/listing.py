@@ -122,14 +122,10 @@ def show_pager(name: str, following: str | None) -> None:
                 icon=f":material/{icon}:",
                 key=f"{name}-{word.lower()}",
                 disabled=not there,
-                on_click=_go,
-                args=(name, way),
+                on_click=write,
+                kwargs={name: ",".join(way[-_KEPT:]) or None},
             )
 
 
 def _trail(name: str) -> list[str]:
     return [part for part in read(name).split(",") if part]
-
-
-def _go(name: str, trail: list[str]) -> None:
-    write(**{name: ",".join(trail[-_KEPT:]) or None})

@@ -117,6 +117,21 @@ def chosen(
     return str(st.session_state[_key(name)])
 
 
+def one_of(label: str, options: Sequence[str], *, key: str) -> str:
+    """One of a few beside each other, by default the first; the label is for readers alone."""
+    return str(
+        st.segmented_control(
+            label,
+            options,
+            default=options[0],
+            required=True,
+            key=key,
+            bind="query-params",
+            label_visibility="collapsed",
+        )
+    )
+
+
 def whole_number(
     label: str, low: int, high: int, value: int, *, place: DeltaGenerator, key: str, help: str | None = None
 ) -> int:

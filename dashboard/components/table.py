@@ -55,8 +55,14 @@ def draw(
 
 
 def pick(rows: Sequence[T], columns: Mapping[str, Column[T]], *, key: str) -> T | None:
-    """Draw the table; the row in which a person clicked."""
-    key = _unclicked(key)
+    """Draw the table; the row in which a person clicked, as they saw it: a run that goes on may have put others there since.
+
+    At most one such table stands on a page.
+    """
+    # Another key each time a page was left. The browser may still send the selection that led away when it goes back, and the
+    # table would lead away again.
+    left = st.session_state.get(LEFT, 0)
+    key = f"{key}-{left}" if left else key
     event = st.dataframe(
         frame(rows, columns),
         key=key,
@@ -68,21 +74,8 @@ def pick(rows: Sequence[T], columns: Mapping[str, Column[T]], *, key: str) -> T 
         placeholder=MISSING,
         column_config={name: column.config() for name, column in columns.items()},
     )
-    return _clicked(key, rows, event.selection.cells)
-
-
-def _unclicked(key: str) -> str:
-    """The key to draw a table with: another one each time a page was left. The browser may still send the selection that led
-    away when it goes back, and the table would lead away again."""
-    left = st.session_state.get(LEFT, 0)
-    return f"{key}-{left}" if left else key
-
-
-def _clicked(key: str, rows: Sequence[T], cells: Sequence[tuple[int, str]]) -> T | None:
-    """The row of what the person saw, though a run that goes on may have put others there since. At most one such table
-    stands on a page: what it showed before, and was clicked in, is remembered until then.
-    """
     shown_key, shown = st.session_state.get(_SHOWN, (key, rows))
     st.session_state[_SHOWN] = key, rows
     seen: Sequence[T] = shown if shown_key == key else rows
+    cells = event.selection.cells
     return seen[cells[0][0]] if cells and cells[0][0] < len(seen) else None

@@ -10,32 +10,25 @@ from dashboard.downloads.routes import What, address
 
 _STYLE = Path(__file__).with_name("menu.css")
 _GROUPS = {"bookmarked": "the bookmarked", "examples": "examples"}
-_KINDS_WITH_GROUPS = ("grpo", "sample")
+_FILES: tuple[tuple[What, str, str, str], ...] = (
+    ("report", "Report", "HTML", "Charts, health, groups and configuration; opens without a server."),
+    ("groups", "Groups", "Parquet", "A row for each completion, with its group."),
+    ("metrics", "Metrics", "Parquet", "A row for each value of each metric."),
+    ("lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
+    ("configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."),
+)
 
 
 def draw_downloads(run: Run) -> None:
     """Draw links to the files, each of which is made when somebody asks for it."""
+    with_groups = run.kind in ("grpo", "sample")
     with st.popover("Downloads", icon=":material/download:"):
-        groups = _choose_groups() if run.kind in _KINDS_WITH_GROUPS else ""
-        rows = [
-            _row(
-                run,
-                "report",
-                "Report",
-                "HTML",
-                "Charts, health, groups and configuration; opens without a server.",
-                groups,
-            ),
-        ]
-        if run.kind in _KINDS_WITH_GROUPS:
-            rows.append(_row(run, "groups", "Groups", "Parquet", "A row for each completion, with its group."))
-        rows += [
-            _row(run, "metrics", "Metrics", "Parquet", "A row for each value of each metric."),
-            _row(run, "lines", "Everything", "JSON lines", "The run, its metrics and its groups, one object per line."),
-            _row(
-                run, "configuration", "Configuration", "YAML", "For the form, and for <code>groupscope submit</code>."
-            ),
-        ]
+        asked = {"groups": _choose_groups()} if with_groups else {}
+        rows = []
+        for what, name, form, about in _FILES:
+            if what != "groups" or with_groups:
+                link = escape(address(run.id, what, **(asked if what == "report" else {})))
+                rows.append(f'<a href="{link}" download><b>{name}</b><i>{form}</i><span>{about}</span></a>')
         st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="downloads">{"".join(rows)}</div>')
         st.caption(f"From a shell: `groupscope export {run.id}`")
 
@@ -53,8 +46,3 @@ def _choose_groups() -> str:
         "the lowest mean. The newest dead and the newest unscored group are added.",
     )
     return ",".join(chosen) or "none"
-
-
-def _row(run: Run, what: What, name: str, form: str, about: str, groups: str = "") -> str:
-    link = address(run.id, what, **({"groups": groups} if groups else {}))
-    return f'<a href="{escape(link)}" download><b>{name}</b><i>{form}</i><span>{about}</span></a>'

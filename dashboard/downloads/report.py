@@ -23,13 +23,13 @@ from backend.contract.home import load
 from backend.contract.records import Metrics, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
-from dashboard.charts.training import Panel, pair_panels, panels, training_figure
+from dashboard.charts.training import panels_of, training_figure
 from dashboard.components.pictures import svg
 from dashboard.format import count, counted, duration, improvement, model_name, reading
 from dashboard.group.cards import TextLook, card_html, look_at, order_of
 from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
-from dashboard.stored import number_at, reward_names, text_at
+from dashboard.stored import number_at, text_at
 from dashboard.text import in_html, unturned
 
 POINTS = 600  # of each series
@@ -110,7 +110,13 @@ def _chosen(client: Client, run_id: int, choices: set[str]) -> Iterator[tuple[Gr
 
 def report(contents: Contents) -> str:
     """The whole page."""
-    run = contents.run
+    run, series = contents.run, contents.metrics.series
+    steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
+    charts = [
+        (panel, svg(training_figure(panel, series, steps=steps, weight=SMOOTHING)))
+        for panel in panels_of(run, list(series))
+        if any(name in series for name in panel.labels)
+    ]
     template = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -123,7 +129,7 @@ def report(contents: Contents) -> str:
     return template.get_template("report.html").render(
         run=run,
         facts=_facts(run),
-        charts=[(panel, _picture(panel, run, contents.metrics)) for panel in _panels(run, contents.metrics)],
+        charts=charts,
         hints=contents.hints,
         groups=[_group(chosen, run.config) for chosen in contents.groups],
         parts=_parts(run.config),
@@ -143,18 +149,6 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "Trained for", duration(run.trained_seconds)
     yield "Device", run.device or "–"
     yield "Created", f"{run.created_at:%Y-%m-%d %H:%M} UTC"
-
-
-def _panels(run: Run, metrics: Metrics) -> list[Panel]:
-    names = list(metrics.series)
-    of_pairs = run.kind in ("reward_model", "dpo")
-    every = pair_panels(run.kind, names) if of_pairs else panels(names, reward_names(run.config))
-    return [panel for panel in every if any(name in metrics.series for name in panel.labels)]
-
-
-def _picture(panel: Panel, run: Run, metrics: Metrics) -> str:
-    steps = int(number_at(run.config, "budget.steps", run.progress.total_steps))
-    return svg(training_figure(panel, metrics.series, steps=steps, weight=SMOOTHING))
 
 
 def _group(chosen: Chosen, config: Mapping[str, Json]) -> dict[str, object]:

@@ -49,12 +49,11 @@ _FILES: dict[str, _File] = {
 }
 
 
-class _Picture(NamedTuple):
-    media_type: str
-    draw: Callable[..., str | bytes]
-
-
-_PICTURES = {"png": _Picture("image/png", png), "svg": _Picture("image/svg+xml", svg)}
+# kind -> its media type, and what draws it
+_PICTURES: dict[str, tuple[str, Callable[..., str | bytes]]] = {
+    "png": ("image/png", png),
+    "svg": ("image/svg+xml", svg),
+}
 
 
 def address(run_id: int, what: What, **query: str) -> str:
@@ -113,15 +112,13 @@ def _pieces(chunks: Callable[[Client], Iterator[bytes]]) -> Iterator[bytes]:
 
 def _serve_picture(request: Request) -> Response:
     """A picture of the chart as it was drawn last."""
-    picture, chart = _PICTURES.get(request.path_params["kind"]), find(request.path_params["name"])
-    if picture is None or chart is None or not _ours(request):
+    kind = request.path_params["kind"]
+    chart = find(request.path_params["name"])
+    if kind not in _PICTURES or chart is None or not _ours(request):
         return PlainTextResponse("This chart is no longer on a page: draw it again.", 404)
-    file = f"{chart.file}.{request.path_params['kind']}"
-    return Response(
-        picture.draw(chart.figure, width=_ALONE, title=chart.title),
-        media_type=picture.media_type,
-        headers={"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"},
-    )
+    media_type, draw = _PICTURES[kind]
+    headers = {"Content-Disposition": f'attachment; filename="{chart.file}.{kind}"', "Cache-Control": "no-store"}
+    return Response(draw(chart.figure, width=_ALONE, title=chart.title), media_type=media_type, headers=headers)
 
 
 def _ours(request: Request) -> bool:

@@ -93,14 +93,11 @@ def _head(completion: CompletionRecord, look: GroupLook) -> str:
     if completion.reward is not None:
         parts.append(f"<span>reward <b>{number(completion.reward)}</b></span>")
         if completion.advantage is not None:
-            parts.append(_chip(completion.advantage, look.colour(completion)))
+            colour, words = look.colour(completion), signed(completion.advantage)
+            parts.append(f'<span class="chip" title="advantage" style="background:{colour}">A {words}</span>')
     elif completion.rewards:
         parts.append('<span class="unscored" title="It moves neither the mean nor the policy.">unscored</span>')
     return f'<div class="head">{" ".join(parts)}</div>'
-
-
-def _chip(advantage: float, colour: str) -> str:
-    return f'<span class="chip" title="advantage" style="background:{colour}">A {signed(advantage)}</span>'
 
 
 def _account(completion: CompletionRecord, look: GroupLook) -> str:
@@ -164,7 +161,8 @@ def _measures(completion: CompletionRecord) -> str:
 
 def folded_text(text: str, shown: TextLook) -> str:
     """The text; a long one with its middle folded away, to be opened by a click."""
-    if shown.full or _lines(text, shown.columns) <= FOLDED_LINES:
+    lines = sum(max(1, ceil(len(line) / shown.columns)) for line in text.split("\n"))
+    if shown.full or lines <= FOLDED_LINES:
         return in_html(text, visible=shown.visible)
     half = FOLDED_LINES // 2
     start, end = _cut(text, half, shown.columns), len(text) - _cut(text[::-1], half, shown.columns)
@@ -173,10 +171,6 @@ def folded_text(text: str, shown: TextLook) -> str:
     )
     summary = f'<summary><span class="more">⋯ {count(end - start)} more characters ⋯</span><span class="less">fold</span></summary>'
     return f"{begins}<details>{summary}{middle}</details>{ends}"
-
-
-def _lines(text: str, columns: int) -> int:
-    return sum(max(1, ceil(len(line) / columns)) for line in text.split("\n"))
 
 
 def _cut(text: str, lines: int, columns: int) -> int:
@@ -215,11 +209,15 @@ def draw_cards(
     stacked: bool = False,
     draw_foot: Callable[[CompletionRecord], None] | None = None,
 ) -> None:
-    """All completions of the group; `draw_foot` draws what can be done with one."""
+    """All completions of the group, each with its left edge in the colour of its advantage; `draw_foot` draws what can be done with one."""
     look = look_at(group, config)
     shown = TextLook(visible, full, STACKED_COLUMNS) if stacked else TextLook(visible, full)
     st.html(STYLE)
-    st.html(_edges(look))
+    edges = "".join(
+        f".st-key-card-{one.id}, .st-key-opened-{one.id} {{ border-left: 4px solid {look.colour(one)}; }}"
+        for one in group.completions
+    )
+    st.html(f"<style>{edges}</style>")
     with st.container(key=f"cards-{'stacked' if stacked else 'grid'}-{group.id}"):
         for completion in order_of(group.completions, by_advantage=by_advantage):
             with st.container(border=True, height="stretch", key=f"card-{completion.id}"):
@@ -232,12 +230,3 @@ def draw_cards(
 def foot(key: str) -> DeltaGenerator:
     """A card's last line, of small buttons."""
     return st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"foot-{key}")
-
-
-def _edges(look: GroupLook) -> str:
-    """Each card's left edge in the colour of its advantage."""
-    rules = "".join(
-        f".st-key-card-{completion.id}, .st-key-opened-{completion.id} {{ border-left: 4px solid {look.colour(completion)}; }}"
-        for completion in look.group.completions
-    )
-    return f"<style>{rules}</style>"

@@ -130,9 +130,23 @@ def figures_html(group: Group, how: Estimator) -> str:
 
 
 def draw_table(run: Run, group: Group, *, by_advantage: bool) -> None:
-    """The exact arithmetic, a line for each completion."""
+    """The exact arithmetic, a line for each completion: six significant digits of everything, as stored."""
+    how, marks = stored_estimator(run.config), extremes(group)
+    rows = []
+    for completion in order_of(group.completions, by_advantage=by_advantage):
+        row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
+        for term in terms(completion, run.config):
+            row["KL penalty" if term.score.name == KL_PENALTY else term.score.name] = spell_term(term)
+        row |= {
+            "reward": exact(completion.reward),
+            "advantage": exact(completion.advantage, sign=True),
+            "tokens": completion.token_count,
+            "ended": FINISHED[completion.finish_reason],
+            "how": spell_advantage(completion, group, how),
+        }
+        rows.append(row)
     st.dataframe(
-        arithmetic_table(run, group, by_advantage=by_advantage),
+        pd.DataFrame(rows),
         hide_index=True,
         key=f"arithmetic-{group.id}",
         height="content" if len(group.completions) <= 24 else 800,
@@ -142,25 +156,3 @@ def draw_table(run: Run, group: Group, *, by_advantage: bool) -> None:
             "how": st.column_config.TextColumn("how the advantage came about", width="large"),
         },
     )
-
-
-def arithmetic_table(run: Run, group: Group, *, by_advantage: bool = False) -> pd.DataFrame:
-    """Six significant digits of everything, as stored."""
-    how, marks = stored_estimator(run.config), extremes(group)
-    rows = []
-    for completion in order_of(group.completions, by_advantage=by_advantage):
-        row: dict[str, str | int] = {"#": completion.index + 1, "best, worst": marks.get(completion.index, "")}
-        row |= {_column(term.score.name): spell_term(term) for term in terms(completion, run.config)}
-        row |= {
-            "reward": exact(completion.reward),
-            "advantage": exact(completion.advantage, sign=True),
-            "tokens": completion.token_count,
-            "ended": FINISHED[completion.finish_reason],
-            "how": spell_advantage(completion, group, how),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _column(reward: str) -> str:
-    return "KL penalty" if reward == KL_PENALTY else reward

@@ -4,15 +4,13 @@
 """
 
 from functools import partial
-from typing import Literal, NamedTuple
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from backend.contract.groups import CompletionRecord, Group
 from dashboard.algorithm.rewards import extremes
 from dashboard.components.address import read, write
-from dashboard.components.synced import on_choice, sync
+from dashboard.components.synced import on_choice, one_of, sync
 from dashboard.difference import difference, in_words, side_html, words
 from dashboard.format import signed
 from dashboard.group.cards import GroupLook
@@ -24,10 +22,11 @@ DEFAULT = f"{BEST},{WORST}"
 
 def pair_in(written: str, group: Group) -> tuple[int, int]:
     """The indices of the two. A part that names no completion means the best or the worst; if all are equal, the first or the last."""
-    sides = written.split(",")
     best, worst = _ends(group)
+    known = {BEST: best, WORST: worst} | {str(one.index + 1): one.index for one in group.completions}
+    sides = written.split(",")
     left, right = sides if len(sides) == 2 else (BEST, WORST)
-    return _index(left, group, best, best, worst), _index(right, group, worst, best, worst)
+    return known.get(left.strip(), best), known.get(right.strip(), worst)
 
 
 def written_as(left: int, right: int) -> str:
@@ -47,16 +46,7 @@ def _ends(group: Group) -> tuple[int, int]:
     return marks.get(BEST, indices[0]), marks.get(WORST, indices[-1])
 
 
-def _index(written: str, group: Group, default: int, best: int, worst: int) -> int:
-    written = written.strip()
-    if written in (BEST, WORST):
-        return best if written == BEST else worst
-    known = {str(completion.index + 1): completion.index for completion in group.completions}
-    return known.get(written, default)
-
-
 PARAMETER = "diff"
-Unit = Literal["word", "token"]
 
 
 def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool) -> None:
@@ -67,8 +57,8 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
     sync("diff-right", right)
     one, swap, other, unit_at = st.columns([5.2, 0.8, 3.2, 2.8], vertical_alignment="bottom")
     for column, label, key, choose in (
-        (one, "Compare", "diff-left", partial(_put, right=right)),
-        (other, "with", "diff-right", partial(_put, left)),
+        (one, "Compare", "diff-left", partial(show_pair, right=right)),
+        (other, "with", "diff-right", partial(show_pair, left)),
     ):
         column.selectbox(
             label,
@@ -77,14 +67,18 @@ def draw_difference(group: Group, look: GroupLook, *, visible: bool, full: bool)
             key=key,
             on_change=on_choice(key, choose),
         )
-    swap.button("", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=_put, args=(right, left))
-    unit = _unit(unit_at, by_index[left], by_index[right])
-    colours = look.colour(by_index[left]), look.colour(by_index[right])
-    drawn = _drawn(
-        _pieces(by_index[left], unit), _pieces(by_index[right], unit), unit, colours, visible=visible, full=full
+    swap.button(
+        "", icon=":material/swap_horiz:", key="diff-swap", help="Swap sides", on_click=show_pair, args=(right, left)
     )
-    st.caption(drawn.sentence)
-    st.html(f'<div class="two-sides">{drawn.left}{drawn.right}</div>')
+    sides, unit = (by_index[left], by_index[right]), "word"
+    if all(one.has_trace for one in sides):
+        with unit_at:
+            unit = one_of("by", ("word", "token"), key="diff-by")
+    one_side, other_side = (_tokens(one.id) if unit == "token" else words(one.text) for one in sides)
+    colours = look.colour(sides[0]), look.colour(sides[1])
+    sentence, html = _drawn(one_side, other_side, unit, colours, visible=visible, full=full)
+    st.caption(sentence)
+    st.html(html)
 
 
 def _label(completion: CompletionRecord, look: GroupLook) -> str:
@@ -93,48 +87,22 @@ def _label(completion: CompletionRecord, look: GroupLook) -> str:
     return f"{completion.index + 1}{f' · {mark}' if mark else ''}{advantage}"
 
 
-def _put(left: int, right: int) -> None:
+def show_pair(left: int, right: int) -> None:
+    """Put these two beside each other."""
     write(**{PARAMETER: written_as(left, right)})
-
-
-def _unit(place: DeltaGenerator, left: CompletionRecord, right: CompletionRecord) -> Unit:
-    """Words; or tokens, if both completions have theirs and a person chooses them."""
-    if not (left.has_trace and right.has_trace):
-        return "word"
-    chosen = place.segmented_control(
-        "by",
-        ("word", "token"),
-        default="word",
-        required=True,
-        key="diff-by",
-        bind="query-params",
-        label_visibility="collapsed",
-    )
-    return "token" if chosen == "token" else "word"
-
-
-class _Drawn(NamedTuple):
-    """Both sides as HTML, and the sentence above them."""
-
-    left: str
-    right: str
-    sentence: str
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)
 def _drawn(
-    left: list[str], right: list[str], unit: Unit, colours: tuple[str, str], *, visible: bool, full: bool
-) -> _Drawn:
+    left: list[str], right: list[str], unit: str, colours: tuple[str, str], *, visible: bool, full: bool
+) -> tuple[str, str]:
+    """A sentence, and both sides below it as HTML."""
     found = difference(left, right)
-    return _Drawn(
-        side_html(found.left, colour=colours[0], visible=visible, full=full),
-        side_html(found.right, colour=colours[1], visible=visible, full=full),
-        in_words(found, unit),
+    one, other = (
+        side_html(runs, colour=colour, visible=visible, full=full)
+        for runs, colour in zip((found.left, found.right), colours, strict=True)
     )
-
-
-def _pieces(completion: CompletionRecord, unit: Unit) -> list[str]:
-    return _tokens(completion.id) if unit == "token" else words(completion.text)
+    return in_words(found, unit), f'<div class="two-sides">{one}{other}</div>'
 
 
 @st.cache_data(ttl=600, max_entries=32, show_spinner=False)

@@ -6,15 +6,10 @@ from backend.contract.groups import GroupState, GroupSummary
 from dashboard.charts.group import reward_squares
 from dashboard.components.table import Column, pick
 from dashboard.format import MISSING, number, signed
+from dashboard.status import GROUP
 from dashboard.text import one_line
 
-WORDS: dict[GroupState, str] = {
-    "live": "live",
-    "zero_variance": "dead",
-    "unscored": "unscored",
-    "filtered": "filtered",
-    "probe": "probe",
-}
+WORDS: dict[GroupState, str] = {state: shown.word for state, shown in GROUP.items()}
 STAR = "★"
 ENDING = 32  # letters of a completion's end in the table
 
@@ -32,7 +27,7 @@ def columns(groups: Sequence[GroupSummary], highest: float) -> dict[str, Column[
         "prompt": Column("prompt", lambda group: one_line(group.prompt or group.prompt_text), 170),
         "state": Column(
             "state",
-            _state,
+            lambda group: WORDS[group.state] + (", superseded" if group.superseded else ""),
             150 if any(group.superseded for group in groups) else 70,
             "Superseded: a later attempt did this step again, from a checkpoint before it.",
         ),
@@ -64,10 +59,6 @@ def _end(text: str | None) -> str:
     """As much of the end as a column shows, so that it is the beginning that is cut off."""
     line = one_line(text or "")
     return line if len(line) <= ENDING else f"…{line[-ENDING:]}"
-
-
-def _state(group: GroupSummary) -> str:
-    return f"{WORDS[group.state]}, superseded" if group.superseded else WORDS[group.state]
 
 
 def _range(group: GroupSummary) -> str:

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import streamlit as st
 
-from backend.contract.health import CheckedRule, Evidence, Health, Hint
+from backend.contract.health import Evidence, Health, Hint
 from backend.contract.records import TERMINAL, Run, Series
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_figure
@@ -120,18 +120,21 @@ def _draw(run: Run) -> None:
         )
         return
     if not health.warnings:
-        st.markdown(f":green[:material/check_circle:] **No warnings.** {_how_many(health)}")
+        known = sum(rule.missing is None for rule in health.checked)
+        unknown = len(health.checked) - known
+        waiting = f"; {unknown} could not be checked yet, or had no metrics" if unknown else ""
+        checked = f"{counted(known, 'rule')} {'was' if known == 1 else 'were'} checked{waiting}."
+        st.markdown(f":green[:material/check_circle:] **No warnings.** {checked}")
     series = _fetch(run, health)
     for hint in health.items:
         draw_card(run, hint, series)
-    _draw_rules(health)
-
-
-def _how_many(health: Health) -> str:
-    known = sum(rule.missing is None for rule in health.checked)
-    unknown = len(health.checked) - known
-    waiting = f"; {unknown} could not be checked yet, or had no metrics" if unknown else ""
-    return f"{counted(known, 'rule')} {'was' if known == 1 else 'were'} checked{waiting}."
+    fired = {hint.code for hint in health.items}
+    with st.expander("Rules that found nothing", icon=":material/rule:", key="silent-rules"):
+        for rule in health.checked:
+            if rule.code not in fired:
+                sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
+                unchecked = f" Not checked: {said(rule.missing)}." if rule.missing else ""
+                st.markdown(f"{sign} **{said(rule.title)}** :gray[{said(rule.rule)}.{unchecked}]")
 
 
 def _fetch(run: Run, health: Health) -> Curves:
@@ -147,20 +150,6 @@ def _fetch(run: Run, health: Health) -> Curves:
             .series
             for (first, last), names in wanted.items()
         }
-
-
-def _draw_rules(health: Health) -> None:
-    fired = {hint.code for hint in health.items}
-    silent = [rule for rule in health.checked if rule.code not in fired]
-    with st.expander("Rules that found nothing", icon=":material/rule:", key="silent-rules"):
-        for rule in silent:
-            st.markdown(_about(rule))
-
-
-def _about(rule: CheckedRule) -> str:
-    sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
-    unknown = f" Not checked: {said(rule.missing)}." if rule.missing else ""
-    return f"{sign} **{said(rule.title)}** :gray[{said(rule.rule)}.{unknown}]"
 
 
 BEFORE = 3  # times the evidence's own length, shown before it
@@ -203,7 +192,9 @@ def draw_ways(run: Run, hint: Hint) -> None:
                 "steps_from": str(seen.from_step),
                 "steps_to": str(seen.to_step),
             }
-            _draw_way(hint, SEARCH, _completions(seen), ":material/manage_search:", asked)
+            ended = "cut at the token limit" if seen.finish_reason == "length" else "that ended by themselves"
+            label = f"Find the completions {ended} (steps {count(seen.from_step)} to {count(seen.to_step)})"
+            _draw_way(hint, SEARCH, label, ":material/manage_search:", asked)
         if seen.step is not None:
             state = WORDS[seen.state] if seen.state else None
             label = f"Open the {f'{state} ' if state else ''}groups of step {count(seen.step)}"
@@ -228,8 +219,3 @@ def leave_if_asked() -> None:
 
 def _draw_way(hint: Hint, tab: str, label: str, icon: str, asked: dict[str, str]) -> None:
     st.button(label, icon=icon, key=f"way-{hint.code}-{tab}", on_click=go_to, args=(tab,), kwargs=asked)
-
-
-def _completions(seen: Evidence) -> str:
-    ended = "cut at the token limit" if seen.finish_reason == "length" else "that ended by themselves"
-    return f"Find the completions {ended} (steps {count(seen.from_step)} to {count(seen.to_step)})"

@@ -51,8 +51,12 @@ def draw_agreement(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="said"):
         st.caption(said(found), width="content")
         _draw_way_to_judge(run)
-    if found.disagreements:
-        _draw_disagreements(run, found)
+    if shown := found.disagreements:
+        newest = f", the newest {count(len(shown))} of {count(found.disagreed)}" if len(shown) < found.disagreed else ""
+        st.markdown(f"**Where the reward says the opposite**{newest} :gray[:small[· click a line to open its group]]")
+        one = pick(shown, DISAGREEMENT, key=f"disagreements-{run.id}")
+        if one is not None:
+            go("group", id=one.group_id)
     _draw_data_set(run, found)
 
 
@@ -108,15 +112,6 @@ def said(found: Agreement) -> str:
     )
 
 
-def _draw_disagreements(run: Run, found: Agreement) -> None:
-    shown = found.disagreements
-    newest = f", the newest {count(len(shown))} of {count(found.disagreed)}" if len(shown) < found.disagreed else ""
-    st.markdown(f"**Where the reward says the opposite**{newest} :gray[:small[· click a line to open its group]]")
-    one = pick(shown, DISAGREEMENT, key=f"disagreements-{run.id}")
-    if one is not None:
-        go("group", id=one.group_id)
-
-
 def _draw_data_set(run: Run, found: Agreement) -> None:
     """The way from judgements to training."""
     backend = client()
@@ -143,11 +138,8 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             disabled=not found.trainable,
         )
     upload = st.session_state.get(_kept_key(run.id))
-    if isinstance(upload, Upload):
-        _draw_kept(run, upload)
-
-
-def _draw_kept(run: Run, upload: Upload) -> None:
+    if not isinstance(upload, Upload):
+        return
     with st.container(horizontal=True, vertical_alignment="center", key="train-on-preferences"):
         st.markdown(
             f":green[:material/check:] Kept: {counted(upload.rows, 'pair')}, `upload:{upload.id}`", width="content"

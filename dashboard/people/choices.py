@@ -1,5 +1,7 @@
 """The better of two: two completions side by side as text, one press, and the next two."""
 
+from functools import partial
+
 import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
@@ -16,12 +18,9 @@ _FRAME = 380  # pixels
 _SIDES = ("left", "right")
 
 
+@st.fragment
 def draw_choices(run: Run, group: Group) -> None:
     """Two completions without their rewards, a button under each, and what was chosen before. Only this is drawn again."""
-    st.fragment(_draw)(run, group)
-
-
-def _draw(run: Run, group: Group) -> None:
     if len({completion.text for completion in group.completions}) < 2:
         st.caption("All completions of this group say the same: there is nothing to choose between.")
         _draw_ways_on(run, group, settled=True)
@@ -43,7 +42,19 @@ def _draw(run: Run, group: Group) -> None:
     settled = propose(group, choices) is None
     _draw_ways(group, choices, settled=settled)
     _draw_ways_on(run, group, settled=settled)
-    _draw_made(choices)
+    if not choices:
+        return
+    with st.expander("What was chosen"), st.container(horizontal=True):
+        for choice in choices:
+            st.button(
+                f"{choice.better_index + 1} better than {choice.worse_index + 1}",
+                icon=":material/close:",
+                key=f"choice-{choice.id}",
+                help="Take this choice back",
+                type="tertiary",
+                on_click=carried_out,
+                args=(partial(client().people.remove_choice, choice.id),),
+            )
 
 
 def _draw_side(
@@ -117,22 +128,6 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
             link("run", "Back to the judgement", icon=":material/balance:", id=run.id, tab="judgement")
 
 
-def _draw_made(choices: list[Choice]) -> None:
-    if not choices:
-        return
-    with st.expander("What was chosen"), st.container(horizontal=True):
-        for choice in choices:
-            st.button(
-                f"{choice.better_index + 1} better than {choice.worse_index + 1}",
-                icon=":material/close:",
-                key=f"choice-{choice.id}",
-                help="Take this choice back",
-                type="tertiary",
-                on_click=_remove,
-                args=(choice,),
-            )
-
-
 def _side(group: Group, side: str) -> str:
     return f"{side}-of-{group.id}"
 
@@ -166,10 +161,6 @@ def _skip(group: Group, choices: list[Choice]) -> None:
     shown = (group.completions[st.session_state[_side(group, side)]].index for side in _SIDES)
     st.session_state[f"skipped-{group.id}"].add(frozenset(shown))
     _show_next(group, choices)
-
-
-def _remove(choice: Choice) -> None:
-    carried_out(lambda: client().people.remove_choice(choice.id))
 
 
 def _take_back(group: Group, choice: Choice | None) -> None:

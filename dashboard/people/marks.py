@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import streamlit as st
 
 from backend.contract.base import clean
-from backend.contract.groups import CompletionRecord, Group
 from backend.contract.people import Bookmark, Thumb
 from dashboard.format import ago
 from dashboard.session import carried_out, client
@@ -23,12 +22,9 @@ class _Acted:
     note: str  # the last one, which comes back with the bookmark
 
 
-def draw_bookmark(group: Group) -> None:
+@st.fragment
+def draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
     """The star, and beside a set one the note. Only they are drawn again; a note is kept when its field is left."""
-    st.fragment(_draw_bookmark)(group.id, group.bookmark)
-
-
-def _draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
     acted = _acted(group_id, drawn)
     bookmark = acted.now
     with st.container(horizontal=True, vertical_alignment="center", key=f"bookmark-{group_id}"):
@@ -108,12 +104,9 @@ def _key(group_id: int) -> str:
     return f"bookmark-made-{group_id}"
 
 
-def draw_thumbs(completion: CompletionRecord) -> None:
+@st.fragment
+def draw_thumbs(completion_id: int, stored: Thumb | None) -> None:
     """The two thumbs; pressing the pressed one takes it back. Only they are drawn again."""
-    st.fragment(_draw_thumbs)(completion.id, completion.thumb)
-
-
-def _draw_thumbs(completion_id: int, stored: Thumb | None) -> None:
     key, last = f"thumb-{completion_id}", f"thumb-kept-{completion_id}"
     if key not in st.session_state:  # drawn for the first time since the page was opened
         st.session_state[key] = st.session_state[last] = None if stored is None else _PRESSED[stored]

@@ -27,12 +27,16 @@ def propose(group: Group, choices: Sequence[Choice], skipped: Collection[Places]
     number: neither the order of sampling nor the size of the difference in reward decides what is asked, so that the share
     of agreement is one over any such pairs.
     """
-    by_text = _first_of_each_text(group)
+    by_text: dict[str, CompletionRecord] = {}
+    for completion in group.completions:
+        by_text.setdefault(completion.text, completion)
     first = {one.index: by_text[one.text].index for one in group.completions}
     chosen = [(first[choice.better_index], first[choice.worse_index]) for choice in choices]
     settled = {frozenset(pair) for pair in implied(chosen)}
     compared = Counter(index for pair in chosen for index in pair)
-    pairs = _drawn(group.id, list(by_text.values()))
+    dice = Random(group.id)  # an order, no secret
+    pairs = list(combinations(dice.sample(list(by_text.values()), min(ASKED_OF, len(by_text))), 2))
+    dice.shuffle(pairs)
     return min(
         (pair for pair in pairs if places(pair) not in settled and places(pair) not in skipped),
         key=lambda pair: (not _decided(pair), sum(compared[one.index] for one in pair)),
@@ -53,21 +57,6 @@ def implied(choices: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         below = {worse} | {low for high, low in known if high == worse}
         known |= {(high, low) for high in above for low in below if high != low}
     return known
-
-
-def _first_of_each_text(group: Group) -> dict[str, CompletionRecord]:
-    found: dict[str, CompletionRecord] = {}
-    for completion in group.completions:
-        found.setdefault(completion.text, completion)
-    return found
-
-
-def _drawn(seed: int, completions: list[CompletionRecord]) -> list[Pair]:
-    """The pairs in an order and on sides that are the group's own and always the same."""
-    dice = Random(seed)  # an order, no secret
-    pairs = list(combinations(dice.sample(completions, min(ASKED_OF, len(completions))), 2))
-    dice.shuffle(pairs)
-    return pairs
 
 
 def _decided(pair: Pair) -> bool:

@@ -1,7 +1,8 @@
 """Every draw of one prompt: the groups that it gave, in one run or in several, and how each run answered at about the same step."""
 
+import math
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,10 +15,11 @@ from dashboard.charts.group import reward_squares
 from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.palette import run_colours
 from dashboard.components.address import number_in_address, write
+from dashboard.components.listing import across
 from dashboard.components.synced import on_choice, sync
 from dashboard.format import count, counted, number
 from dashboard.group.rows import WORDS
-from dashboard.session import client, guard, link
+from dashboard.session import client, guard, link, pages_of
 from dashboard.stored import highest_reward
 from dashboard.text import one_line, show_text
 
@@ -49,16 +51,12 @@ def fetch_draws(prompt_id: str, runs: Sequence[int]) -> Draws:
 
 def _fetch_newest(prompt_id: str, run_id: int, most: int) -> tuple[list[GroupSummary], bool]:
     """The run's newest draws, and whether there are older ones."""
-    draws: list[GroupSummary] = []
-    cursor: str | None = None
-    while True:
-        limit = min(_PAGE, most - len(draws))
-        with guard():
-            page = client().groups(run_id, prompt_id=prompt_id, sort="-step", limit=limit, cursor=cursor)
-        draws += page.items
-        cursor = page.next_cursor
-        if cursor is None or len(draws) >= most:
-            return draws, cursor is not None
+    every = pages_of(
+        lambda cursor: client().groups(run_id, prompt_id=prompt_id, sort="-step", limit=_PAGE, cursor=cursor)
+    )
+    pages = list(islice(every, math.ceil(most / _PAGE)))
+    draws = [draw for page in pages for draw in page.items]
+    return draws[:most], len(draws) > most or pages[-1].next_cursor is not None
 
 
 def _by_step(draw: GroupSummary) -> tuple[int, int, int]:
@@ -131,10 +129,9 @@ def draw_across(draws: Draws, runs: Sequence[Run]) -> None:
             on_change=on_choice("at", lambda step: write(at=str(step))),
         )
     groups = by_run(draws.items)
-    for start in range(0, len(runs), _BESIDE):
-        for column, run in zip(st.columns(_BESIDE), runs[start : start + _BESIDE], strict=False):
-            with column, st.container(border=True, height="stretch", key=f"across-{run.id}"):
-                _draw_run(run, groups.get(run.id, []), until, highest(runs), cut=run.id in draws.cut)
+    for place, run in across(runs, _BESIDE):
+        with place, st.container(border=True, height="stretch", key=f"across-{run.id}"):
+            _draw_run(run, groups.get(run.id, []), until, highest(runs), cut=run.id in draws.cut)
 
 
 def _draw_run(run: Run, draws: Sequence[GroupSummary], until: int, top: float, *, cut: bool) -> None:

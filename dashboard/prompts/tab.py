@@ -1,12 +1,12 @@
 """All prompts of a run: how often each was drawn, and whether it is being learned."""
 
-import base64
 from collections.abc import Sequence
 
 import streamlit as st
 
 from backend.contract.inspection import PromptSummary
-from backend.contract.records import Page, Run
+from backend.contract.records import Run
+from dashboard.charts.figure import picture_address
 from dashboard.charts.sparkline import sparkline
 from dashboard.components.keys import listen
 from dashboard.components.listing import ROWS, cursor, nothing, order_field, show_pager, words_field
@@ -29,7 +29,13 @@ ORDERS = {
 def draw_prompts(run: Run) -> None:
     """Search and order, and a page of prompts, probes first; a click on a row opens the prompt's history."""
     listen({"/": "words"})
-    page = _fetch(run)
+    words, order = st.columns([3, 1], vertical_alignment="bottom")
+    with words:
+        term = words_field("Search in prompts", "words", PAGES, placeholder="words in prompts")
+    with order:
+        sort = order_field("prompt_order", PAGES, ORDERS)
+    with guard():
+        page = client().prompts(run.id, search=term, sort=sort, limit=ROWS, cursor=cursor(PAGES))
     if not page.items:
         _draw_nothing(run)
         return
@@ -42,16 +48,6 @@ def draw_prompts(run: Run) -> None:
     if prompt is not None:
         go("prompt", prompt=prompt.prompt_id, runs=run.id)
     show_pager(PAGES, page.next_cursor)
-
-
-def _fetch(run: Run) -> Page[PromptSummary]:
-    words, order = st.columns([3, 1], vertical_alignment="bottom")
-    with words:
-        term = words_field("Search in prompts", "words", PAGES, placeholder="words in prompts")
-    with order:
-        sort = order_field("prompt_order", PAGES, ORDERS)
-    with guard():
-        return client().prompts(run.id, search=term, sort=sort, limit=ROWS, cursor=cursor(PAGES))
 
 
 def _draw_nothing(run: Run) -> None:
@@ -75,13 +71,18 @@ def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary
         "probe": Column("", lambda prompt: "probe" if prompt.probes else "", 60, probe),
         "prompt": Column("prompt", lambda prompt: one_line(prompt.prompt), "large"),
         "draws": Column("draws", lambda prompt: prompt.draws, 60, "How often it was drawn.", "number"),
-        "steps": Column("steps", _steps, 90, "First … latest step at which it was drawn."),
+        "steps": Column(
+            "steps",
+            lambda one: f"{one.first_step} … {one.last_step}" if one.draws > 1 else str(one.first_step),
+            90,
+            "First … latest step at which it was drawn.",
+        ),
         "first": Column("first reward", lambda prompt: number(prompt.reward_first), 90, kind="figure"),
         "latest": Column("latest reward", lambda prompt: number(prompt.reward_last), 90, kind="figure"),
         "change": Column("change", _change, 75, kind="figure"),
         "course": Column(
             "from draw to draw",
-            lambda prompt: _picture(prompt.rewards, within),
+            lambda prompt: picture_address(line) if (line := sparkline(prompt.rewards, within)) else None,
             130,
             "Mean reward of each draw; all rows from the lowest of the page to its highest.",
             "image",
@@ -92,17 +93,7 @@ def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary
     return columns
 
 
-def _steps(prompt: PromptSummary) -> str:
-    return f"{prompt.first_step} … {prompt.last_step}" if prompt.draws > 1 else str(prompt.first_step)
-
-
 def _change(prompt: PromptSummary) -> str:
     if prompt.draws < 2 or prompt.reward_first is None or prompt.reward_last is None:
         return MISSING
     return signed(prompt.reward_last - prompt.reward_first)
-
-
-def _picture(rewards: Sequence[float | None], within: tuple[float, float] | None) -> str | None:
-    """The course as a data address; None below two known rewards."""
-    drawn = sparkline(rewards, within)
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}" if drawn else None

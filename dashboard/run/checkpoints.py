@@ -4,15 +4,14 @@ import pandas as pd
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.client import ApiError, Unreachable
 from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
-from backend.contract.sample import SampleConfig
+from backend.contract.training import Decoding
 from dashboard.components.address import number_in_address, write
 from dashboard.downloads.routes import model_address
 from dashboard.format import absolute, ago, size
 from dashboard.group.cards import draw_cards
-from dashboard.session import client, explain, guard, link
+from dashboard.session import client, guard, link, queued
 from dashboard.status import look
 from dashboard.stored import as_policy_run, get, number_at, text_at
 from dashboard.text import show_text
@@ -103,7 +102,13 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
                 help="The form, filled in from this run, with this checkpoint as the model.",
                 **{"from": f"{run.id}@{checkpoint.step}"},
             )
-        _draw_download(run, checkpoint)
+        # The zip is not held in memory. A refusal opens as a page of its own; a file opens nothing.
+        st.link_button(
+            "Download model",
+            model_address(run.id, checkpoint.step),
+            icon=":material/download:",
+            help="A zip of the directory that transformers' `from_pretrained` opens, or of a PEFT adapter.",
+        )
     path = "rewards.functions.0.source" if run.kind == "reward_model" else "model.source"
     use = "scores with it" if run.kind == "reward_model" else "starts from it"
     st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
@@ -121,16 +126,6 @@ def link_as_reward(run: Run, step: int) -> None:
         icon=":material/trophy:",
         help="The form for a run that this model rewards, on the task that its pairs came from.",
         reward=f"{run.id}@{step}",
-    )
-
-
-def _draw_download(run: Run, checkpoint: Checkpoint) -> None:
-    """A link to the zip, which is not held in memory. A refusal opens as a page of its own; a file opens nothing."""
-    st.link_button(
-        "Download model",
-        model_address(run.id, checkpoint.step),
-        icon=":material/download:",
-        help="A zip of the directory that transformers' `from_pretrained` opens, or of a PEFT adapter.",
     )
 
 
@@ -156,18 +151,30 @@ def draw_try(run: Run, checkpoint: Checkpoint) -> None:
             "Max new tokens", 1, 32_768, int(number_at(asked, "sampling.max_new_tokens", 48))
         )
         if st.form_submit_button("Sample", icon=":material/casino:", type="primary"):
-            decoding = {**_decoding(run), "temperature": float(temperature), "max_new_tokens": int(tokens)}
-            _ask(_sample_config(run, checkpoint, prompt, answer, int(size), decoding))
+            config = _sample_config(run, checkpoint, prompt, answer, int(size), float(temperature), int(tokens))
+            away = "The backend does not answer; the sample was not started. Try again when it is back."
+            sample = queued(lambda: client().create_run(config, name="try", priority=100), away, ":material/cloud_off:")
+            if sample is not None:
+                write(**{SAMPLE: sample.id})
     sample_id = number_in_address(SAMPLE)
-    if sample_id is not None:
-        _follow(sample_id)
+    if sample_id is None:
+        return
+    with guard():
+        sample = client().run(sample_id)
+    if sample.status in TERMINAL:
+        _draw_sample(sample)
+    else:
+        st.fragment(_wait, run_every=1)(sample_id)
 
 
 def _sample_config(
-    run: Run, checkpoint: Checkpoint, prompt: str, answer: str, group_size: int, decoding: dict[str, Json]
+    run: Run, checkpoint: Checkpoint, prompt: str, answer: str, group_size: int, temperature: float, tokens: int
 ) -> dict[str, Json]:
-    """A run of kind `sample` from the checkpoint, prompted and scored as in the run."""
+    """A run of kind `sample` from the checkpoint, prompted, sampled and scored as in the run."""
     given, asked = answer.strip(), as_policy_run(run.config)
+    sampling = get(asked, "sampling")
+    known = sampling if isinstance(sampling, dict) else {}
+    decoding = {name: known[name] for name in Decoding.model_fields if name in known}
     return {
         "kind": "sample",
         "model": {"source": f"run:{run.id}@{checkpoint.step}", "dtype": text_at(run.config, "model.dtype", "auto")},
@@ -176,41 +183,9 @@ def _sample_config(
         "system_prompt": get(asked, "task.system_prompt"),
         "prompt_format": text_at(asked, "task.prompt_format", "chat"),
         "group_size": group_size,
-        "decoding": decoding,
+        "decoding": {**decoding, "temperature": temperature, "max_new_tokens": tokens},
         "rewards": get(asked, "rewards") if given else None,
     }
-
-
-def _decoding(run: Run) -> dict[str, Json]:
-    """The run's sampling settings that a sample has too."""
-    sampling = get(as_policy_run(run.config), "sampling")
-    known = SampleConfig.model_fields["decoding"].annotation
-    names = getattr(known, "model_fields", {})
-    return {name: value for name, value in sampling.items() if name in names} if isinstance(sampling, dict) else {}
-
-
-def _ask(config: dict[str, Json]) -> None:
-    try:
-        sample = client().create_run(config, name="try", priority=100)
-    except ApiError as refusal:
-        st.error(explain(refusal), icon=":material/error:")
-        return
-    except Unreachable:
-        st.error(
-            "The backend does not answer; the sample was not started. Try again when it is back.",
-            icon=":material/cloud_off:",
-        )
-        return
-    write(**{SAMPLE: sample.id})
-
-
-def _follow(sample_id: int) -> None:
-    with guard():
-        sample = client().run(sample_id)
-    if sample.status in TERMINAL:
-        _draw_sample(sample)
-    else:
-        st.fragment(_wait, run_every=1)(sample_id)
 
 
 def _wait(sample_id: int) -> None:

@@ -1,5 +1,7 @@
 """The groups of a run, step by step: how many carried a signal, and each with its rewards and advantages."""
 
+from itertools import islice
+
 import streamlit as st
 
 from backend.contract.groups import GroupState, GroupSummary, StepSummary
@@ -11,7 +13,7 @@ from dashboard.components.synced import on_choice, sync
 from dashboard.group.dead import describe_states, why_dead
 from dashboard.group.rows import WORDS, pick_group
 from dashboard.leaving import go
-from dashboard.session import client, guard
+from dashboard.session import client, pages_of
 from dashboard.stored import highest_reward
 from dashboard.what_if.panel import draw_what_if_step
 
@@ -83,30 +85,24 @@ def _pick_step(run: Run, steps: list[StepSummary]) -> StepSummary:
     key = f"step-{run.id}"
     sync(key, step)
     back, slide, forth, follow = st.columns([1, 12, 1, 3], vertical_alignment="bottom")
-    back.button(
-        "",
-        icon=":material/chevron_left:",
-        key="step-back",
-        disabled=place == 0,
-        help="Key [",
-        on_click=choose,
-        args=(known[max(place - 1, 0)],),
-        width="stretch",
-    )
+    for column, name, icon, sign, there in (
+        (back, "step-back", "chevron_left", "[", max(place - 1, 0)),
+        (forth, "step-forth", "chevron_right", "]", min(place + 1, len(known) - 1)),
+    ):
+        column.button(
+            "",
+            icon=f":material/{icon}:",
+            key=name,
+            disabled=there == place,
+            help=f"Key {sign}",
+            on_click=choose,
+            args=(known[there],),
+            width="stretch",
+        )
     if len(known) > 1:
         slide.select_slider("Step", known, key=key, on_change=on_choice(key, choose))
     else:
         slide.text(f"Step {step}")
-    forth.button(
-        "",
-        icon=":material/chevron_right:",
-        key="step-forth",
-        disabled=place == len(known) - 1,
-        help="Key ]",
-        on_click=choose,
-        args=(known[min(place + 1, len(known) - 1)],),
-        width="stretch",
-    )
     sync("follow", wanted is None)
     follow.toggle(
         "Follow the newest",
@@ -123,7 +119,10 @@ def _draw_table(run: Run, step: int | None) -> None:
     pages = st.session_state.get(f"pages-{place}", 1)
     groups, more = _fetch(run.id, step, pages)
     if not groups:
-        st.info(_nothing(step), icon=":material/filter_alt_off:")
+        words = "No group of this step fits. Show all groups, or empty the search."
+        if step is None:
+            words = "No bookmarked group fits. Open a group and bookmark it: it is found here again, with its note."
+        st.info(words, icon=":material/filter_alt_off:")
         return
     columns = COLUMNS if step is not None else ("step", *COLUMNS)
     group = pick_group(groups, highest_reward(run.config), columns, key=f"groups-{run.id}")
@@ -134,34 +133,22 @@ def _draw_table(run: Run, step: int | None) -> None:
         st.rerun(scope="fragment")
 
 
-def _nothing(step: int | None) -> str:
-    if step is None:
-        return "No bookmarked group fits. Open a group and bookmark it: it is found here again, with its note."
-    return "No group of this step fits. Show all groups, or empty the search."
-
-
 def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary], bool]:
-    groups: list[GroupSummary] = []
-    cursor: str | None = None
-    for _ in range(pages):
-        with guard():
-            page = client().groups(
-                run_id,
-                step=step,
-                state=STATES[st.session_state.get("show") or "all groups"],
-                search=st.session_state.get("search") or None,
-                bookmarked=True if step is None else None,
-                sort=_sort(step),
-                limit=PAGE,
-                cursor=cursor,
-            )
-        groups += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return groups, cursor is not None
-
-
-def _sort(step: int | None) -> str:
+    """The groups of the first pages, as many as `pages` says, and whether there are more."""
     order = ORDERS[st.session_state.get("sort") or "in the step's order"]
-    return "step" if step is None and order == "index" else order
+    groups: list[GroupSummary] = []
+    every = pages_of(
+        lambda cursor: client().groups(
+            run_id,
+            step=step,
+            state=STATES[st.session_state.get("show") or "all groups"],
+            search=st.session_state.get("search") or None,
+            bookmarked=True if step is None else None,
+            sort="step" if step is None and order == "index" else order,
+            limit=PAGE,
+            cursor=cursor,
+        )
+    )
+    for page in islice(every, pages):
+        groups += page.items
+    return groups, page.next_cursor is not None

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.commands import possible
-from backend.contract.records import BETWEEN_STEPS, PHASES, TERMINAL, Run
+from backend.contract.records import TERMINAL, Run, RunError, Status
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
@@ -13,7 +13,7 @@ from dashboard.downloads.menu import draw_downloads
 from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.session import carried_out, client, guard, link, run_now
-from dashboard.status import look
+from dashboard.status import look, phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
 
@@ -40,16 +40,12 @@ _COMMANDS = {
 }
 
 
+@in_turn()
 def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
     """Draw the header of the run, read again.
 
     The whole page is drawn again once the run's state differs from the `drawn` one, and at every step if it `follows`.
     """
-    with in_turn():
-        _draw(run_id, drawn, live, follows=follows)
-
-
-def _draw(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
     with guard():
         run = run_now(run_id)
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
@@ -63,7 +59,7 @@ def _draw(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> None:
         _actions(run)
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
-        _reason(run)
+        _reason(run.status, run.error)
     _figures(run)
     turn = its_turn()  # each tick counts
     if (run.status != drawn.status or (turn and live and follows and moment(run) != drawn)) and browser_knows():
@@ -117,7 +113,10 @@ def _figures(run: Run) -> None:
     else:
         cells[4].metric("Now", _activity(run))
     if run.status not in TERMINAL and total:
-        st.progress(min(1.0, _share(run, total)))
+        inside = 0.0
+        if progress.phase == "rollout" and progress.done and progress.total:
+            inside = progress.done / progress.total
+        st.progress(min(1.0, (progress.step + inside) / total))
 
 
 def _clock(run: Run) -> tuple[str, str]:
@@ -138,47 +137,33 @@ def _activity(run: Run) -> str:
         return look(run).word
     if progress.phase is None:
         return "training" if progress.step else "starting"  # a short step goes by between two heartbeats
-    phase = (PHASES | BETWEEN_STEPS).get(progress.phase, plain(progress.phase))
+    phase = phase_in_words(progress.phase)
     if progress.done is None or not progress.total:
         return phase
     return f"{phase} {count(progress.done)} / {count(progress.total)}"
 
 
-def _share(run: Run, total: int) -> float:
-    progress = run.progress
-    inside = progress.done / progress.total if progress.phase == "rollout" and progress.done and progress.total else 0.0
-    return (progress.step + inside) / total
-
-
 def _results(run: Run) -> list[tuple[str, str, str | None]]:
     """The two numbers by which a run of this kind is judged: label, value, help."""
-    right = ("Held-out pass@1", "eval/pass@1", "Share of held-out items answered right, first → latest evaluation.")
-    ranked = (
-        "Held-out pairs",
-        "eval/accuracy",
-        "Share of held-out pairs in the right order, first → latest evaluation.",
-    )
-    first: tuple[str, str, str | None] = ("Reward", reading(run.summary, "reward"), None)
+    ordered = "Share of held-out pairs in the right order, first → latest evaluation."
+    ranked = ("Held-out pairs", improvement(run.summary, "eval/accuracy"), ordered)
+    answered = "Share of held-out items answered right, first → latest evaluation."
+    right = ("Held-out pass@1", improvement(run.summary, "eval/pass@1"), answered)
     if run.kind == "reward_model":
-        first = ("Margin", reading(run.summary, "margin"), "How much higher the chosen completions of a step score.")
-    elif run.kind == "dpo":
-        first = (ranked[0], improvement(run.summary, ranked[1]), ranked[2])
-    label, name, help = ranked if run.kind == "reward_model" else right
-    return [first, (label, improvement(run.summary, name), help)]
+        margin = reading(run.summary, "margin")
+        return [("Margin", margin, "How much higher the chosen completions of a step score."), ranked]
+    return [ranked if run.kind == "dpo" else ("Reward", reading(run.summary, "reward"), None), right]
 
 
-def _reason(run: Run) -> None:
+def _reason(status: Status, error: RunError) -> None:
     """Why the run failed or had to be ended, what to do, and the traceback, folded."""
-    if run.error is None:
-        return
-    advice = _ADVICE.get(run.error.code, "Clone the run, change what the message names, and start it again.")
     title = ":red[:material/cancel: **This run failed**]"
-    if run.status == "stopped":
+    if status == "stopped":
         title = ":orange[:material/stop_circle: **This run did not end by itself**]"
     with st.container(border=True, key="failure"):
         st.markdown(title)
-        show_text(run.error.message)
-        st.markdown(advice)
-        if run.error.details:
+        show_text(error.message)
+        st.markdown(_ADVICE.get(error.code, "Clone the run, change what the message names, and start it again."))
+        if error.details:
             with st.expander("Traceback"):
-                show_text(run.error.details)
+                show_text(error.details)

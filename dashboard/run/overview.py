@@ -8,15 +8,16 @@ from backend.contract.records import Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
-from dashboard.charts.training import Panel, pair_panels, panels, single, training_figure
+from dashboard.charts.training import Panel, panels_of, single, training_figure
 from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, place_key, show
+from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
 from dashboard.format import count, plain
 from dashboard.health.tab import draw_health_line
 from dashboard.session import client, guard
 from dashboard.shared import Shared
-from dashboard.stored import number_at, reward_names, text_at
+from dashboard.stored import number_at, text_at
 from dashboard.wording import in_words
 
 COLUMNS = 3
@@ -53,11 +54,22 @@ def _version(run: Run) -> Hashable:
 def draw_overview(run: Run) -> None:
     """Draw the run's charts over its steps; a click on a step opens its groups, dragging over steps zooms in."""
     draw_health_line(run)
-    shown = [panel for panel in _panels(run) if _has_place(panel, run)]
+    measured = [name for name in run.summary if not name.endswith(":first")]
+    shown = panels_of(run, measured)
+    if (
+        "loss" in run.summary
+    ):  # before the first step every chart is shown; later, those with a metric that the run logs
+        shown = [panel for panel in shown if any(name in run.summary for name in panel.labels)]
     drawn = {name for panel in shown for name in panel.labels}
-    weight, more = _draw_controls(run, [name for name in in_order(_measured(run)) if name not in drawn])
+    weight, more = _draw_controls(run, [name for name in in_order(measured) if name not in drawn])
     shown += [single(name) for name in more]
-    metrics = _fetch(run, [name for panel in shown for name in panel.labels])
+    names, part = [name for panel in shown for name in panel.labels], zoom()
+    first, last = part or (None, None)
+    with guard():
+        metrics = _series().get(
+            (_version(run), tuple(names), part),
+            lambda: client().metrics(run.id, names=names, from_step=first, to_step=last, max_points=POINTS),
+        )
     with st.container(key=CHARTS):
         _draw_rows(shown[:AT_ONCE], run, metrics, weight)
     for start in range(AT_ONCE, len(shown), COLUMNS):
@@ -68,10 +80,9 @@ def draw_overview(run: Run) -> None:
 
 
 def _draw_rows(shown: list[Panel], run: Run, metrics: Metrics, weight: float) -> None:
-    for start in range(0, len(shown), COLUMNS):
-        for column, panel in zip(st.columns(COLUMNS), shown[start : start + COLUMNS], strict=False):
-            with column:
-                _draw(panel, run, metrics, weight)
+    for place, panel in across(shown, COLUMNS):
+        with place:
+            _draw(panel, run, metrics, weight)
 
 
 def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
@@ -83,7 +94,7 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             others,
             key="more",
             bind="query-params",
-            format_func=_title,
+            format_func=lambda name: f"{title} ({name})" if (title := meaning(name).title) != name else name,
             placeholder=f"any of {len(others)} other metrics" if others else "no other metric yet",
             disabled=not others,
             width=420,
@@ -103,35 +114,6 @@ def _hint(run: Run) -> str:
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
     means = "Lines are means, faint bands show the lowest to highest values. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag over steps to see them finer{click}."
-
-
-def _title(name: str) -> str:
-    return f"{meaning(name).title} ({name})" if meaning(name).title != name else name
-
-
-def _fetch(run: Run, names: list[str]) -> Metrics:
-    """The series of the charts, as fine as a chart can show."""
-    first, last = zoom() or (None, None)
-    with guard():
-        return _series().get(
-            (_version(run), tuple(names), zoom()),
-            lambda: client().metrics(run.id, names=names, from_step=first, to_step=last, max_points=POINTS),
-        )
-
-
-def _measured(run: Run) -> list[str]:
-    """The metrics that the run has reported so far."""
-    return [name for name in run.summary if not name.endswith(":first")]
-
-
-def _panels(run: Run) -> list[Panel]:
-    names = _measured(run)
-    return panels(names, reward_names(run.config)) if run.kind == "grpo" else pair_panels(run.kind, names)
-
-
-def _has_place(panel: Panel, run: Run) -> bool:
-    """Before the first step every chart is shown; later, only those with a metric that the run logs."""
-    return "loss" not in run.summary or any(name in run.summary for name in panel.labels)
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:

@@ -3,7 +3,6 @@
 A tick outlives the ticks of the list, and a page of filters; it goes with its run.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import streamlit as st
@@ -69,8 +68,16 @@ def show_actions(run: Run) -> None:
             st.button("No", key=f"{asked.verb}-{run.id}-no", type="tertiary", on_click=_ask, args=(None,))
             return
         for action in actions:
-            key, on_click = f"{action.verb}-{run.id}", _on_click(run, action)
-            st.button(action.word, key=key, icon=action.icon, help=action.help, type="tertiary", on_click=on_click)
+            asks = action.question is not None
+            st.button(
+                action.word,
+                key=f"{action.verb}-{run.id}",
+                icon=action.icon,
+                help=action.help,
+                type="tertiary",
+                on_click=_ask if asks else _act,
+                args=((run.id, action.verb),) if asks else (run, action.verb),
+            )
         link(
             "new-run",
             "Clone",
@@ -80,36 +87,25 @@ def show_actions(run: Run) -> None:
         )
 
 
-def _on_click(run: Run, action: Action) -> Callable[[], None]:
-    if action.question is not None:
-        return lambda: _ask((run.id, action.verb))
-    return lambda: _act(run, action.verb)
-
-
 def _ask(what: tuple[int, str] | None) -> None:
     st.session_state[_ASKING] = what
 
 
 def _act(run: Run, verb: str) -> None:
     _ask(None)
-    if carried_out(lambda: _command(run, verb)) and verb == DELETE.verb:
-        st.session_state.pop(f"{_PICK}{run.id}", None)  # a deleted run is not compared
 
-
-def _command(run: Run, verb: str) -> None:
-    match verb:
-        case "delete":
+    def act() -> None:
+        if verb == DELETE.verb:
             client().delete_run(run.id)
-        case "first":
-            client().update_run(run.id, RunUpdate(priority=_above_all()))
-        case _:
+        elif verb == FIRST.verb:
+            waiting = client().runs(kind="training", status="queued", limit=200).items
+            above_all = min(_HIGHEST, max(one.priority for one in waiting) + 1) if waiting else 0
+            client().update_run(run.id, RunUpdate(priority=above_all))
+        else:
             client().command(run.id, verb)
 
-
-def _above_all() -> int:
-    """A priority above every waiting run's."""
-    waiting = client().runs(kind="training", status="queued", limit=200).items
-    return min(_HIGHEST, max(run.priority for run in waiting) + 1) if waiting else 0
+    if carried_out(act) and verb == DELETE.verb:
+        st.session_state.pop(f"{_PICK}{run.id}", None)  # a deleted run is not compared
 
 
 def show_tick(run_id: int) -> None:

@@ -7,7 +7,7 @@ from dashboard.charts.sparkline import sparkline
 from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
 from dashboard.runs.actions import show_actions, show_tick
 from dashboard.session import link
-from dashboard.status import look
+from dashboard.status import look, phase_in_words
 from dashboard.stored import get
 
 WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
@@ -28,8 +28,12 @@ def show_run(run: Run) -> None:
         state.markdown(f"{look(run).markdown}:gray[{place}]")
         with name:
             link("run", run.name, id=run.id, help=_times(run))
+        source = get(run.config, "model.source")
+        recipe = run.config.get("recipe") or run.kind.replace("_", " ")
+        model = model_name(str(source)) if source else ""
+        about = " · ".join(plain(str(part)) for part in (f"#{run.id}", recipe, model) if part)
         tags = "".join(f" :gray-badge[{plain(tag)}]" for tag in run.tags[:3])
-        what.markdown(f":gray[{_recipe(run)}]{tags}")
+        what.markdown(f":gray[{about}]{tags}")
         if failure:
             middle[0].markdown(f":red[{plain(failure.message)}]")
         else:
@@ -39,16 +43,6 @@ def show_run(run: Run) -> None:
                 _show_result(run)
         with actions:
             show_actions(run)
-
-
-def _recipe(run: Run) -> str:
-    source = get(run.config, "model.source")
-    parts = (
-        f"#{run.id}",
-        run.config.get("recipe") or run.kind.replace("_", " "),
-        model_name(str(source)) if source else None,
-    )
-    return " · ".join(plain(str(part)) for part in parts if part)
 
 
 def _times(run: Run) -> str:
@@ -75,15 +69,11 @@ def _show_progress(run: Run) -> None:
     else:
         left = f" · {duration(progress.eta_seconds)} left" if progress.eta_seconds and run.status == "running" else ""
         share = progress.step / progress.total_steps if progress.total_steps else 0.0
-        st.progress(min(1.0, share), text=f":small[{steps}{left}{_phase(run)}]")
-
-
-def _phase(run: Run) -> str:
-    """The phase inside the step: something moves on the page during a long step, too."""
-    progress = run.progress
-    if run.status != "running" or not progress.phase or progress.done is None or not progress.total:
-        return ""
-    return f" :gray[· {plain(progress.phase)} {count(progress.done)} of {count(progress.total)}]"
+        phase = ""  # inside the step: something moves on the page during a long step, too
+        if run.status == "running" and progress.phase and progress.done is not None and progress.total:
+            done = f"{count(progress.done)} of {count(progress.total)}"
+            phase = f" :gray[· {phase_in_words(progress.phase)} {done}]"
+        st.progress(min(1.0, share), text=f":small[{steps}{left}{phase}]")
 
 
 def _show_result(run: Run) -> None:

@@ -1,29 +1,43 @@
 """One group: why the policy moved."""
 
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 
-from backend.contract.groups import Group
+from backend.contract.groups import CompletionRecord, Group
 from backend.contract.records import Run
 from dashboard.components.address import number_in_address, read
+from dashboard.components.synced import one_of
 from dashboard.format import MISSING
-from dashboard.group.cards import STYLE, draw_cards, look_at, order_of
+from dashboard.group.cards import (
+    STYLE,
+    GroupLook,
+    TextLook,
+    account_html,
+    draw_cards,
+    foot,
+    look_at,
+    order_of,
+    text_html,
+)
 from dashboard.group.numbers import draw_numbers, draw_strip, draw_table
-from dashboard.group.opened_completion import DIFFERENCE, JUDGED_ON_CARDS, PANEL, draw_foot, draw_opened
-from dashboard.group.pair import PARAMETER, draw_difference
-from dashboard.group.path import draw_path, follow_to_step, opened_completion
+from dashboard.group.pair import PARAMETER, draw_difference, opposite, show_pair
+from dashboard.group.path import draw_path, follow_to_step, open_completion, opened_completion
 from dashboard.people.agreement import WHICH
 from dashboard.people.choices import draw_choices
-from dashboard.people.marks import draw_bookmark
-from dashboard.session import client, guard, link
+from dashboard.people.marks import draw_bookmark, draw_thumbs
+from dashboard.session import client, guard, lead_back, link
 from dashboard.text import show_text
+from dashboard.token_view.component import draw_tokens
 from dashboard.what_if.panel import draw_what_if
 
 CARDS, STACKED, TABLE = "side by side", "stacked", "table"
 BY_ADVANTAGE = "by advantage"
 ORDERS = ("as sampled", BY_ADVANTAGE)
+PANEL, DIFFERENCE = "panel", "difference"
 PANELS = (DIFFERENCE, WHICH)
+JUDGED_ON_CARDS = 16  # completions; in a larger group the thumbs stand at the one that is opened
 LONG_PROMPT = 900  # characters, from which a prompt scrolls in a frame of its own
 
 
@@ -31,9 +45,7 @@ def main() -> None:
     """The prompt, the arithmetic, the completions."""
     group_id = number_in_address("id")
     if group_id is None:
-        st.info("This address does not name a group. Open one from a run's groups.", icon=":material/search_off:")
-        link("runs", "All runs", icon=":material/list:")
-        return
+        lead_back("This address does not name a group. Open one from a run's groups.")
     with guard():
         group = client().group(group_id)
         run = client().run(group.run_id)
@@ -70,19 +82,14 @@ def _draw_prompt(group: Group) -> None:
 def _draw_ways_on(run: Run, group: Group) -> None:
     """What more there is to know of this group, and the bookmark."""
     with st.container(horizontal=True, vertical_alignment="center", key="ways-on"):
-        _draw_draws(run, group)
+        others = _others(run.id, group.prompt_id, group.id)
+        words = "no other draw in this run" if others == "0" else f"{others} other draw{'' if others == '1' else 's'}"
+        link("prompt", f"This prompt: {words}", icon=":material/history:", prompt=group.prompt_id, runs=run.id)
         link("playground", "Open in the Playground", icon=":material/science:", group=group.id)
         if group.prompt and group.prompt_text != group.prompt:
             with st.popover("What the model read", icon=":material/article:", type="tertiary"):
                 show_text(group.prompt_text, visible=True)
-        draw_bookmark(group)
-
-
-def _draw_draws(run: Run, group: Group) -> None:
-    """How often this run drew the prompt besides, and the way to all of its groups."""
-    others = _others(run.id, group.prompt_id, group.id)
-    words = "no other draw in this run" if others == "0" else f"{others} other draw{'' if others == '1' else 's'}"
-    link("prompt", f"This prompt: {words}", icon=":material/history:", prompt=group.prompt_id, runs=run.id)
+        draw_bookmark(group.id, group.bookmark)
 
 
 @st.cache_data(ttl=10, max_entries=64, show_spinner=False)
@@ -104,7 +111,7 @@ def _draw_completions(run: Run, group: Group) -> None:
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:
         elsewhere = view != TABLE and len(group.completions) <= JUDGED_ON_CARDS
-        draw_opened(run, group, opened, look, visible=visible, thumbs=not elsewhere)
+        _draw_opened(run, group, opened, look, visible=visible, thumbs=not elsewhere)
     if panel == DIFFERENCE:
         with st.container(border=True, key="panel-body"):
             draw_difference(group, look, visible=visible, full=full)
@@ -118,8 +125,51 @@ def _draw_completions(run: Run, group: Group) -> None:
         visible=visible,
         full=full,
         stacked=view == STACKED,
-        draw_foot=partial(draw_foot, group),
+        draw_foot=partial(_draw_foot, group),
     )
+
+
+def _draw_opened(
+    run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool, thumbs: bool
+) -> None:
+    """Above the cards, so that ← and → change it in its place. The tokens are its text; without them, that stands whole."""
+    with st.container(border=True, key=f"opened-{completion.id}"):
+        account, text = st.columns([1, 3], gap="medium")
+        with account:
+            st.html(account_html(completion, look))
+            with foot(f"opened-{completion.id}"):
+                _button("close", ":material/close:", f"close-{completion.id}", open_completion, None)
+                _draw_compare(group, completion, f"opened-{completion.id}")
+                if thumbs:
+                    draw_thumbs(completion.id, completion.thumb)
+        with text:
+            if not completion.has_trace:
+                st.html(text_html(completion, TextLook(visible, full=True)))
+            draw_tokens(run, group, completion.index)
+
+
+def _draw_foot(group: Group, completion: CompletionRecord) -> None:
+    """Read a card's completion token by token, hold it against another, judge it."""
+    word, icon = ("tokens", ":material/segment:") if completion.has_trace else ("open", ":material/open_in_full:")
+    _button(word, icon, f"open-{completion.id}", open_completion, completion.index)
+    _draw_compare(group, completion, str(completion.id))
+    if len(group.completions) <= JUDGED_ON_CARDS:
+        draw_thumbs(completion.id, completion.thumb)
+
+
+def _draw_compare(group: Group, completion: CompletionRecord, key: str) -> None:
+    if len(group.completions) > 1:
+        other = opposite(completion.index, group)
+        _button(f"diff with {other + 1}", ":material/difference:", f"compare-{key}", _compare, completion.index, other)
+
+
+def _compare(left: int, right: int) -> None:
+    show_pair(left, right)
+    st.session_state[PANEL] = DIFFERENCE
+
+
+def _button(label: str, icon: str, key: str, on_click: Callable[..., None], *args: int | None) -> None:
+    st.button(label, icon=icon, key=key, type="tertiary", on_click=on_click, args=args)
 
 
 def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
@@ -127,26 +177,13 @@ def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
     if read(PARAMETER) and PANEL not in st.session_state and not read(PANEL):
         st.session_state[PANEL] = DIFFERENCE
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
-        view = _choice("View", (CARDS, STACKED, TABLE), "layout")
-        order = _choice("Order", ORDERS, "order")
+        view = one_of("View", (CARDS, STACKED, TABLE), key="layout")
+        order = one_of("Order", ORDERS, key="order")
         full = st.toggle("Full texts", key="full", bind="query-params")
         visible = st.toggle("Signs for spaces", key="visible", bind="query-params", help="And for control characters.")
         st.space("stretch")
         panel = st.pills("Open", PANELS, key=PANEL, bind="query-params", label_visibility="collapsed")
     return view, order == BY_ADVANTAGE, visible, full, panel
-
-
-def _choice(label: str, options: tuple[str, ...], key: str) -> str:
-    chosen = st.segmented_control(
-        label,
-        options,
-        default=options[0],
-        required=True,
-        key=key,
-        bind="query-params",
-        label_visibility="collapsed",
-    )
-    return str(chosen)
 
 
 main()

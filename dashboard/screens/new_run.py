@@ -1,5 +1,6 @@
 """New run: recipe cards, the form, and beside it what the run would do."""
 
+from contextlib import suppress
 from typing import cast
 
 import streamlit as st
@@ -11,6 +12,7 @@ from dashboard.before_launch.panel import draw_before_launch
 from dashboard.before_launch.request import SAMPLE, ask, restore
 from dashboard.before_launch.results import measured
 from dashboard.components.address import number_in_address, read, whole, write_only
+from dashboard.components.synced import one_of
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, show_yaml
 from dashboard.form.fields import Form
@@ -21,27 +23,11 @@ from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
 from dashboard.leaving import go
 from dashboard.people.training import origin_of, trained_on
-from dashboard.session import client, explain, guard, link
+from dashboard.session import client, fetch_catalog, guard, link, queued
 from dashboard.text import one_line
 
-_CATALOG = "catalog"
+_CATALOG = "catalog"  # this session's last one, for while the backend is away
 PART, FORM, BEFORE_LAUNCH = "part", "Form", "Before launch"
-
-
-@st.cache_data(ttl=60, max_entries=1, show_spinner=False)
-def fetch_catalog() -> Catalog:
-    """Recipes, models and schemas; they change only with the backend's version."""
-    return client().catalog()
-
-
-def load_catalog() -> Catalog:
-    """The catalog, or this session's last one while the backend is away: what somebody writes must not vanish."""
-    try:
-        st.session_state[_CATALOG] = fetch_catalog()
-    except Unreachable:
-        if _CATALOG not in st.session_state:
-            raise
-    return cast(Catalog, st.session_state[_CATALOG])
 
 
 def fill_from_address(draft: Draft, catalog: Catalog) -> None:
@@ -51,8 +37,10 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
     if draft.config and origin in (None, draft.origin):
         return
     unwritten, draft.origin = not draft.config, origin
-    if unwritten and from_sample(draft):
-        return
+    if unwritten and (sample_id := number_in_address(SAMPLE)) is not None:  # a page that is loaded again
+        with suppress(ApiError):  # the sample was deleted
+            if restore(draft, client().run(sample_id)):
+                return
     kind, _, value = (origin or "").partition("=")
     start = drafts.origin_checkpoint(value) if kind in ("from", "reward") else None
     judged = origin_of(value) if kind == "pairs" else None
@@ -71,17 +59,6 @@ def fill_from_address(draft: Draft, catalog: Catalog) -> None:
         choose_recipe(draft, catalog, value if kind == "recipe" else None)
 
 
-def from_sample(draft: Draft) -> bool:
-    """Take back the form that a sample was asked for, where the address of a page that is loaded again names one."""
-    named = number_in_address(SAMPLE)
-    if named is None:
-        return False
-    try:
-        return restore(draft, client().run(named))
-    except ApiError:  # it was deleted
-        return False
-
-
 def choose_recipe(draft: Draft, catalog: Catalog, recipe_id: str | None) -> None:
     """Fill the form with a recipe; the first one where no such recipe is known."""
     draft.fill(recipe_of(catalog, recipe_id).config)
@@ -97,7 +74,12 @@ def show_page() -> None:
     """Lay the page."""
     draft = drafts.current()
     with guard():
-        catalog = load_catalog()
+        try:
+            st.session_state[_CATALOG] = fetch_catalog()
+        except Unreachable:  # what somebody writes must not vanish
+            if _CATALOG not in st.session_state:
+                raise
+        catalog = cast(Catalog, st.session_state[_CATALOG])
         fill_from_address(draft, catalog)
     schema = fields_of(draft.config)
 
@@ -121,7 +103,11 @@ def show_page() -> None:
         recipe = draft.get("recipe")
         show_recipes(catalog.recipes, recipe if isinstance(recipe, str) else None, pick)
         show_origin(draft)
-        form = Form(draft, by_field(preflight), suggestions(catalog, draft), elsewhere(draft))
+        messages: dict[str, list[Message]] = {}
+        for message in preflight.messages if preflight else []:
+            if message.field:
+                messages.setdefault(message.field, []).append(message)
+        form = Form(draft, messages, suggestions(catalog, draft), elsewhere(draft))
         show_essentials(form, schema)
         show_sections(form, schema)
 
@@ -132,27 +118,10 @@ def show_heading(draft: Draft) -> str:
         st.subheader("New run", width="content", anchor=False)
         view = FORM
         if draft.get("kind") == "grpo":
-            view = st.segmented_control(
-                "View",
-                (FORM, BEFORE_LAUNCH),
-                default=FORM,
-                required=True,
-                key=PART,
-                bind="query-params",
-                label_visibility="collapsed",
-            )
+            view = one_of("View", (FORM, BEFORE_LAUNCH), key=PART)
         if st.button("YAML", icon=":material/swap_vert:", help="Export or import the configuration"):
             show_yaml(draft)
     return view
-
-
-def by_field(preflight: Preflight | None) -> dict[str, list[Message]]:
-    """The messages at their fields."""
-    found: dict[str, list[Message]] = {}
-    for message in preflight.messages if preflight else []:
-        if message.field:
-            found.setdefault(message.field, []).append(message)
-    return found
 
 
 def show_origin(draft: Draft) -> None:
@@ -215,22 +184,19 @@ def sample_now(draft: Draft) -> None:
 
 def start(draft: Draft) -> None:
     """Queue the run and go to its page; a refusal leaves the form as it is."""
-    try:
-        run = client().create_run(
+    run = queued(
+        lambda: client().create_run(
             draft.config,
             name=draft.name.strip() or None,
             tags=draft.tags,
             parent_id=draft.parent_id,
             idempotency_key=draft.submission_key(),
-        )
-    except ApiError as refusal:
-        st.error(explain(refusal), icon=":material/error:")
-        return
-    except Unreachable:
-        st.error("The backend does not answer. Press Start again once it is up: it makes one run, not two.")
-        return
-    drafts.discard()
-    go("run", id=run.id)
+        ),
+        "The backend does not answer. Press Start again once it is up: it makes one run, not two.",
+    )
+    if run is not None:
+        drafts.discard()
+        go("run", id=run.id)
 
 
 show_page()

@@ -20,7 +20,11 @@ def main() -> None:
     """From rewards to advantages, from advantages to the update, and what holds the update back."""
     apply_figures()
     apply_style()
-    opening = _open()
+    group_id = number_in_address("group")
+    opening = Opening()  # the textbook example, unless the address names a group
+    if group_id is not None:
+        with guard():
+            opening = load(group_id)
     _draw_head(opening)
     group = draw_advantages(opening)
     point = draw_surrogate(opening, group)
@@ -28,36 +32,19 @@ def main() -> None:
     draw_gae()
 
 
-def _open() -> Opening:
-    """The group that the address names, or the textbook example."""
-    group_id = number_in_address("group")
-    if group_id is None:
-        return Opening()
-    with guard():
-        return load(group_id)
-
-
 def _draw_head(opening: Opening) -> None:
+    group, prompt = opening.group, one_line(opening.prompt)
+    origin = f"Run {group.run_id}, step {group.step}, group {group.index + 1}" if group else "Textbook example"
     with st.container(horizontal=True, vertical_alignment="center", key="play-head"):
         st.subheader("Playground", width="content", anchor=False)
-        st.caption(_origin(opening), width="content")
-        st.text(_short(one_line(opening.prompt)), width="stretch")
-        if opening.group is not None and opening.run is not None:
-            link("group", "The group", icon=":material/open_in_new:", id=opening.group.id)
+        st.caption(origin, width="content")
+        st.text(prompt if len(prompt) <= MOST else f"{prompt[:MOST]}…", width="stretch")
+        if group is not None and opening.run is not None:
+            link("group", "The group", icon=":material/open_in_new:", id=group.id)
         if names():
             st.button("Textbook example", icon=":material/restart_alt:", on_click=write_only)
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
-
-
-def _short(prompt: str) -> str:
-    return prompt if len(prompt) <= MOST else f"{prompt[:MOST]}…"
-
-
-def _origin(opening: Opening) -> str:
-    if opening.group is None:
-        return "Textbook example"
-    return f"Run {opening.group.run_id}, step {opening.group.step}, group {opening.group.index + 1}"
 
 
 main()

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from backend.contract.groups import GroupSummary
 from backend.contract.records import Run
 from dashboard.components.address import PROMPTS, numbers, read, write
 from dashboard.components.chart import heading, show
@@ -16,7 +15,7 @@ from dashboard.group.rows import pick_group
 from dashboard.leaving import go
 from dashboard.prompts.draws import Draws, course, draw_across, fetch_draws, has_drawn, highest
 from dashboard.prompts.pair import LATER, choose_draw, draw_compared
-from dashboard.session import client, guard, link, run_or_none
+from dashboard.session import client, guard, lead_back, link, run_or_none
 from dashboard.text import one_line, show_text
 
 MOST_RUNS = 20
@@ -27,30 +26,15 @@ def main() -> None:
     """The prompt, its course, its draws, two of them compared, and the runs beside each other."""
     prompt_id, run_ids = read("prompt"), numbers("runs", MOST_RUNS)
     if not prompt_id or not run_ids:
-        st.info("This address does not name a prompt. Open one from a run's prompts.", icon=":material/search_off:")
-        link("runs", "All runs", icon=":material/list:")
-        return
+        lead_back("This address does not name a prompt. Open one from a run's prompts.")
     with guard():
         runs = [run for run_id in run_ids if (run := run_or_none(run_id)) is not None]
     fetched = fetch_draws(prompt_id, [run.id for run in runs])
     draws = fetched.items
     if not draws:
-        st.info("None of these runs has drawn this prompt, or it kept no groups.", icon=":material/search_off:")
-        link("runs", "All runs", icon=":material/list:")
-        return
+        lead_back("None of these runs has drawn this prompt, or it kept no groups.")
     st.html(STYLE)
     follow(runs)
-    _draw_prompt(draws[0], runs)
-    _choose_runs(prompt_id, runs)
-    _draw_history(fetched, runs)
-    st.subheader("Two draws compared", anchor=False)
-    draw_compared(draws)
-    if len(runs) > 1:
-        st.subheader("Run beside run", anchor=False)
-        draw_across(fetched, runs)
-
-
-def _draw_prompt(draw: GroupSummary, runs: Sequence[Run]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
         for run in runs:
             link("run", f"Run #{run.id}", id=run.id, tab=PROMPTS.lower())
@@ -58,10 +42,17 @@ def _draw_prompt(draw: GroupSummary, runs: Sequence[Run]) -> None:
     prompt, answer = st.columns([3, 1])
     with prompt:
         st.caption("Prompt")
-        show_text(draw.prompt or draw.prompt_text)
+        show_text(draws[0].prompt or draws[0].prompt_text)
     with answer:
         st.caption("Reference answer")
-        show_text(MISSING if draw.answer is None else draw.answer)
+        show_text(MISSING if draws[0].answer is None else draws[0].answer)
+    _choose_runs(prompt_id, runs)
+    _draw_history(fetched, runs)
+    st.subheader("Two draws compared", anchor=False)
+    draw_compared(draws)
+    if len(runs) > 1:
+        st.subheader("Run beside run", anchor=False)
+        draw_across(fetched, runs)
 
 
 def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:

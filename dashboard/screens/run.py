@@ -27,7 +27,7 @@ from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
 from dashboard.search import draw_search
-from dashboard.session import guard, link, run_or_none
+from dashboard.session import guard, lead_back, run_or_none
 from dashboard.text import one_line
 
 JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
@@ -49,19 +49,16 @@ TABS_ON_PAIRS = (OVERVIEW, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 
+@in_turn()
 def main() -> None:
     """Draw the header, the tabs, and the open tab."""
     run_id = number_in_address("id")
     if run_id is None:
-        st.info("This address does not name a run.", icon=":material/search_off:")
-        link("runs", "All runs", icon=":material/list:")
-        return
-    with in_turn():
-        _draw_page(run_id)
-
-
-def _draw_page(run_id: int) -> None:
-    run = _find(run_id)
+        lead_back("This address does not name a run.")
+    with guard():
+        run = run_or_none(run_id)
+    if run is None:
+        lead_back(f"Run {run_id} does not exist; it may have been deleted.")
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
     names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
@@ -73,33 +70,17 @@ def _draw_page(run_id: int) -> None:
     sync("tab", labels[names.index(name)])  # the address leads, also when the browser goes back
     tabs = st.tabs(labels, key="tab", on_change=on_choice("tab", lambda label: open_tab(names[labels.index(label)])))
     with tabs[names.index(name)]:
-        _draw_tab(name, names, run, tick)
-
-
-def _find(run_id: int) -> Run:
-    """The run; if it does not exist, the page says so and links to all runs."""
-    with guard():
-        run = run_or_none(run_id)
-    if run is None:
-        st.info(f"Run {run_id} does not exist; it may have been deleted.", icon=":material/search_off:")
-        link("runs", "All runs", icon=":material/list:")
-        st.stop()
-    return run
-
-
-def _draw_tab(name: str, names: tuple[str, ...], run: Run, tick: float | None) -> None:
-    """Draw the tab's content; an action inside a moving tab draws only that tab again."""
-    if name in MOVING:
-        st.fragment(_draw_moving)(name, names, run)
-    elif name in STANDING:
-        STANDING[name](run)
-    else:
-        draw_level_filter()
-        st.fragment(draw_log, run_every=tick)(run)
+        if name in MOVING:
+            st.fragment(_draw_moving)(name, names, run)
+        elif name in STANDING:
+            STANDING[name](run)
+        else:
+            draw_level_filter()
+            st.fragment(draw_log, run_every=tick)(run)
 
 
 def _draw_moving(name: str, names: tuple[str, ...], run: Run) -> None:
-    """Leaves for the tab that the address names by now: one of its own clicks opens another, or the browser sent a click on the
+    """An action inside a moving tab draws only that tab again. Leaves for the tab that the address names by now: one of its own clicks opens another, or the browser sent a click on the
     tabs in one message with what happened in here, for which Streamlit draws this part alone."""
     if tab_in_address(names) != name:
         st.rerun()

@@ -12,7 +12,7 @@ from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filte
 from dashboard.runs.row import show_run
 from dashboard.session import client, guard, link, script
 
-_ORDER = {"running": 0, "queued": 1, "paused": 2}
+_ORDER = {"running": 0, "queued": 1, "paused": 2}  # of the live runs; those that wait stand as they will start
 
 
 def draw_page() -> None:
@@ -60,19 +60,14 @@ def draw_live(
         page = fetch()
     if frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
         st.rerun()
-    live = live_first(page)
+    live = [run for run in page.items if run.status not in TERMINAL]
+    live.sort(key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
     if idle != (not live):
         st.rerun()
     with compare:
         draw_compare()
     for run in live:
         show_run(run)
-
-
-def live_first(page: Page[Run]) -> list[Run]:
-    """Running, then queued as they will start, then paused."""
-    live = [run for run in page.items if run.status not in TERMINAL]
-    return sorted(live, key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
 
 
 def draw_compare() -> None:

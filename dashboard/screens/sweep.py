@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from backend.contract.catalog import Catalog
 from dashboard.comparison.settings import cell, short_names
+from dashboard.components.synced import one_of
 from dashboard.format import counted
-from dashboard.session import client, guard
+from dashboard.session import fetch_catalog, guard
 from dashboard.sweep.algorithms import show_algorithms
 from dashboard.sweep.base import others_of, recipes_of
 from dashboard.sweep.fields import Variant
@@ -19,12 +19,6 @@ ALGORITHMS, SETTINGS = "Algorithms", "Settings"
 ROWS = 8  # of the runs that will be queued
 
 
-@st.cache_data(ttl=60, max_entries=1, show_spinner=False)
-def fetch_catalog() -> Catalog:
-    """Recipes and schemas; they change only with the backend's version."""
-    return client().catalog()
-
-
 def show_page() -> None:
     """Lay the page: what varies to the left, the rest and what it would cost to the right."""
     with guard():
@@ -33,15 +27,7 @@ def show_page() -> None:
     with written:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             st.subheader("New sweep", width="content", anchor=False)
-            varied = st.segmented_control(
-                "What varies",
-                (ALGORITHMS, SETTINGS),
-                default=ALGORITHMS,
-                required=True,
-                key="vary",
-                bind="query-params",
-                label_visibility="collapsed",
-            )
+            varied = one_of("What varies", (ALGORITHMS, SETTINGS), key="vary")
         others = others_of()
         if varied == ALGORITHMS:
             plan = show_algorithms(catalog.recipes, others)
@@ -60,10 +46,7 @@ def show_runs(variants: Sequence[Variant], seeds: Sequence[int]) -> None:
         return
     names = short_names(list(dict.fromkeys(path for one in variants for path in one.values)))
     rows = [
-        {
-            **{name: cell(one.values.get(path)) for path, name in names.items()},
-            "seed": str(seed),
-        }
+        {name: cell(one.values.get(path)) for path, name in names.items()} | {"seed": str(seed)}
         for seed in seeds
         for one in variants
     ]

@@ -43,7 +43,14 @@ def draw_worker(worker: Worker) -> None:
     """One worker's machine, work and last sign of life."""
     with st.container(border=True, key=f"worker-{worker.name}"):
         state, device, work, seen = st.columns([2.2, 2.6, 2.6, 1.8], vertical_alignment="center")
-        state.markdown(f"{_state(worker)}  \n**{plain(worker.name)}**")
+        sign = (
+            ":blue[:material/play_circle: busy]"
+            if worker.run_id is not None
+            else ":green[:material/check_circle: idle]"
+        )
+        if not worker.alive:
+            sign = ":gray[:material/do_not_disturb_on: away]"
+        state.markdown(f"{sign}  \n**{plain(worker.name)}**")
         memory = f" · {size(worker.memory_bytes)}" if worker.memory_bytes else ""
         versions = " · ".join(f"{name} {version}" for name, version in worker.versions.items())
         device.markdown(f"{plain(worker.device)}{memory}  \n:small[:gray[{plain(versions)}]]")
@@ -61,7 +68,8 @@ def draw_worker(worker: Worker) -> None:
                 st.caption("waits for a run" if worker.alive else "")
             else:
                 link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
-        seen.caption(f"last heartbeat {_heartbeat(worker.seconds_since_seen)}")
+        silent = worker.seconds_since_seen
+        seen.caption(f"last heartbeat {'just now' if silent < 5 else f'{duration(silent)} ago'}")
 
 
 @st.fragment(run_every=30)
@@ -88,16 +96,6 @@ def draw_use() -> None:
         + "."
     )
     show(worker_use_figure(held, now), key="use", about="Which runs each worker held over time", file="workers-use")
-
-
-def _state(worker: Worker) -> str:
-    if not worker.alive:
-        return ":gray[:material/do_not_disturb_on: away]"
-    return ":blue[:material/play_circle: busy]" if worker.run_id is not None else ":green[:material/check_circle: idle]"
-
-
-def _heartbeat(seconds: float) -> str:
-    return "just now" if seconds < 5 else f"{duration(seconds)} ago"
 
 
 def draw_how_to_add() -> None:
