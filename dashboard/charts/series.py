@@ -189,15 +189,11 @@ def refined(coarse: Metrics, fine: Metrics, within: tuple[int, int], keep: Colle
             elif row.start < first:
                 rows.append(row.before([one for one in inner if one.step <= row.step]))
         rows = sorted([*rows, *inner], key=lambda row: row.step)
-        series[name] = _series(rows, stretches_of(series[name]).width)
+        step, value, *of = (list(column) for column in zip(*rows, strict=True))
+        width = stretches_of(series[name]).width  # of 1 where each row is one value
+        stretches = Stretches.model_validate({"width": width} | dict(zip(_Row._fields[2:], of, strict=True)))
+        series[name] = Series(step=step, value=value, stretches=stretches if width > 1 else None)
     return Metrics(run_id=coarse.run_id, series=series)
-
-
-def _series(rows: Sequence[_Row], width: int) -> Series:
-    """The rows as one series; without stretches where each is one value."""
-    step, value, *of = (list(column) for column in zip(*rows, strict=True))
-    stretches = Stretches.model_validate({"width": width} | dict(zip(_Row._fields[2:], of, strict=True)))
-    return Series(step=step, value=value, stretches=stretches if width > 1 else None)
 
 
 def positions(metrics: Metrics, name: str, axis: XAxis, completions_per_step: int) -> Floats:

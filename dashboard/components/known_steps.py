@@ -19,16 +19,13 @@ class _Known(NamedTuple):
     done: int  # steps of the run, when this was asked
     steps: list[StepSummary]
 
-    def holds(self, run: Run) -> bool:
-        """Whether all of it is still of the run's history."""
-        return (self.run_id, self.attempt) == (run.id, run.attempt) and self.done <= run.progress.step
-
 
 def known_steps(run: Run) -> list[StepSummary]:
     """All of them, in order."""
     known: _Known | None = st.session_state.get(_KEY)
-    steps = known.steps if known and known.holds(run) else []
-    steps = steps[:-1]  # groups may have come to the newest one since
+    steps: list[StepSummary] = []
+    if known and known[:2] == (run.id, run.attempt) and known.done <= run.progress.step:  # all still of its history
+        steps = known.steps[:-1]  # groups may have come to the newest one since
     while True:
         with guard():
             new = client().steps(run.id, after_step=steps[-1].step if steps else None)

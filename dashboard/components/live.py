@@ -85,12 +85,12 @@ def follow(runs: Sequence[Run]) -> None:
     """Draw the page again whenever one of the runs has moved."""
     tick = tick_of_whole_page()
     live = {run.id: moment(run) for run in runs if run.status not in TERMINAL}
+
+    def look() -> None:
+        with guard():
+            moved = any(moment(run_now(run_id)) != drawn for run_id, drawn in live.items())
+        if its_turn() and moved and browser_knows():
+            st.rerun()
+
     if live:
-        st.fragment(_look, run_every=tick)(live)
-
-
-def _look(drawn: dict[int, Moment]) -> None:
-    with guard():
-        moved = any(moment(run_now(run_id)) != known for run_id, known in drawn.items())
-    if its_turn() and moved and browser_knows():
-        st.rerun()
+        st.fragment(look, run_every=tick)()

@@ -114,7 +114,11 @@ def said(found: Agreement) -> str:
 
 def _draw_data_set(run: Run, found: Agreement) -> None:
     """The way from judgements to training."""
-    backend = client()
+    backend, kept = client(), f"kept-preferences-{run.id}"
+
+    def keep() -> None:
+        carried_out(lambda: st.session_state.update({kept: backend.people.keep_preferences(run.id)}))
+
     with st.container(horizontal=True, vertical_alignment="center", key="preferences"):
         st.download_button(
             f"Download {counted(found.trainable, 'pair')} as JSONL",
@@ -133,11 +137,10 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             icon=":material/dataset:",
             key=f"keep-preferences-{run.id}",
             help="Stores the pairs beside your uploads, as they are now, for runs to train on",
-            on_click=_keep,
-            args=(run.id,),
+            on_click=keep,
             disabled=not found.trainable,
         )
-    upload = st.session_state.get(_kept_key(run.id))
+    upload = st.session_state.get(kept)
     if not isinstance(upload, Upload):
         return
     with st.container(horizontal=True, vertical_alignment="center", key="train-on-preferences"):
@@ -149,14 +152,3 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             ("dpo", "DPO on these", ":material/rocket_launch:"),
         ):
             link("new-run", label, icon=icon, pairs=f"{recipe}@{upload.id}@{run.id}")
-
-
-def _keep(run_id: int) -> None:
-    def keep() -> None:
-        st.session_state[_kept_key(run_id)] = client().people.keep_preferences(run_id)
-
-    carried_out(keep)
-
-
-def _kept_key(run_id: int) -> str:
-    return f"kept-preferences-{run_id}"

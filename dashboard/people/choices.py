@@ -1,7 +1,5 @@
 """The better of two: two completions side by side as text, one press, and the next two."""
 
-from functools import partial
-
 import streamlit as st
 
 from backend.contract.groups import CompletionRecord, Group
@@ -52,8 +50,8 @@ def draw_choices(run: Run, group: Group) -> None:
                 key=f"choice-{choice.id}",
                 help="Take this choice back",
                 type="tertiary",
-                on_click=carried_out,
-                args=(partial(client().people.remove_choice, choice.id),),
+                on_click=_remove,
+                args=(choice,),
             )
 
 
@@ -161,6 +159,10 @@ def _skip(group: Group, choices: list[Choice]) -> None:
     shown = (group.completions[st.session_state[_side(group, side)]].index for side in _SIDES)
     st.session_state[f"skipped-{group.id}"].add(frozenset(shown))
     _show_next(group, choices)
+
+
+def _remove(choice: Choice) -> None:
+    carried_out(lambda: client().people.remove_choice(choice.id))
 
 
 def _take_back(group: Group, choice: Choice | None) -> None:

@@ -39,6 +39,7 @@ def draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
                 on_click=_remove,
                 args=(group_id, drawn),
             )
+            _draw_note(group_id, drawn, bookmark)
         else:
             st.button(
                 "Bookmark",
@@ -48,10 +49,8 @@ def draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
                 on_click=_keep,
                 args=(group_id, drawn, acted.note),
             )
-        if bookmark:
-            _draw_note(group_id, drawn, bookmark)
-        elif acted.note:
-            st.caption("Removed, with its note; the bookmark brings the note back.", width="content")
+            if acted.note:
+                st.caption("Removed, with its note; the bookmark brings the note back.", width="content")
 
 
 def _draw_note(group_id: int, drawn: Bookmark | None, bookmark: Bookmark) -> None:

@@ -36,8 +36,14 @@ def draw_prompts(run: Run) -> None:
         sort = order_field("prompt_order", PAGES, ORDERS)
     with guard():
         page = client().prompts(run.id, search=term, sort=sort, limit=ROWS, cursor=cursor(PAGES))
+    if not page.items and term:
+        nothing("No prompt has these words.")
+        return
     if not page.items:
-        _draw_nothing(run)
+        why = "This run kept no groups, so nothing is known of its prompts."
+        if not run.progress.step:
+            why = "No prompts yet. Each one that is drawn appears here, with its rewards from draw to draw."
+        st.info(why, icon=":material/hourglass_empty:")
         return
     prompts = sorted(page.items, key=lambda prompt: not prompt.probes)
     probes = sum(bool(prompt.probes) for prompt in prompts)
@@ -48,18 +54,6 @@ def draw_prompts(run: Run) -> None:
     if prompt is not None:
         go("prompt", prompt=prompt.prompt_id, runs=run.id)
     show_pager(PAGES, page.next_cursor)
-
-
-def _draw_nothing(run: Run) -> None:
-    if st.session_state.get("words"):
-        nothing("No prompt has these words.")
-    elif not run.progress.step:
-        st.info(
-            "No prompts yet. Each one that is drawn appears here, with its rewards from draw to draw.",
-            icon=":material/hourglass_empty:",
-        )
-    else:
-        st.info("This run kept no groups, so nothing is known of its prompts.", icon=":material/hourglass_empty:")
 
 
 def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary]]:
