@@ -118,11 +118,8 @@ def verdict(found: Difference | None) -> str:
         return "no finished runs to compare"
     if found.low is None or found.high is None:
         return f"{_signed(found.mean, found.mean)}: {_why_no_interval(found)}"
-    if found.low > 0:
-        word = "higher"
-    elif found.high < 0:
-        word = "lower"
-    else:
+    word = "higher" if found.low > 0 else "lower"
+    if found.low <= 0 <= found.high:
         word = "not distinguishable"
     largest = max(abs(found.mean), abs(found.low), abs(found.high))
     mean, low, high = (_signed(value, largest) for value in (found.mean, found.low, found.high))

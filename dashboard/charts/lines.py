@@ -99,26 +99,12 @@ def said_of_a_point(*, thinned: bool) -> list[tuple[str, ...]]:
 @lru_cache(maxsize=64)
 def stacked_spec(look: Look) -> Spec:
     """Areas on top of each other; their tooltips belong to points on their edges."""
-    areas = (
-        _base(look)
-        .mark_area(opacity=0.85)
-        .encode(
-            y=alt.Y("value:Q", stack="zero", title=None, axis=value_axis(look.axis)),
-            order=alt.Order("order:Q"),
-            description="label:N",
-        )
-    )
-    step = step_tip("mean of steps", thinned=look.thinned)
-    points = (
-        found_by_pointer(_base(look), SPAN if look.thinned else None)
-        .mark_point(opacity=0, size=30, aria=False)
-        .encode(
-            y=alt.Y("value:Q", stack="zero", title=None),
-            order=alt.Order("order:Q"),
-            tooltip=tips(step, ("value:Q", "seconds", ".3~g"), METRIC),
-        )
-    )
-    return _layered(look, [areas], points)
+    base = _base(look).encode(order=alt.Order("order:Q"))
+    y = alt.Y("value:Q", stack="zero", title=None, axis=value_axis(look.axis))
+    areas = base.mark_area(opacity=0.85).encode(y=y, description="label:N")
+    said = tips(step_tip("mean of steps", thinned=look.thinned), ("value:Q", "seconds", ".3~g"), METRIC)
+    points = found_by_pointer(base, SPAN if look.thinned else None).mark_point(opacity=0, size=30, aria=False)
+    return _layered(look, [areas], points.encode(y=alt.Y("value:Q", stack="zero", title=None), tooltip=said))
 
 
 def _layered(look: Look, layers: list[alt.Chart], points: alt.Chart) -> Spec:

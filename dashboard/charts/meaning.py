@@ -247,9 +247,3 @@ def in_order(names: Iterable[str]) -> list[str]:
     """Metric names, the most important first."""
     known = list(_MEANINGS)
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
-
-
-def phases(names: Iterable[str]) -> dict[str, str]:
-    """The `time/…` metrics in the order of a step's phases, each with the word for its phase."""
-    logged = set(names)
-    return {name: word for phase, word in PHASES.items() if (name := f"time/{phase}") in logged}

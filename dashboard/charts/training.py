@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backend.contract.records import Run, Series
+from backend.contract.records import PHASES, Run, Series
 from dashboard.charts.figure import Figure
 from dashboard.charts.lines import Look, line_figure, stacked_figure
-from dashboard.charts.meaning import meaning, phases
+from dashboard.charts.meaning import meaning
 from dashboard.charts.palette import CATEGORICAL, INK, reward_colours
 from dashboard.charts.series import long_table, on_common_steps
 from dashboard.stored import reward_names
@@ -68,7 +68,7 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
             "phases",
             "Time per phase",
             "The time of each step, divided into its phases. Sampling usually takes the most.",
-            phases(names),
+            {name: word for phase, word in PHASES.items() if (name := f"time/{phase}") in names},
             stacked=True,
             unit="seconds",
         ),

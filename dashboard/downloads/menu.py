@@ -23,7 +23,19 @@ def draw_downloads(run: Run) -> None:
     """Draw links to the files, each of which is made when somebody asks for it."""
     with_groups = run.kind in ("grpo", "sample")
     with st.popover("Downloads", icon=":material/download:"):
-        asked = {"groups": _choose_groups()} if with_groups else {}
+        asked: dict[str, str] = {}
+        if with_groups:
+            chosen = st.pills(
+                "Groups in the report",
+                list(_GROUPS),
+                default=list(_GROUPS),
+                selection_mode="multi",
+                format_func=lambda name: _GROUPS[name],
+                key="report-groups",
+                help="Examples come from the first and from the newest step with live groups: those with the widest spread, the "
+                "highest and the lowest mean. The newest dead and the newest unscored group are added.",
+            )
+            asked = {"groups": ",".join(chosen) or "none"}
         rows = []
         for what, name, form, about in _FILES:
             if what != "groups" or with_groups:
@@ -31,18 +43,3 @@ def draw_downloads(run: Run) -> None:
                 rows.append(f'<a href="{link}" download><b>{name}</b><i>{form}</i><span>{about}</span></a>')
         st.html(f'<style>{_STYLE.read_text(encoding="utf-8")}</style><div class="downloads">{"".join(rows)}</div>')
         st.caption(f"From a shell: `groupscope export {run.id}`")
-
-
-def _choose_groups() -> str:
-    """The choice of groups in the report, as its address has it."""
-    chosen = st.pills(
-        "Groups in the report",
-        list(_GROUPS),
-        default=list(_GROUPS),
-        selection_mode="multi",
-        format_func=lambda name: _GROUPS[name],
-        key="report-groups",
-        help="Examples come from the first and from the newest step with live groups: those with the widest spread, the highest and "
-        "the lowest mean. The newest dead and the newest unscored group are added.",
-    )
-    return ",".join(chosen) or "none"

@@ -65,18 +65,11 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
             f"In {dead} of {compared} groups all completions got the same reward. With this estimator ({in_words(how.kind)}) they "
             "are trained on all the same, but they do not say which of their completions is better."
         )
-    opening = (
-        f"{dead} of {compared} groups are dead: all their completions got the same reward, so every advantage is 0 and their "
-        "rewards teach nothing. "
-    )
-    if (
-        text_at(run.config, "algorithm.kl.placement") == "reward"
-        and number_at(run.config, "algorithm.kl.beta", 0.0) > 0
-    ):
-        opening = (
-            f"{dead} of {compared} groups are dead: all their completions got the same reward from the task, and only the KL "
-            "penalty in the reward tells them apart. "
-        )
+    kl_in_reward = text_at(run.config, "algorithm.kl.placement") == "reward"
+    so = ", so every advantage is 0 and their rewards teach nothing. "
+    if kl_in_reward and number_at(run.config, "algorithm.kl.beta", 0.0) > 0:
+        so = " from the task, and only the KL penalty in the reward tells them apart. "
+    opening = f"{dead} of {compared} groups are dead: all their completions got the same reward{so}"
     success = _success_rates(run, summary.step, summary.step).get(summary.step)
     if success is None or not group_size:
         return f"{opening}Larger groups or prompts of middling difficulty are dead less often."

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
-import pandas as pd
 import streamlit as st
 
 from backend.contract.groups import GroupSummary
-from backend.contract.records import Run
+from backend.contract.records import Run, Series
 from dashboard.charts.figure import Figure
 from dashboard.charts.group import reward_squares
 from dashboard.charts.lines import Look, line_figure
 from dashboard.charts.palette import run_colours
+from dashboard.charts.series import table_of
 from dashboard.components.address import number_in_address, write
 from dashboard.components.listing import across
 from dashboard.components.synced import on_choice, sync
@@ -85,19 +85,12 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
     """The mean reward of each draw over the steps, a line for each run; a click picks the draw, by its id."""
     colours = run_colours([run.id for run in runs])
     labels = {run.id: f"#{run.id} {one_line(run.name)}" for run in runs}
-    known = [draw for draw in draws if draw.run_id in labels]
-    table = pd.DataFrame(
-        {
-            "draw": pd.Series([draw.id for draw in known], dtype="int64"),
-            "step": pd.Series([draw.step for draw in known], dtype="int64"),
-            "x": pd.Series([draw.step for draw in known], dtype="float64"),
-            "metric": pd.Series(["mean reward of the draw"] * len(known), dtype="str"),
-            "label": pd.Series([labels[draw.run_id] for draw in known], dtype="str"),
-            "value": pd.Series([draw.reward_mean for draw in known], dtype="float64"),
-            "smooth": pd.Series([draw.reward_mean for draw in known], dtype="float64"),
-            "alone": False,
-        }
-    )
+    known = by_run([draw for draw in draws if draw.run_id in labels])
+    series = {
+        run_id: Series(step=[draw.step for draw in drawn], value=[draw.reward_mean for draw in drawn])
+        for run_id, drawn in known.items()
+    }
+    table = table_of([("mean reward of the draw", labels[run_id], one) for run_id, one in series.items()], 0.0)
     look = Look(
         colours=tuple((labels[run.id], colours[run.id]) for run in runs),
         from_zero=True,
@@ -105,7 +98,7 @@ def course(draws: Sequence[GroupSummary], runs: Sequence[Run]) -> Figure:
         pickable=True,
         picked="draw",  # runs draw the same probes at the same steps
     )
-    return line_figure(look, table)
+    return line_figure(look, table.assign(draw=[draw.id for drawn in known.values() for draw in drawn]))
 
 
 @st.cache_data(ttl=120, max_entries=512, show_spinner=False)

@@ -56,9 +56,8 @@ def draw_overview(run: Run) -> None:
     draw_health_line(run)
     measured = [name for name in run.summary if not name.endswith(":first")]
     shown = panels_of(run, measured)
-    if (
-        "loss" in run.summary
-    ):  # before the first step every chart is shown; later, those with a metric that the run logs
+    # before the first step every chart is shown; later, those with a metric that the run logs
+    if "loss" in run.summary:
         shown = [panel for panel in shown if any(name in run.summary for name in panel.labels)]
     drawn = {name for panel in shown for name in panel.labels}
     weight, more = _draw_controls(run, [name for name in in_order(measured) if name not in drawn])

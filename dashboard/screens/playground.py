@@ -25,14 +25,6 @@ def main() -> None:
     if group_id is not None:
         with guard():
             opening = load(group_id)
-    _draw_head(opening)
-    group = draw_advantages(opening)
-    point = draw_surrogate(opening, group)
-    draw_kl(opening, point)
-    draw_gae()
-
-
-def _draw_head(opening: Opening) -> None:
     group, prompt = opening.group, one_line(opening.prompt)
     origin = f"Run {group.run_id}, step {group.step}, group {group.index + 1}" if group else "Textbook example"
     with st.container(horizontal=True, vertical_alignment="center", key="play-head"):
@@ -45,6 +37,9 @@ def _draw_head(opening: Opening) -> None:
             st.button("Textbook example", icon=":material/restart_alt:", on_click=write_only)
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
+    point = draw_surrogate(opening, draw_advantages(opening))
+    draw_kl(opening, point)
+    draw_gae()
 
 
 main()

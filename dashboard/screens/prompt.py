@@ -61,6 +61,11 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         newest = client().runs(kind="grpo", limit=MOST_RUNS).items
     shown = {run.id: run for run in runs}
     offered = shown | {run.id: run for run in newest if run.id not in shown and has_drawn(run.id, prompt_id)}
+
+    def keep(chosen: list[int]) -> None:
+        if chosen:  # a history of no run is none
+            write(runs=",".join(map(str, chosen)))
+
     sync("of-runs", list(shown))
     st.multiselect(
         "Runs",
@@ -69,13 +74,8 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         format_func=lambda run_id: f"#{run_id} {one_line(offered[run_id].name)}",
         max_selections=MOST_RUNS,
         help="Of the newest runs, those that have drawn this prompt.",
-        on_change=on_choice("of-runs", _keep_runs),
+        on_change=on_choice("of-runs", keep),
     )
-
-
-def _keep_runs(chosen: list[int]) -> None:
-    if chosen:  # a history of no run is none
-        write(runs=",".join(map(str, chosen)))
 
 
 def _draw_history(fetched: Draws, runs: Sequence[Run]) -> None:

@@ -80,8 +80,11 @@ def main() -> None:
 
 
 def _draw_moving(name: str, names: tuple[str, ...], run: Run) -> None:
-    """An action inside a moving tab draws only that tab again. Leaves for the tab that the address names by now: one of its own clicks opens another, or the browser sent a click on the
-    tabs in one message with what happened in here, for which Streamlit draws this part alone."""
+    """Draw a tab that follows the run; an action inside it draws only that tab again.
+
+    Leaves for the tab that the address names by now: one of its own clicks opens another, or the browser sent a click on the
+    tabs in one message with what happened in here, for which Streamlit draws this part alone.
+    """
     if tab_in_address(names) != name:
         st.rerun()
     MOVING[name](run)
