@@ -64,15 +64,9 @@ def line_spec(look: Look) -> Spec:
     line = smooth.mark_line(strokeWidth=2, invalid=broken(gaps=look.gaps)).encode(description=said)
     hover = alt.selection_point(name="hover", nearest=True, on="pointermove", fields=["step"], empty=False)
     alone_or_near = alt.when("datum.alone").then(alt.value(1)).when(hover).then(alt.value(1)).otherwise(alt.value(0))
-    points = (
-        found_by_pointer(smooth, STEPS if look.thinned else None)
-        .mark_point(filled=True, size=55, aria=False)
-        .encode(
-            opacity=alt.value(1) if look.dots else alone_or_near,
-            tooltip=tips(*said_of_a_point(thinned=look.thinned), SMOOTHED, METRIC, ("label:N", "line")),
-        )
-        .add_params(hover)
-    )
+    found = found_by_pointer(smooth, STEPS if look.thinned else None).mark_point(filled=True, size=55, aria=False)
+    words = tips(*said_of_a_point(thinned=look.thinned), SMOOTHED, METRIC, ("label:N", "line"))
+    points = found.encode(opacity=alt.value(1) if look.dots else alone_or_near, tooltip=words).add_params(hover)
     raw = base.mark_line(opacity=0.28, strokeWidth=1.2, aria=False, invalid=broken(gaps=look.gaps))
     extremes = base.mark_area(opacity=0.15, aria=False, invalid=broken(gaps=look.gaps))
     below = [extremes.encode(y=_y("low", look), y2="high:Q")] if look.thinned else []

@@ -64,16 +64,11 @@ def repeat() -> None:
 
 def browser_knows() -> bool:
     """Whether the browser knew its address when it asked. If not, a tick must not draw the whole page from it."""
-    return all(st.query_params.get_all(name) == value for name, value in _just_written().items())
+    return all(st.query_params.get_all(name) == value for name, value in just_written().items())
 
 
-def just_written() -> bool:
-    """Whether this page wrote into its address a moment ago."""
-    return bool(_just_written())
-
-
-def _just_written() -> dict[str, list[str]]:
-    """What this page wrote a moment ago, by name."""
+def just_written() -> dict[str, list[str]]:
+    """What this page wrote into its address a moment ago, by name."""
     context = get_script_run_ctx()
     page = context and (context.page_script_hash, st.query_params.get("id"))
     if (
@@ -145,7 +140,7 @@ def show_more(name: str, at_once: int) -> None:
 
 def _keep(values: Mapping[str, Value]) -> dict[str, list[str]]:
     """Note what is written, and when."""
-    _just_written()  # forgets what another page wrote
+    just_written()  # forgets what another page wrote
     found = {name: _texts(value) for name, value in values.items()}
     st.session_state[_WRITTEN] |= {name: (texts, monotonic()) for name, texts in found.items()}
     return found
@@ -158,7 +153,7 @@ def _texts(value: Value) -> list[str]:
 
 
 def _hold(name: str) -> None:
-    if name in (written := _just_written()):
+    if name in (written := just_written()):
         _put({name: written[name]})
 
 

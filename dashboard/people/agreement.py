@@ -1,16 +1,21 @@
-"""People against the reward, over a run; and what people said as a data set to train on."""
+"""People against the reward, over a run; what people said as a data set, and the run that trains on it."""
 
 import math
+from typing import NamedTuple
 
 import streamlit as st
 
+from backend.contract.base import Json
+from backend.contract.catalog import RecipeCard
 from backend.contract.people import Agreement, Disagreement
-from backend.contract.records import Run, Upload
+from backend.contract.records import Run, Upload, UploadPreview
+from dashboard.components.address import whole
 from dashboard.components.table import Column, pick
 from dashboard.format import count, counted, number, percent
 from dashboard.leaving import go
 from dashboard.people.proposal import next_to_judge
 from dashboard.session import carried_out, client, guard, link
+from dashboard.stored import get, put
 from dashboard.text import one_line
 
 WHICH = "which is better?"  # in a group's address: the open panel
@@ -152,3 +157,38 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
             ("dpo", "DPO on these", ":material/rocket_launch:"),
         ):
             link("new-run", label, icon=icon, pairs=f"{recipe}@{upload.id}@{run.id}")
+
+
+class Origin(NamedTuple):
+    """What `?pairs=<recipe>@<upload>@<run>` names: how to train, on which upload, and the run that was judged."""
+
+    recipe: str
+    upload: int
+    run: int
+
+
+def origin_of(query: str) -> Origin | None:
+    """The three; None if the address does not have that form."""
+    recipe, *numbers = query.split("@")
+    match [whole(each) for each in numbers]:
+        case [int(upload), int(run)]:
+            return Origin(recipe, upload, run)
+    return None
+
+
+def trained_on(judged: Run, pairs: UploadPreview, recipe: RecipeCard) -> dict[str, Json]:
+    """The recipe on these pairs, from the model that the judged run began with; prompts that are texts are taken as they are."""
+    model = judged.config.get("model")
+    config: Json = recipe.config
+    if isinstance(model, dict):
+        config = put(config, "model", {**model, "lora": None} if get(config, "kind") == "reward_model" else model)
+    texts = any(isinstance(row.get("prompt"), str) for row in pairs.rows)
+    source: dict[str, Json] = {
+        "kind": "dataset",
+        "source": f"upload:{pairs.upload.id}",
+        "prompt_format": "raw" if texts else "chat",
+    }
+    config = put(config, "pairs", source)
+    if not isinstance(config, dict):
+        raise TypeError("a configuration is an object")
+    return config

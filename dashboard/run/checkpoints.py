@@ -207,8 +207,7 @@ def _draw_sample(sample: Run) -> None:
             st.error("This sample has no completions.", icon=":material/error:")
             show_text(sample.error.message if sample.error else "It was stopped.")
             return
-        groups = client().groups(sample.id, limit=16).items
-        for summary in groups:
+        for summary in client().groups(sample.id, limit=16).items:
             draw_cards(client().group(summary.id), sample.config, by_advantage=False, visible=False)
 
 

@@ -22,7 +22,7 @@ from dashboard.form.sections import elsewhere, show_essentials, show_sections, s
 from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
 from dashboard.leaving import go
-from dashboard.people.training import origin_of, trained_on
+from dashboard.people.agreement import origin_of, trained_on
 from dashboard.session import client, fetch_catalog, guard, link, queued
 from dashboard.text import one_line
 

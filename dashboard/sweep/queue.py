@@ -16,7 +16,7 @@ from dashboard.comparison.selection import runs_and_time
 from dashboard.components.synced import whole_number
 from dashboard.format import count, counted, plain
 from dashboard.leaving import go
-from dashboard.session import client, explain
+from dashboard.session import client, queued
 from dashboard.sweep.fields import Plan, Variant
 
 MOST_SEEDS = 10
@@ -111,16 +111,11 @@ def queue(name: str, runs: list[dict[str, Json]], view: str | None) -> None:
     """Queue all of it and go to the comparison; a refusal leaves the form as it is."""
     form: str = st.session_state.setdefault(_FORM_ID, uuid4().hex)
     key = str(uuid5(NAMESPACE_URL, json.dumps([form, name, runs], sort_keys=True)))
-    try:
-        sweep = client().create_sweep(name, runs, idempotency_key=key)
-    except ApiError as refusal:
-        st.error(explain(refusal), icon=":material/error:")
-        return
-    except Unreachable:
-        st.error("The backend does not answer. Press again once it is up: it makes one sweep, not two.")
-        return
-    del st.session_state[_FORM_ID]
-    go("compare", sweep=sweep.id, view=view)
+    away = "The backend does not answer. Press again once it is up: it makes one sweep, not two."
+    sweep = queued(lambda: client().create_sweep(name, runs, idempotency_key=key), away)
+    if sweep is not None:
+        del st.session_state[_FORM_ID]
+        go("compare", sweep=sweep.id, view=view)
 
 
 def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]:

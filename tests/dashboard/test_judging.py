@@ -13,9 +13,8 @@ from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConf
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run, Upload, UploadPreview
 from dashboard.components.table import frame
-from dashboard.people.agreement import DISAGREEMENT, in_words, said, wilson
+from dashboard.people.agreement import DISAGREEMENT, in_words, origin_of, said, trained_on, wilson
 from dashboard.people.proposal import implied, places, propose
-from dashboard.people.training import origin_of, trained_on
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
