@@ -26,8 +26,6 @@ KEYS = {
     "[": "step-back",
     "]": "step-forth",
 }
-
-
 # what is moved through -> words and icon of the button back and of the button on, with the key of each
 _WAYS = {
     "completion": (
