@@ -112,10 +112,10 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("lora", "dtype", "lengths"),
     [
-        (Lora(), "bfloat16", (128, 32, 8)),
-        (Lora(), "bfloat16", (64, 192, 2)),
-        (Lora(), "float32", (64, 192, 2)),
-        (Lora(rank=64, target_modules=["q_proj", "v_proj"]), "float32", (128, 32, 8)),
+        (Lora(), "bfloat16", (64, 16, 4)),
+        (Lora(), "bfloat16", (32, 96, 2)),
+        (Lora(), "float32", (32, 96, 2)),
+        (Lora(rank=64, target_modules=["q_proj", "v_proj"]), "float32", (64, 16, 4)),
     ],
     ids=["short completions", "long completions", "in float32", "of two layers"],
 )
