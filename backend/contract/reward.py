@@ -234,4 +234,4 @@ def reward_bound(config: Mapping[str, Json]) -> float | None:
     weighing = [one for one in reward_functions(config) if number_at(one, "weight", 1.0)]
     if any(one.get("kind") not in BOUNDED for one in weighing):
         return None
-    return sum(max(0.0, number_at(one, "weight", 1.0)) for one in weighing) or None
+    return float(sum(max(0.0, number_at(one, "weight", 1.0)) for one in weighing)) or None
