@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("backend", "worker", "dashboard", "benchmarks", "scripts")
 PAGE = ROOT / "docs/architecture.md"
 RECIPES = "backend/contract/recipes.py"
+QUERIES = "backend/contract/queries.py"
 ABOUT_ONE_KIND = {
     "clip": {"backend/contract/algorithm.py"},  # the default
     "group_center": {
@@ -80,6 +81,34 @@ def test_a_metric_is_named_where_it_is_measured_and_where_it_is_shown(metric: st
     shown = {path for path in _with_text(metric) if not path.startswith("benchmarks/")}  # which invent runs that log it
     compared = {"dashboard/comparison/controls.py"}  # where it may be among the first choices
     assert {"worker/step_report.py", "dashboard/charts/meaning.py"} <= shown <= listed("a metric") | compared
+
+
+@pytest.mark.parametrize(
+    ("name", "store"),
+    [
+        *((name, "backend/runs/store.py") for name in ("status", "kind", "recipe", "model", "tag", "sweep")),
+        *((name, "backend/telemetry/groups.py") for name in ("bookmarked", "finish_reason", "prompt_id", "state")),
+    ],
+)
+def test_a_filter_is_a_field_of_its_list_and_a_condition_in_one_store(name: str, store: str) -> None:
+    read = {path for path, tree in _trees().items() if any(_is_of_query(node, name) for node in ast.walk(tree))}
+    declared = {
+        path for path, tree in _trees().items() if path.startswith("backend/contract/") and _declares(tree, name)
+    }
+    assert (declared, read) == ({QUERIES}, {store})
+
+
+def _is_of_query(node: ast.AST, name: str) -> bool:
+    """`query.name`, as stores read what was asked."""
+    return isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node.value) == "query"
+
+
+def _declares(tree: ast.Module, name: str) -> bool:
+    """A class of queries in this file has the field."""
+    queries = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Query"))
+    return any(
+        isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name for one in queries for node in one.body
+    )
 
 
 @cache
