@@ -3,6 +3,7 @@
     python benchmarks/side_by_side.py                                  all sections (make bench): under 40 minutes on two cores
     python benchmarks/side_by_side.py --only reference telemetry       some of them; the others keep what was measured before
     python benchmarks/side_by_side.py --write                          and put the tables into docs/benchmarks.md
+    python benchmarks/side_by_side.py --only quickstart --against ../before    the same steps in turns with another checkout: did it get slower?
     python benchmarks/side_by_side.py --trial --out /tmp/trial.json    a trial of the benchmark itself, on the tiny model
 
 Each side is a process of its own that stays alive and trains one step on request. docs/benchmarks.md explains it all.
@@ -12,7 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 from results.page import MEASURED, PAGE, command_line, show_tables, where
 from results.records import Alone, Comparison, Learning, Measured, Results
@@ -48,16 +51,31 @@ class Bench:
         work = on_the_tiny_model(work) if self.trial else work
         return work if self.steps is None else replace(work, steps=self.steps)
 
-    def against_trl(self, work: Workload, *, with_floor: bool = False) -> Comparison:
-        """Groupscope and TRL in turns."""
+    def against_trl(self, work: Workload) -> Comparison:
+        """Groupscope and TRL in turns, and the floor under both."""
         work = self.of(work)
         with (
             ours(work, self.models, self.logs / f"{work.name}-groupscope.log") as own,
             theirs(work, own, self.logs / f"{work.name}-trl.log") as other,
         ):
             first, second = take_turns(("Groupscope", "TRL"), (own, other), work.steps)
-            floor = floor_inputs(work, own) if with_floor else None
+            floor = floor_inputs(work, own)
         return Comparison(about=work.about, where=where(), first=first, second=second, floor=floor)
+
+    def against_checkout(self, work: Workload, checkout: Path) -> str:
+        """This checkout and another in turns, on the same weights, draws and prompts; what came of it in a sentence."""
+        work = self.of(work)
+        with (
+            ours(work, self.models, self.logs / f"{work.name}-here.log") as own,
+            ours(work, self.models, self.logs / f"{work.name}-there.log", checkout=checkout.resolve()) as other,
+        ):
+            here, there = take_turns(("here", "there"), (own, other), work.steps)
+        ratio = median(mine / its for mine, its in zip(here.seconds, there.seconds, strict=True))
+        drew = "the same number of tokens" if here.lengths == there.lengths else "other completions"
+        return (
+            f"{work.name}: {here.step:.3f} s a step here, {there.step:.3f} s there; ratio of the pairs {ratio:.3f} "
+            f"(median of {len(here.seconds)}). Both drew {drew}"
+        )
 
     def telemetry(self) -> Comparison:
         """Groupscope as it comes, and without token traces; the same seed, so the same tokens."""
@@ -89,10 +107,9 @@ class Bench:
         return Learning(about=work.about, where=where(), pairs=pairs)
 
 
+WORKS = {"reference": REFERENCE, "long": LONG, "quickstart": QUICKSTART_WORK}
 SECTIONS: dict[str, Callable[[Bench], Comparison | Alone | Learning]] = {
-    "reference": lambda bench: bench.against_trl(REFERENCE, with_floor=True),
-    "long": lambda bench: bench.against_trl(LONG, with_floor=True),
-    "quickstart": lambda bench: bench.against_trl(QUICKSTART_WORK, with_floor=True),
+    **{name: partial(Bench.against_trl, work=work) for name, work in WORKS.items()},
     "memory": Bench.memory,
     "telemetry": Bench.telemetry,
     "learning": Bench.learning,
@@ -107,10 +124,17 @@ def main() -> None:
         "--models", type=Path, default=Path(".groupscope") / "models", help="converted models are kept here"
     )
     parser.add_argument("--trial", action="store_true", help="the tiny model and a few steps; its figures mean nothing")
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="in turns with another checkout, in this environment"
+    )
     parser.add_argument("--steps", type=int, help="steps that count, in place of each section's own number")
     arguments = parser.parse_args()
     logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
     bench = Bench(arguments.models, logs, arguments.trial, arguments.steps)
+    if arguments.against is not None:
+        for name in WORKS.keys() & arguments.only:
+            print(bench.against_checkout(WORKS[name], arguments.against), flush=True)
+        return
     results = Results.read(arguments.out)
     began = time.monotonic()
     for name in arguments.only:

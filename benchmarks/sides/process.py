@@ -15,12 +15,12 @@ from sides.floor import Rates
 from sides.messages import Command, Job, Message, Ready, Step, Trace, Trained
 from sides.workloads import WARM_UP, Workload
 
-_FOLDER = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
-def environment() -> dict[str, str]:
-    """This process's, in which `sides` can be imported."""
-    path = os.pathsep.join(filter(None, [str(_FOLDER), os.environ.get("PYTHONPATH")]))
+def environment(checkout: Path = _ROOT) -> dict[str, str]:
+    """This process's, in which `sides` and the packages of a checkout can be imported."""
+    path = os.pathsep.join(filter(None, [str(checkout / "benchmarks"), str(checkout), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -31,7 +31,7 @@ class SideEnded(Exception):
 class Side:
     """One process. `ready` is what it said when it was prepared to train."""
 
-    def __init__(self, module: str, job: Job, log: Path) -> None:
+    def __init__(self, module: str, job: Job, log: Path, checkout: Path = _ROOT) -> None:
         self._module, self._log = module, log
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
@@ -40,7 +40,8 @@ class Side:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=environment(),
+                env=environment(checkout),
+                cwd=checkout,  # which Python looks into first
             )
         try:
             self.ready = self._ask(job, Ready)
@@ -103,11 +104,17 @@ def show(name: str, number: int, step: Step) -> None:
 
 
 def ours(
-    work: Workload, models: Path, log: Path, *, fast: bool = True, telemetry: dict[str, Json] | None = None
+    work: Workload,
+    models: Path,
+    log: Path,
+    *,
+    fast: bool = True,
+    telemetry: dict[str, Json] | None = None,
+    checkout: Path = _ROOT,
 ) -> Side:
-    """Groupscope on this work."""
-    job = work.job(telemetry).model_copy(update={"models": str(models), "fast": fast})
-    return Side("groupscope_side", job, log)
+    """Groupscope on this work, as it is in a checkout."""
+    job = work.job(telemetry).model_copy(update={"models": str(models.resolve()), "fast": fast})
+    return Side("groupscope_side", job, log, checkout)
 
 
 def theirs(work: Workload, own: Side, log: Path) -> Side:
