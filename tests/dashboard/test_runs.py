@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
-from backend.contract.records import Run, RunError, RunUpdate
+from backend.contract.records import Progress, Run, RunError, RunUpdate
 from dashboard.charts.sparkline import sparkline
 from dashboard.runs.filters import ROWS
 
@@ -93,6 +93,14 @@ def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_pag
     assert "reward] **0.600**" in texts(open_page("runs"))
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(open_page("runs"))
+
+
+def test_a_row_says_the_phase_inside_a_step_in_words(open_page: OpenPage, backend: Backend) -> None:
+    run = claimed(backend, "busy")
+    progress = Progress(step=1, total_steps=100, phase="rollout", done=3, total=8)
+    backend.client.heartbeat(run.id, p.Heartbeat(attempt=1, worker=WORKER.name, progress=progress))
+    at = open_page("runs")
+    assert [bar.proto.text for bar in at.get("progress") if "sampling 3 of 8" in bar.proto.text]
 
 
 def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> None:
