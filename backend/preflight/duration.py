@@ -58,7 +58,7 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     if due and known is None:
         beside = ", evaluations not counted"
     elif due:
-        beside = f"; {due} evaluation{'s' if due > 1 else ''}, with loading and checkpoints, of {known:.1f} s each as in similar runs"
+        beside = f"; {due} evaluation{'s' if due > 1 else ''} at {known:.1f} s each, as in similar runs, loading and checkpoints included"
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
@@ -95,7 +95,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate
 def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
     """What dominates a step and what shortens it."""
     updates = config.algorithm.updates_per_batch if isinstance(config, GrpoConfig) else 1
-    whole = "It passes over every token three times, forward and backward: fewer or shorter completions lower it."
+    whole = "It works through every token forward and backward: fewer or shorter completions shorten it."
     again = f"It passes {updates} times over each batch (algorithm.updates_per_batch)."
     remedies = {
         "rollout": "Shorter completions (sampling.max_new_tokens) or fewer of them are sampled faster.",

@@ -116,7 +116,7 @@ def loss_on_policy(config: GrpoConfig, _facts: Facts) -> Hints:
     """Why the loss reads 0: the most asked question."""
     algorithm = config.algorithm
     if algorithm.updates_per_batch == 1 and algorithm.surrogate.kind == "clip":
-        reads = "the loss reads about 0: expected" if algorithm.advantage.centred else "the loss says little"
+        reads = "the loss is about 0, as expected" if algorithm.advantage.centred else "the loss says little"
         text = f"with one update per batch the ratio is exactly 1, nothing is ever clipped and {reads}; watch reward and gradient norm"
         yield _hint("info", "algorithm.updates_per_batch", text)
 

@@ -150,7 +150,7 @@ def test_every_field_has_help_or_names_a_part() -> None:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("smaller optimizer.micro_batch_tokens fewer.", "smaller Optimizer › Micro batch tokens fewer."),
+        ("a smaller optimizer.micro_batch_tokens.", "a smaller Optimizer › Micro batch tokens."),
         ("Adapters (model.lora) need them", "Adapters (Model › LoRA) need them"),
         ("group_zscore makes what is left", "group z-score makes what is left"),
         ("its ratio is sequence_product", "its ratio is sequence product"),
