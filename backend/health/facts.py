@@ -102,7 +102,7 @@ class Facts:
         return self.start.get(name, NOTHING) if self.step >= 2 * RECENT else NOTHING
 
     def solved(self, share: float = SOLVED) -> bool:
-        """Whether the recent reward is at least this share of the highest there is. False if either is not known."""
+        """Whether the recent reward is at least this share of the highest possible. False if either is not known."""
         highest, reward = reward_bound(self.config), self.recent("reward").mean
         return highest is not None and reward is not None and reward >= share * highest
 

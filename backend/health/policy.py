@@ -80,7 +80,7 @@ def kl_blow_up(facts: Facts) -> Finding | None:
 @rule(
     "Entropy has collapsed",
     f"mean entropy of the last {RECENT} steps is at most {percent(ENTROPY_LEFT)} of that of the first {RECENT}, while the reward is "
-    "below 90 % of the highest there is",
+    "below 90 % of the highest possible",
     "entropy",
     "reward",
     steps=2 * RECENT,
@@ -151,7 +151,7 @@ def gradient_clipped(facts: Facts) -> Finding | None:
 
 
 @rule(
-    "The loss is about 0, and that is as it should be",
+    "The loss is about 0, as it should be",
     f"with one update per batch, the clipped surrogate and advantages that add up to 0 in each group, each loss of the "
     f"last {RECENT} steps is below {SMALL_LOSS:g} in size, and the median gradient norm of these steps is not 0 and at least "
     f"{percent(GRADIENT_LEFT)} of that of the first {RECENT}; silent if the rewards are all 0, KL has blown up or entropy has collapsed",
@@ -170,10 +170,10 @@ def loss_near_zero(facts: Facts) -> Finding | None:
     broken = any(rule.hint(facts) for rule in (all_rewards_zero, kl_blow_up, entropy_collapse))
     if not gradient or gradient < GRADIENT_LEFT * (began or 0.0) or broken:
         return None
-    earlier = f", and {figure(began)} in the first {RECENT} steps" if began else ""
+    earlier = f"; in the first {RECENT} steps it was {figure(began)}" if began else ""
     return Finding(
-        measured=f"Over {span(loss.values)} the loss stayed below {SMALL_LOSS:g} in size, while the gradient norm was "
-        f"{figure(gradient)} (median{earlier}): the policy is being trained.",
+        measured=f"Over {span(loss.values)} the loss stayed below {SMALL_LOSS:g} in size, while the median gradient norm was "
+        f"{figure(gradient)}{earlier}. The policy is being trained.",
         advice="Nothing needs to be done. Watch the reward and the gradient norm; this loss does not measure progress.",
         numbers={"largest_loss": largest, "median_grad_norm": gradient},
         evidence=evidence(loss.values, "loss", "grad_norm"),

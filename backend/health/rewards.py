@@ -74,8 +74,8 @@ def _collapsed(facts: Facts) -> str:
 
 @rule(
     "Most groups are dead",
-    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have equal rewards; only a note if the "
-    f"mean reward of these steps is at least {percent(WELL)} of the highest there is",
+    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have equal rewards; it is only a note if the "
+    f"mean reward of these steps is at least {percent(WELL)} of the highest possible",
     "frac_reward_zero_std",
 )
 def dead_groups(facts: Facts) -> Finding | None:
@@ -111,11 +111,11 @@ def _what_they_got(dead: int, others: list[float]) -> str:
     if not dead:
         return ""
     if not others:
-        return f"; in all {dead} of them every completion was right"
+        return f"; every completion was right in all {dead} of them"
     low, high = figure(min(others)), figure(max(others))
     got = f"all equal, at {low}" if min(others) == max(others) else f"all equal, at {low} to {high}"
     if len(others) == dead:
-        return f"; in all {dead} of them no completion got the highest reward ({got})"
+        return f"; no completion got the highest reward in any of these {dead} ({got})"
     right = dead - len(others)
     return f": in {right} every completion was right, in {len(others)} none got the highest reward ({got})"
 
@@ -169,7 +169,7 @@ def unscored(facts: Facts) -> Finding | None:
 @rule(
     "Completions change their length, and get no better",
     f"mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it, "
-    f"while the reward rose by less than {BETTER:g} of its std at the start and is below 90 % of the highest there is",
+    f"while the reward rose by less than {BETTER:g} of its std at the start and is below 90 % of the highest possible",
     "completions/mean_length",
     "reward",
     "reward_std",
