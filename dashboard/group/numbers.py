@@ -55,7 +55,7 @@ def _equal_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
     how, same = stored_estimator(config), _same(group, "all rewards are equal", reward_bound(config))
     if not how.centred:
         return f"**All alike, yet trained on:** {same}; {words_of(how).equal.format(mean=exact(group.reward_mean))}."
-    why = words_of(how).dead or f"{same}, so nobody is better than the mean"
+    why = words_of(how).dead or f"{same}, so no completion is better than the mean"
     return f"**Dead:** {why}: {_nothing_to_compare(config)}."
 
 
@@ -67,18 +67,18 @@ def _nothing_to_compare(config: Mapping[str, Json]) -> str:
     parts += ["the entropy bonus"] if number_at(config, "algorithm.entropy_bonus", 0.0) > 0 else []
     if not parts:
         return "every advantage is 0 and the policy is not moved by this group"
-    return f"every advantage is 0 and nothing is left of its loss but {' and '.join(parts)}"
+    return f"every advantage is 0 and only {' and '.join(parts)} act{'s' if len(parts) == 1 else ''} on its tokens"
 
 
 def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
-    """all 8 scored completions got 1.00, the most there is (all right)."""
+    """all 8 scored completions got 1.00, the highest possible (all right)."""
     rewards = {completion.reward for completion in group.completions if completion.reward is not None}
     if len(rewards) != 1:
         return otherwise
     reward = rewards.pop()
     right = highest is not None and math.isclose(reward, highest, abs_tol=1e-6)
     meant = (
-        ", the most there is (all right)" if right else " (all wrong)" if highest is not None and reward == 0 else ""
+        ", the highest possible (all right)" if right else " (all wrong)" if highest is not None and reward == 0 else ""
     )
     return f"all {group.scored} scored completions got {number(reward)}{meant}"
 

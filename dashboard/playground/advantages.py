@@ -75,7 +75,7 @@ def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
     if wrong is None:
         status.caption(group_in_a_line(group))
     else:
-        status.markdown(f":small[:red[{plain(wrong)}] Shown: the last that could be read.]")
+        status.markdown(f":small[:red[{plain(wrong)}] The last valid input is shown.]")
     for message in (wrong_setting, wrong_further):
         if message is not None:
             st.markdown(f":red[{plain(message)}]")
@@ -155,12 +155,12 @@ def reading(group: GroupScores, chosen: Estimator) -> str:
         return "Fewer than two completions have a score, so there is nothing to compare: every advantage is exactly 0."
     words = words_of(chosen)
     if group.state == "live":
-        equal = "Make all rewards equal and the group is dead: every advantage exactly 0."
+        equal = "Make all rewards equal and the group is dead: every advantage is then exactly 0."
         return f"{words.live} {equal if chosen.centred else 'Equal rewards would not make this group dead.'}"
     if not chosen.centred:
         return f"**All alike, yet trained on:** all rewards are equal; {words.equal.format(mean=exact(group.reward_mean))}."
     return (
-        "**A dead group.** All rewards are equal, so nobody is better than the mean: every advantage is exactly 0, "
+        "**A dead group.** All rewards are equal, so no completion is better than the mean: every advantage is exactly 0, "
         "whether all were right or all wrong. Only a KL penalty or an entropy bonus in the loss would still move the policy."
     )
 

@@ -184,11 +184,11 @@ def test_equal_rewards_are_dead_where_completions_are_compared(chosen: Advantage
     [
         ({"kl": {"beta": 0.0}}, "the policy is not moved by this group."),
         ({"kl": {"beta": 0.1, "placement": "reward"}}, "the policy is not moved by this group."),
-        ({"kl": {"beta": 0.1}}, "nothing is left of its loss but the KL penalty (β = 0.1)."),
-        ({"entropy_bonus": 0.01}, "nothing is left of its loss but the entropy bonus."),
+        ({"kl": {"beta": 0.1}}, "only the KL penalty (β = 0.1) acts on its tokens."),
+        ({"entropy_bonus": 0.01}, "only the entropy bonus acts on its tokens."),
         (
             {"kl": {"beta": 0.1, "placement": "loss"}, "entropy_bonus": 0.01},
-            "nothing is left of its loss but the KL penalty (β = 0.1) and the entropy bonus.",
+            "only the KL penalty (β = 0.1) and the entropy bonus act on its tokens.",
         ),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
     twice, unknown = ({"rewards": {"functions": [{"kind": kind, "weight": 2.0}]}} for kind in ("correctness", "python"))
     right = group(completion(0, 1.0, 0.0), completion(1, 1.0, 0.0), state="zero_variance", mean=1.0, std=0.0)
     wrong = group(completion(0, 0.0, 0.0), completion(1, 0.0, 0.0), state="zero_variance", mean=0.0, std=0.0)
-    assert "all 2 scored completions got 1.00, the most there is (all right)" in state_in_words(right, CONFIG)
+    assert "all 2 scored completions got 1.00, the highest possible (all right)" in state_in_words(right, CONFIG)
     assert "(all right)" not in state_in_words(right, twice)
     assert "got 0 (all wrong)" in state_in_words(wrong, CONFIG)
     for unbounded in (right, wrong):
@@ -245,9 +245,7 @@ def test_too_few_scored_completions_train_only_where_none_is_compared() -> None:
     one = completion(0, 1.0, 0.0)
     lonely = group(one, completion(1, None, 0.0), state="unscored", mean=1.0, std=0.0).model_copy(update={"scored": 1})
     assert "fewer than two" in spell_advantage(one, lonely, stored_estimator(CONFIG))
-    assert "too few to compare: every advantage is 0 and nothing is left of its loss but the KL" in state_in_words(
-        lonely, CONFIG
-    )
+    assert "too few to compare: every advantage is 0 and only the KL penalty" in state_in_words(lonely, CONFIG)
     nothing = lonely.model_copy(update={"scored": 0})
     assert "0 of 2 completions could be scored, and the policy is not moved by this group" in state_in_words(
         nothing, CONFIG

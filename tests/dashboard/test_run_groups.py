@@ -95,7 +95,7 @@ def test_where_a_reward_has_no_bound_nothing_is_called_the_most_or_all_right(ope
     assert "1 dead (all at 1.00)" in page
     assert "answer of this step is right" not in page
     opened = shown(open_page("group", id=backend.client.groups(run_id).items[0].id))
-    assert "all 2 scored completions got 1.00, so nobody is better than the mean" in opened
+    assert "all 2 scored completions got 1.00, so no completion is better than the mean" in opened
 
 
 def test_where_every_answer_is_right_the_page_asks_for_harder_prompts(open_page: Open, backend: Backend) -> None:
