@@ -57,7 +57,7 @@ class Trainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
             train, held = len(self._items.train), len(self._items.held_out)
-            self._attempt.start(f"{train:,} items to train on, {held:,} held out")
+            self._attempt.start(f"{train:,} prompts to train on, {held:,} held out")
             for step in self._attempt.steps(self._evaluate):
                 if self._synced and step % self._config.algorithm.kl.sync_every == 0:
                     self._policy.copy_reference()
@@ -158,4 +158,4 @@ class Trainer:
             self._sampler, items, self._config, lambda done: self._attempt.show("evaluation", done, total)
         )
         right = metrics.get("eval/pass@1")
-        return metrics, "" if right is None else f"pass@1 {right:.3f} on {len(items)} held-out items"
+        return metrics, "" if right is None else f"pass@1 {right:.3f} on {len(items)} held-out prompts"

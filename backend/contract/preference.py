@@ -26,7 +26,7 @@ class SampledPairs(Frozen):
         1000, description="Prompts to sample a group for; one whose rewards are all equal gives no pair."
     )
     held_out_prompts: Prompts = Field(
-        300, description="The same from the task's held-out items, for pairs that are never trained on."
+        300, description="The same from the task's held-out prompts; pairs that are never trained on."
     )
     group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions of each prompt.")
     decoding: Decoding = Field(default_factory=Decoding, description="How they are drawn.")
@@ -54,7 +54,7 @@ Pairs = Annotated[SampledPairs | DatasetPairs, Field(discriminator="kind")]
 
 
 class PairBudget(Frozen):
-    """How long, and when to look and to save."""
+    """How long to train, when to evaluate and when to save."""
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(100, description="Each step is one update on some pairs.")
     pairs_per_step: Annotated[int, Field(ge=1, le=8192)] = Field(
@@ -73,10 +73,10 @@ class PairBudget(Frozen):
 
 
 class DpoBudget(PairBudget):
-    """How long, when to look and to save, and how the policy itself is examined."""
+    """How long to train, when to evaluate and to save, and how the policy itself is examined."""
 
     eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        500, description="Held-out items of the task that the policy answers in one evaluation; of sampled pairs only."
+        500, description="Held-out prompts that the policy answers in one evaluation; of sampled pairs only."
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
         1, description="Sampled completions of each: pass@1 is their mean."

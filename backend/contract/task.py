@@ -135,9 +135,9 @@ class Dataset(Rows):
 
 
 def require_held_out(share: float, field: str, every: int) -> None:
-    """Raises Misfit if evaluations need held-out items of a data set, and it holds none out."""
+    """Raises Misfit if evaluations need held-out prompts of a data set, and it holds none out."""
     if share == 0:
-        text = f"evaluation every {every} steps needs held-out items, and held_out is 0; raise held_out or set eval_every to 0"
+        text = f"evaluation every {every} steps needs held-out prompts, and held_out is 0; raise held_out or set eval_every to 0"
         raise Misfit(text, field, {field: 0.1})
 
 

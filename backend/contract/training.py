@@ -38,7 +38,7 @@ class Decoding(Frozen):
 
 
 class Sampling(Decoding):
-    """What one step draws: prompts, and a group of completions for each."""
+    """Each step draws prompts, and a group of completions for each of them."""
 
     prompts_per_step: Annotated[int, Field(ge=1, le=8192)] = Field(
         16, description="Prompts, and so groups, in one step."
@@ -130,17 +130,17 @@ class Keep(Frozen):
 
 
 class Budget(Frozen):
-    """How long, and when to look and to save."""
+    """How long to train, when to evaluate and when to save."""
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         100, description="Each step samples, scores and updates once."
     )
     eval_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         25,
-        description="Steps between evaluations on held-out items, which also run before the first step and at the end; 0 is never.",
+        description="Steps between evaluations on held-out prompts, which also run before the first step and at the end; 0 is never.",
     )
     eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        500, description="Held-out items in one evaluation, always the same."
+        500, description="Held-out prompts in one evaluation, always the same."
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
         1, description="Sampled completions of each item: pass@1 is their mean, pass@G needs one success among them."
@@ -154,7 +154,7 @@ class Budget(Frozen):
 
 
 class Telemetry(Frozen):
-    """What is kept beside rewards and texts."""
+    """Records that are kept besides rewards and texts."""
 
     token_traces: Literal["all", "periodic", "extremes", "none"] = Field(
         "extremes",

@@ -129,7 +129,7 @@ def verdict(found: Difference | None) -> str:
 def _why_no_interval(found: Difference) -> str:
     if min(found.seeds) >= LEAST:
         equal = "the same in each" if found.paired else "the same in all seeds of each"
-        return f"{equal}, so there is no interval and no verdict with {_counts(found)}; more seeds or more held-out items would tell"
+        return f"{equal}, so there is no interval and no verdict with {_counts(found)}; more seeds or more held-out prompts would tell"
     if found.paired:
         return f"{'one seed' if found.shared == 1 else 'two seeds'} cannot tell; run three or more"
     return f"{found.seeds[0]} against {found.seeds[1]} seeds cannot tell; run three or more of each"

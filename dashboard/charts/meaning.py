@@ -203,7 +203,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "eval/pass@1": Meaning(
         "Held-out pass@1",
-        "Share of right answers on held-out items, completions sampled as in training. Healthy: it rises with the reward; if "
+        "Share of right answers on held-out prompts, completions sampled as in training. Healthy: it rises with the reward; if "
         "only the reward rises, the run learns something other than being right.",
         "higher",
         _SHARE,
@@ -214,9 +214,9 @@ _MEANINGS: dict[str, Meaning] = {
     "eval/scored_items": Meaning(
         "Held-out items, all samples scored", "The pass rate of several samples is a share of these items.", axis="~s"
     ),
-    "eval/reward": Meaning("Held-out reward", "Mean reward on held-out items.", "higher"),
+    "eval/reward": Meaning("Held-out reward", "Mean reward on held-out prompts.", "higher"),
     "eval/mean_length": Meaning(
-        "Held-out length", "Mean number of tokens on held-out items.", axis="~s", unit="tokens"
+        "Held-out length", "Mean number of tokens on held-out prompts.", axis="~s", unit="tokens"
     ),
 }
 

@@ -139,7 +139,7 @@ def _together(key: str, title: str, labels: Mapping[str, str]) -> Panel:
 
 
 def held_out_success(names: Sequence[str]) -> Panel:
-    """The shares of held-out items with right answers."""
+    """The shares of held-out prompts with right answers."""
     passes = sorted((name for name in names if name.startswith("eval/") and "pass@" in name), key=_evaluation_order)
     return Panel(
         "held-out",

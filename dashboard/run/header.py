@@ -147,7 +147,7 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     """The two numbers by which a run of this kind is judged: label, value, help."""
     ordered = "Share of held-out pairs in the right order, first → latest evaluation."
     ranked = ("Held-out pairs", improvement(run.summary, "eval/accuracy"), ordered)
-    answered = "Share of held-out items answered right, first → latest evaluation."
+    answered = "Share of held-out prompts answered right, first → latest evaluation."
     right = ("Held-out pass@1", improvement(run.summary, "eval/pass@1"), answered)
     if run.kind == "reward_model":
         margin = reading(run.summary, "margin")

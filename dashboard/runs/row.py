@@ -77,7 +77,7 @@ def _show_progress(run: Run) -> None:
 
 
 def _show_result(run: Run) -> None:
-    """The latest reward with its course; for an ended run what it learned on held-out items."""
+    """The latest reward with its course; for an ended run what it learned on held-out prompts."""
     learned = {_SOLVED: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):

@@ -104,7 +104,7 @@ def test_five_seeds_find_a_difference_of_a_fifth(paired: bool) -> None:
         ),
         (
             Difference(0.25, None, None, (3, 3), 3, True),
-            "+0.250: the same in each, so there is no interval and no verdict with 3 seeds; more seeds or more held-out items "
+            "+0.250: the same in each, so there is no interval and no verdict with 3 seeds; more seeds or more held-out prompts "
             "would tell",
         ),
         (Difference(0.25, None, None, (2, 2), 2, True), "+0.250: two seeds cannot tell; run three or more"),
