@@ -138,7 +138,7 @@ GROUP_RELATIVE: tuple[RecipeCard, ...] = (
     card(
         "dapo",
         "DAPO",
-        "Dead groups are sampled again, the upper clip is wider, each token counts once, overlong answers cost.",
+        "Dead groups are replaced, the upper clip is wider, each token counts the same, overlong answers lose reward.",
         "When many groups are dead, or the entropy collapses.",
         "DAPO (arXiv:2503.14476): ε 0.2 and 0.28, no KL",
         r"\begin{aligned}\hat A_i&=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon},\quad 0<\operatorname{std}(r)\\ \mathcal L&=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.28)\,\hat A_i\big)\end{aligned}",
@@ -230,7 +230,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "reinforce",
         "REINFORCE",
-        "The vanilla policy gradient: log-likelihood times reward, less the batch's mean.",
+        "The vanilla policy gradient: log-likelihood times the reward's distance from the batch's mean.",
         "To see what the group adds: easy and hard prompts share one baseline here.",
         "The vanilla policy gradient; Williams (1992)",
         r"\mathcal L=-\tfrac1R\sum_i\big(r_i-\bar r_\mathrm{batch}\big)\log\pi(o_i)",
