@@ -73,7 +73,7 @@ def run(up: Up, say: Callable[[str], None]) -> None:
         finally:
             say("stopping: the worker puts its run back into the queue (Ctrl-C again does not wait)")
             supervisor.stop()
-            say("stopped; `groupscope up` goes on where it was")
+            say("stopped; `groupscope up` continues where it stopped")
 
 
 def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:

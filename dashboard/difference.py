@@ -235,7 +235,7 @@ def in_words(found: Difference, unit: str) -> str:
     if all(run.shared for run in (*found.left, *found.right)):
         return "Both say exactly the same."
     share = int(found.shared * 100)  # not rounded up: 100 % is said of equal texts alone
-    sentence = f"They share {share} % of their {unit}s. What only one of them says is marked."
+    sentence = f"They share {share} % of their {unit}s. Each {unit} that only one of them has is marked."
     if found.unaligned:
         sentence += f" {counted(found.unaligned, unit)} in stretches too unlike to align are marked as a whole."
     return sentence

@@ -67,7 +67,7 @@ class Disagreement(Record):
 class Agreement(Record):
     """How often the reward agrees with people.
 
-    A pair is a choice, or a thumb up and a thumb down in one group that no choice speaks of. The reward agrees if it is
+    A pair is a choice, or a thumbs up and a thumbs down in one group that no choice speaks of. The reward agrees if it is
     higher for the better one; equal rewards are `undecided` and count for neither, as does a pair with an unscored completion.
     """
 

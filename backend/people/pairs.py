@@ -53,7 +53,7 @@ Part = TypeVar("Part", Place, Side)
 
 @dataclass(frozen=True)
 class Pair:
-    """People find the one better than the other: they chose it, or gave it a thumb up and the other a thumb down."""
+    """People find the one better than the other: they chose it, or gave it a thumbs up and the other a thumbs down."""
 
     group: Place
     better: Side
@@ -63,7 +63,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ThumbedGroup:
-    """A group's completions with a thumb up, and those with a thumb down."""
+    """A group's completions with a thumbs up, and those with a thumbs down."""
 
     group: Place
     up: Sequence[Side]

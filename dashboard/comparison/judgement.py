@@ -35,8 +35,8 @@ class Judgement(NamedTuple):
     def words(self) -> str:
         """How the numbers are computed."""
         return (
-            f"Final: the mean of the last {self.tail} values; for an evaluation, the last value. Best: the highest value if more is "
-            "better, the lowest if less is; other metrics have no best."
+            f"Final: the mean of the last {self.tail} values; for an evaluation, the last value. Best: the highest value if higher is "
+            "better, the lowest if lower is better; other metrics have no best."
         )
 
 

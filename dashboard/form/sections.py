@@ -129,7 +129,7 @@ def show_sections(form: Form, schema: Record) -> None:
         summary = plain(_summary(name, form.draft.get(name)))
         inside = [other for other in sections if other.startswith(f"{name}.")]
         wrong = form.problems_in(name) - sum(form.problems_in(other) for other in inside)
-        mend = f" :red[:material/error: {wrong} to correct]" if wrong else ""
+        mend = f" :red[:material/error: {wrong} to correct] ·" if wrong else ""
         label = f"**{label_of(name)}**{mend} :small[:gray[{summary}]]"
         # a data set needs an answer here; a section of its own key opens, and stays as the person leaves it
         kind = str(form.draft.get(f"{name}.kind"))

@@ -42,8 +42,8 @@ def draw_agreement(run: Run) -> None:
         found = client().people.agreement(run.id)
     if not found.pairs:
         st.info(
-            f"{said(found)} Open a group and choose the better of two completions, or give one a thumb up and another a "
-            "thumb down: this page will then show how often the reward agrees, and the pairs to train on.",
+            f"{said(found)} Open a group and choose the better of two completions, or give one a thumbs up and another a "
+            "thumbs down: this page will then show how often the reward agrees, and the pairs to train on.",
             icon=":material/balance:",
         )
         _draw_way_to_judge(run)

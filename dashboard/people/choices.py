@@ -27,9 +27,7 @@ def draw_choices(run: Run, group: Group) -> None:
         choices = client().people.choices(group.id)
     if any(_side(group, side) not in st.session_state for side in _SIDES):
         _show_next(group, choices)
-    st.markdown(
-        "**Which is better?** :gray[:small[Their rewards are left out here, so that they do not decide for you.]]"
-    )
+    st.markdown("**Which is better?** :gray[:small[The rewards are hidden here, so that they do not influence you.]]")
     known = {frozenset((choice.better_index, choice.worse_index)): choice for choice in choices}
     left, right = (group.completions[st.session_state[_side(group, side)]] for side in _SIDES)
     made = known.get(frozenset((left.index, right.index)))

@@ -83,10 +83,10 @@ def _draw_table(rows: dict[str, list[float]]) -> None:
 
 def _meaning(lam: float) -> str:
     if lam == 0:
-        return "**λ = 0 is TD:** each A is its δ alone. Little noise, but as wrong as the values are."
+        return "**λ = 0 is TD:** each A is its δ alone. It has little noise, but is as wrong as the values are."
     if lam == 1:
-        return "**λ = 1 is Monte Carlo:** each A is what really came, less the value. Right on average, but noisy."
-    return "Between λ 0 (TD: little noise, as wrong as the values) and λ 1 (Monte Carlo: right on average, noisy)."
+        return "**λ = 1 is Monte Carlo:** each A is the reward that really came, minus the value. It is right on average, but noisy."
+    return "This lies between λ = 0 (TD: little noise, but as wrong as the values) and λ = 1 (Monte Carlo: right on average, but noisy)."
 
 
 def _read(rewards: str, values: str) -> Tokens:

@@ -35,7 +35,7 @@ def draw_kl(opening: Opening, point: Point) -> None:
     """The part with its controls."""
     draw_title(
         "3 · The leash",
-        "How far is the policy from the reference? lp and ref are the token's log-probabilities under the one and the other.",
+        "How far is the policy from the reference? lp and ref are the token's log-probabilities under these two.",
     )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
@@ -64,7 +64,7 @@ def draw_kl(opening: Opening, point: Point) -> None:
         whole = float(token_losses(in_loss, new, old, advantage, reference=math.log(reference))[0])
         st.markdown(
             f"Loss of the best completion's token: {exact(without + 0.0)} + {exact(kl.beta)} × {kl.estimator} = **{exact(whole)}**. "
-            "The penalty is taken on every token, whatever its advantage."
+            "The penalty counts for every token, whatever its advantage."
         )
 
 

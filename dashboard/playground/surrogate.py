@@ -95,7 +95,7 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
         left, right = st.columns(2, gap="medium")
         with left:
             st.markdown(ratio_in_a_line(surrogate, new, old))
-            _draw(objectives, surrogate, new / old, "objective", "What is maximised for the token, over its ratio")
+            _draw(objectives, surrogate, new / old, "objective", "The objective of the update, over the ratio")
         with right:
             st.markdown(_pulls_in_words(pulled))
             _draw(pulled, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
@@ -120,7 +120,7 @@ def _controls(opening: Opening) -> tuple[Surrogate, float, float]:
         opening.surrogate.kind,
         tuple(WORDS),
         words=in_words,
-        help="What is maximised for each token.",
+        help="The objective of each token.",
     )
     defaults = opening.surrogate if kind == opening.surrogate.kind else SURROGATE.validate_python({"kind": kind})
     names = tuple(WORDS[kind].labels)

@@ -111,10 +111,10 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
         )
     path = "rewards.functions.0.source" if run.kind == "reward_model" else "model.source"
     use = "scores with it" if run.kind == "reward_model" else "starts from it"
-    st.caption(f"`{path}: run:{run.id}@{checkpoint.step}` in a configuration {use}.")
+    st.caption(f"A configuration with `{path}: run:{run.id}@{checkpoint.step}` {use}.")
     show_text(f"{store_path(checkpoint.store)}/{checkpoint.path}")
     st.caption(
-        "The path on the worker's machine. A backend on another machine cannot read it, and the download says so: copy it by hand."
+        "This path is on the worker's machine. A backend on another machine refuses the download: copy the folder by hand."
     )
 
 

@@ -112,7 +112,7 @@ def _hint(run: Run) -> str:
         return ":material/hourglass_empty: Nothing is logged yet; the lines begin with the first step."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
     means = "Lines are means, faint bands show the lowest to highest values. " if run.progress.step > POINTS else ""
-    return f":material/zoom_in: {means}Drag over steps to see them finer{click}."
+    return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:

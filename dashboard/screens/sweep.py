@@ -50,8 +50,8 @@ def show_runs(variants: Sequence[Variant], seeds: Sequence[int]) -> None:
         for seed in seeds
         for one in variants
     ]
-    first = f", the first {ROWS} of them" if len(rows) > ROWS else ""
-    st.markdown(f"**{counted(len(rows), 'run')}** in the order in which they are queued{first}")
+    first = f"; these are the first {ROWS}" if len(rows) > ROWS else ""
+    st.markdown(f"**{counted(len(rows), 'run')}** in queue order{first}")
     st.dataframe(pd.DataFrame(rows[:ROWS]), hide_index=True, key="sweep-runs", height="content")
 
 

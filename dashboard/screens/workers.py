@@ -112,8 +112,8 @@ def draw_how_to_add() -> None:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
     if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:
         st.caption(
-            "Only this machine can use that address. A worker elsewhere needs an address that the backend listens on: "
-            "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN`, in docs/settings.md."
+            "Only this machine can use that address. For a worker on another machine, set "
+            "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN` for the backend, as docs/settings.md explains."
         )
 
 

@@ -64,7 +64,7 @@ _TITLES = {  # and what each means
     "kl": ("KL", "To the reference, in nats, by the run's estimator."),
     "entropy": (
         "Entropy",
-        "Of the distribution that the token was drawn from, in nats: at 0 there was no choice at all.",
+        "Entropy of the distribution from which the token was drawn, in nats: at 0 only one token was possible.",
     ),
     "logprob": ("Log-prob", "At the last update on the batch, in nats: 0 is certain, far below 0 a surprise."),
     "change": ("Change of log-prob", "By this step's update: the log-prob after it, minus the one before it."),

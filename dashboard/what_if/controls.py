@@ -59,7 +59,7 @@ def draw_controls(own: Own) -> Settings:
         )
     for message in (wrong_estimator, wrong_surrogate, wrong_beta):
         if message is not None:
-            st.markdown(f":red[{plain(message)}] Shown: the last that could be read.")
+            st.markdown(f":red[{plain(message)}] The last valid input is shown.")
     return replace(own.settings, advantage=advantage, rewards=rewards, surrogate=surrogate, beta=beta)
 
 

@@ -21,7 +21,7 @@ from dashboard.what_if.controls import TOKENS
 from dashboard.what_if.figures import change_figure, tokens_figure
 from dashboard.wording import in_words
 
-ON_POLICY = "One update on each batch: every ratio is exactly 1, so no range clips anything, and each token's surrogate is its advantage."
+ON_POLICY = "With one update per batch every ratio is exactly 1, so no range clips anything, and each token's surrogate is its advantage."
 _TALLEST = 600
 
 

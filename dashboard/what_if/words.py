@@ -36,7 +36,7 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
             "changes."
         )
     if difference == 0:
-        return "**The run's own settings.** Computed again, every advantage of the step is the stored one, digit for digit."
+        return "**The run's own settings.** Computed again, every advantage of the step equals the stored one, digit for digit."
     if difference <= ROUNDING:
         return (
             f"**The run's own settings.** Computed again, the advantages are the stored ones up to rounding "

@@ -153,7 +153,7 @@ def test_a_long_completion_keeps_scroll_pin_and_hover_while_its_run_goes_on(
     page.locator(".tokens").evaluate("box => { box.scrollTop = 700; box.querySelector('span').kept = true }")
     groups = [recorded.group_of(0, [1.0, 0.0])]
     stack.client.report(run_id, Report(attempt=claim.attempt, seq=1, step=1, groups=groups, metrics={"reward": 0.5}))
-    page.get_by_text("Signs for spaces").click()
+    page.get_by_text("Show spaces").click()
     settled(page)
     assert page.locator(".tokens").evaluate("box => [box.scrollTop, box.querySelector('span').kept]") == [700, True]
     expect(page.get_by_role("option", selected=True)).to_have_count(1)
