@@ -51,7 +51,7 @@ class Algorithm(Frozen):
     """The loss, axis by axis."""
 
     advantage: Advantage = Field(default_factory=GroupZscore, description="How a reward becomes an advantage.")
-    surrogate: Surrogate = Field(default_factory=Clip, description="What is minimised for each token.")
+    surrogate: Surrogate = Field(default_factory=Clip, description="The loss of each token, before any penalty.")
     ratio: RatioLevel = Field(
         "token",
         description="Probability ratio new / old: per token (DeepSeekMath), its geometric mean over the completion (GSPO), or "

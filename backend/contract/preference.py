@@ -18,7 +18,7 @@ class SampledPairs(Frozen):
     """Groups sampled from the run's own model before training and scored: the best of each against its worst."""
 
     kind: Literal["sampled"] = "sampled"
-    task: Task = Field(default_factory=Arithmetic, description="What is asked.")
+    task: Task = Field(default_factory=Arithmetic, description="The task whose prompts are asked.")
     rewards: Rewards = Field(
         default_factory=Rewards, description="What decides which completion of a group is the better one."
     )
@@ -90,7 +90,7 @@ class RewardModelConfig(Frozen):
     kind: Literal["reward_model"] = "reward_model"
     recipe: Recipe = None
     model: Model = Field(default_factory=Model, description="Its weights go under a new head with one output.")
-    pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
+    pairs: Pairs = Field(default_factory=SampledPairs, description="Where the preference pairs come from.")
     optimizer: Optimizer = Field(default_factory=Optimizer)
     budget: PairBudget = Field(default_factory=PairBudget)
 
@@ -110,7 +110,7 @@ class DpoConfig(Frozen):
     kind: Literal["dpo"] = "dpo"
     recipe: Recipe = None
     model: Model = Field(default_factory=Model)
-    pairs: Pairs = Field(default_factory=SampledPairs, description="What is preferred to what.")
+    pairs: Pairs = Field(default_factory=SampledPairs, description="Where the preference pairs come from.")
     beta: Annotated[float, Field(gt=0, le=100)] = Field(
         0.1, description="β: how strongly the policy is held to its initial weights; small moves far."
     )

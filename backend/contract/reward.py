@@ -71,9 +71,9 @@ class Length(_Function):
     kind: Literal["length"] = "length"
     unit: Literal["tokens", "words", "characters"] = Field("tokens", description="What is counted.")
     minimum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="The shortest full-score length; equal bounds make a target."
+        0, description="The shortest length that scores 1; equal bounds make a target."
     )
-    maximum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(256, description="The longest full-score length.")
+    maximum: Annotated[int, Field(ge=0, le=1_000_000)] = Field(256, description="The longest length that scores 1.")
     ramp: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         64, description="How far outside the bounds the score reaches 0."
     )
@@ -161,7 +161,7 @@ class LearnedReward(_Function):
         "classifier, or local:<folder> under the worker's model root."
     )
     label: Annotated[int, Field(ge=0, le=1023)] = Field(
-        0, description="Which output counts, from 0, where the classifier has several."
+        0, description="Which output counts, from 0, if the classifier has several."
     )
 
 
@@ -192,10 +192,10 @@ class Rewards(Frozen):
         description="The reward functions; their weighted scores are added up.",
     )
     gates: Annotated[list[Gate], Field(max_length=16)] = Field(
-        default_factory=list, description="Where a reward counts only if another one holds."
+        default_factory=list, description="Rewards that count only if another one is high enough."
     )
     max_unscored: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.2, description="A larger share of completions that no function could score fails the run."
+        0.2, description="The run fails if a larger share of completions than this is unscored."
     )
     time_limit: Annotated[float, Field(gt=0, le=600)] = Field(
         5.0, description="Seconds that one reward function may take for one completion before it is killed."

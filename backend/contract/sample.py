@@ -22,7 +22,7 @@ class SampleConfig(Frozen):
     kind: Literal["sample"] = "sample"
     model: Model = Field(default_factory=Model)
     prompts: Annotated[list[Annotated[CleanText, Field(min_length=1, max_length=20_000)]], Field(max_length=16)] = (
-        Field(default_factory=list, description="Prompts that somebody typed; none where a task gives them.")
+        Field(default_factory=list, description="Prompts that somebody typed; none if a task gives them.")
     )
     answer: Annotated[CleanText, Field(max_length=20_000)] | None = Field(
         None, description="The reference answer to typed prompts, for correctness."

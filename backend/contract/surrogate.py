@@ -1,4 +1,4 @@
-"""What is minimised for each token: one model for each surrogate loss, with its own settings."""
+"""The loss of each token: one model for each surrogate loss, with its own settings."""
 
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -68,7 +68,7 @@ class Sapo(SurrogateLoss):
     kind: Literal["sapo"] = "sapo"
     acronym = True
     tau_positive: Positive = Field(1.0, description="τ where A is above 0; higher is a sharper gate.")
-    tau_negative: Positive = Field(1.05, description="τ elsewhere.")
+    tau_negative: Positive = Field(1.05, description="τ for every other A.")
 
 
 class Vespo(SurrogateLoss):

@@ -31,7 +31,7 @@ class Prompted(Frozen):
         None, description="Put before every prompt, as the system message of the chat."
     )
     prompt_format: Literal["chat", "raw"] = Field(
-        "chat", description="chat: through the tokenizer's chat template where it has one. raw: the text as it stands."
+        "chat", description="chat: through the tokenizer's chat template if it has one. raw: the text as it stands."
     )
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class Arithmetic(Prompted):
     low: Operand = Field(1, description="The smallest number.")
     high: Operand = Field(9, description="The largest number.")
     operators: Annotated[list[Literal["+", "-", "x"]], Field(min_length=1, max_length=3)] = Field(
-        ["+", "-", "x"], description="The signs drawn from."
+        ["+", "-", "x"], description="The operators to draw from."
     )
     precedence: bool = Field(
         True, description="Only expressions that a reader from left to right, blind to precedence, gets wrong."
@@ -124,7 +124,7 @@ class Dataset(Rows):
     answer_column: Column | None = Field(
         "answer", description="The column with the reference answer; none if no reward needs one."
     )
-    template: Prompt = Field("{prompt}", description="Put around each prompt; {prompt} is replaced.")
+    template: Prompt = Field("{prompt}", description="The text around each prompt; the prompt replaces {prompt}.")
     held_out: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Share of the items kept for evaluation.")
 
     @model_validator(mode="after")

@@ -101,10 +101,10 @@ class Keep(Frozen):
 
     last: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="How many of the newest stay; 0 keeps all. With 2, a run whose newest is damaged has another.",
+        description="How many of the newest stay; 0 keeps all. With 2, a run can go on if the newest is damaged.",
     )
     every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Beside the newest, those whose step is a multiple of this; 0 adds none."
+        0, description="Besides the newest, those whose step is a multiple of this; 0 adds none."
     )
     at_most_gib: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
         0.0,
@@ -112,7 +112,7 @@ class Keep(Frozen):
         "written before others go, so the disk holds one more.",
     )
     best: bool = Field(
-        True, description="Beside the newest, the one with the best held-out result, if it was evaluated at its step."
+        True, description="Besides the newest, the one with the best held-out result, if it was evaluated at its step."
     )
 
     @property
@@ -143,7 +143,7 @@ class Budget(Frozen):
         500, description="Held-out prompts in one evaluation, always the same."
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, description="Sampled completions of each item: pass@1 is their mean, pass@G needs one success among them."
+        1, description="Sampled completions of each prompt: pass@1 is their mean, pass@G needs one success among them."
     )
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         20,
@@ -160,7 +160,7 @@ class Telemetry(Frozen):
         "extremes",
         description="Per-token values: of every completion, of every completion at some steps, of each group's best and worst, or none.",
     )
-    trace_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(10, description="The steps kept by periodic.")
+    trace_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(10, description="Steps between periodic traces.")
     probe_prompts: Annotated[int, Field(ge=0, le=64)] = Field(
         2,
         description="Held-out prompts, always the same, that get a group every few steps: sampled and scored, never trained on. "

@@ -57,7 +57,7 @@ def estimator_settings(
     if "eps" in fields:
         with places.pop(0):
             settings["eps"] = typed(
-                "ε", f"{prefix}eps", show_number(values["eps"]), help="Added to the std: never divides by 0."
+                "ε", f"{prefix}eps", show_number(values["eps"]), help="Added to the std, which may be 0."
             )
     return last_good(f"{prefix}advantage-{kind}", lambda: read_settings(ADVANTAGE, settings), lambda: defaults)
 

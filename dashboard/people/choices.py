@@ -95,7 +95,7 @@ def _draw_ways(group: Group, choices: list[Choice], *, settled: bool) -> None:
             icon=":material/undo:",
             key=f"undo-{group.id}",
             disabled=not choices,
-            help="Takes the last choice back and shows its two again",
+            help="Takes the last choice back and shows its two completions again",
             on_click=_take_back,
             args=(group, choices[-1] if choices else None),
         )

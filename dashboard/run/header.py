@@ -53,7 +53,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         st.markdown(look(run).markdown)
         if (
             run.status not in TERMINAL
-            and st.toggle("Live", value=True, key="live", help="Off, the page stands still.") != live
+            and st.toggle("Live", value=True, key="live", help="If off, the page stands still.") != live
         ):
             st.rerun()
         _actions(run)

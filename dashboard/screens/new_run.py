@@ -168,7 +168,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
             icon=":material/casino:",
             width="stretch",
             key="sample-before-launch",
-            help="A few groups from the model as it is before training, scored by these rewards: see what the run would learn from\\.",
+            help="Samples a few groups from the model before training and scores them with these rewards, to show what the run would learn from\\.",
             on_click=sample_now,
             args=(draft,),
         )
