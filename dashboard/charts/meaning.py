@@ -25,7 +25,7 @@ _MEANINGS: dict[str, Meaning] = {
     "reward": Meaning(
         "Reward",
         "Mean total reward of the step's completions. Healthy: it rises, then levels off. It jumps up and down because each "
-        "step has other prompts; follow the smooth line.",
+        "step draws other prompts; follow the smooth line.",
         "higher",
     ),
     "reward_std": Meaning(
@@ -39,12 +39,12 @@ _MEANINGS: dict[str, Meaning] = {
     "frac_reward_zero_std": Meaning(
         "Dead groups",
         "Share of groups in which every completion got the same reward, so that all advantages are 0 and the rewards teach "
-        "nothing. Healthy: below half. Many: the prompts are too easy or too hard, or the groups too small.",
+        "nothing. Healthy: below half. If it is higher, the prompts are too easy or too hard, or the groups too small.",
         "lower",
         _SHARE,
     ),
     "frac_filtered": Meaning(
-        "Groups sampled again",
+        "Filtered groups",
         "Share of all sampled groups that were dead, and so replaced by groups of further prompts. It rises as the task is "
         "solved; near 1, nearly all sampling is wasted: harder prompts would teach more.",
         "lower",
@@ -155,7 +155,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "mean_reward": Meaning(
         "Mean score",
-        "Of all completions. Only differences are trained: its level means nothing, and it may drift.",
+        "Mean score of all completions. Only differences are trained: its level means nothing, and it may drift.",
     ),
     "eval/accuracy": Meaning(
         "Held-out pairs in the right order",

@@ -96,7 +96,7 @@ def _read(rewards: str, values: str) -> Tokens:
             f"{len(tokens.rewards)} rewards and {len(tokens.values)} values: each token needs one of both."
         )
     if any(math.isnan(number) for number in (*tokens.rewards, *tokens.values)):
-        raise ValueError("A token's reward and value are numbers; write 0 where there is none.")
+        raise ValueError("A token's reward and value are numbers; write 0 if there is none.")
     return tokens
 
 
