@@ -21,7 +21,7 @@ from backend.checkpoints.files import router as checkpoints
 from backend.clock import Clock
 from backend.contract.home import LEAST_TOKEN, CannotStart, alone, in_words, load, make_private
 from backend.events import Broadcast
-from backend.export.files import router as export
+from backend.export import router as export
 from backend.health.check import router as health
 from backend.lifecycle.deletion import Remover
 from backend.lifecycle.routes import router as runs

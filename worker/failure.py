@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -85,6 +87,20 @@ def device_lost(error: Exception) -> bool:
 def of_device(error: Exception) -> bool:
     """Whether it says something of the device, and nothing of what was computed or loaded there."""
     return out_of_memory(error) or device_lost(error)
+
+
+@contextmanager
+def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
+    """Errors of a library that opens a model become the refusal, made of their first line and their whole text.
+
+    An error of the device says nothing of the model, and is raised as it is.
+    """
+    try:
+        yield
+    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        if of_device(error):
+            raise
+        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error
 
 
 def _disk_full(error: Exception) -> bool:

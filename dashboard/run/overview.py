@@ -14,7 +14,7 @@ from dashboard.components.chart import heading, place_key, show
 from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
 from dashboard.format import count, plain
-from dashboard.health.tab import draw_health_line
+from dashboard.health import draw_health_line
 from dashboard.session import client, guard
 from dashboard.shared import Shared
 from dashboard.stored import number_at, text_at
@@ -93,7 +93,7 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             others,
             key="more",
             bind="query-params",
-            format_func=lambda name: f"{title} ({name})" if (title := meaning(name).title) != name else name,
+            format_func=_title,
             placeholder=f"any of {len(others)} other metrics" if others else "no other metric yet",
             disabled=not others,
             width=420,
@@ -113,6 +113,11 @@ def _hint(run: Run) -> str:
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
     means = "Lines are means, faint bands show the lowest to highest values. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."
+
+
+def _title(name: str) -> str:
+    title = meaning(name).title
+    return name if title == name else f"{title} ({name})"
 
 
 def _draw(panel: Panel, run: Run, metrics: Metrics, weight: float) -> None:

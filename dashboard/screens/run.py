@@ -17,7 +17,7 @@ from dashboard.components.address import (
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
 from dashboard.components.style import apply_style
 from dashboard.components.synced import on_choice, sync
-from dashboard.health.tab import HEALTH, draw_health, health_label
+from dashboard.health import HEALTH, draw_health, health_label
 from dashboard.people.agreement import draw_agreement
 from dashboard.prompts.tab import draw_prompts
 from dashboard.run.checkpoints import draw_checkpoints
@@ -61,7 +61,7 @@ def main() -> None:
         lead_back(f"Run {run_id} does not exist; it may have been deleted.")
     st.set_page_config(page_title=f"{one_line(run.name)} · Groupscope")
     apply_style()
-    names = TABS_OF_A_SAMPLE if run.kind == "sample" else TABS if run.kind == "grpo" else TABS_ON_PAIRS
+    names = {"grpo": TABS, "sample": TABS_OF_A_SAMPLE}.get(run.kind, TABS_ON_PAIRS)
     name = tab_in_address(names)
     live = bool(st.session_state.get("live", True))
     tick = tick_of_whole_page() if live and run.status not in TERMINAL else None

@@ -8,8 +8,8 @@ import recorded
 from acting import GRPO, Actor
 from serving import Backend
 
+from backend import export
 from backend.errors import Conflict
-from backend.export import files
 from backend.storage.database import Database, to_json
 
 
@@ -37,7 +37,7 @@ def resumed(backend: Backend) -> int:
 def test_the_line_of_metrics_is_what_the_interface_says_of_them_byte_for_byte(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(files, "ROWS", rows)
+    monkeypatch.setattr(export, "ROWS", rows)
     run_id = resumed(backend)
     read = backend.client.metrics(run_id).model_dump(exclude_none=True)  # nothing is thinned
     assert [len(series["step"]) for series in read["series"].values()] == [9, 9, 9]
@@ -46,18 +46,18 @@ def test_the_line_of_metrics_is_what_the_interface_says_of_them_byte_for_byte(
 
 
 def test_the_metrics_are_never_held_as_a_whole(backend: Backend) -> None:
-    chunks = list(files.lines(backend.services.database, resumed(backend)))
+    chunks = list(export.lines(backend.services.database, resumed(backend)))
     held = [[name for name in (b'"reward"', b'"loss"', b'"eval/reward"') if name in chunk] for chunk in chunks[1:]]
     assert sorted(map(len, held)) == [0, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", [files.lines, files.groups_table, files.metrics_table])
+@pytest.mark.parametrize("kind", [export.lines, export.groups_table, export.metrics_table])
 @pytest.mark.parametrize("read", [1, 2])
 def test_an_export_across_a_resume_breaks_off_and_passes_for_no_whole_one(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, kind: Callable[[Database, int], Iterator[bytes]], read: int
 ) -> None:
-    monkeypatch.setattr(files, "PAGE", 2)
-    monkeypatch.setattr(files, "ROWS", 2)
+    monkeypatch.setattr(export, "PAGE", 2)
+    monkeypatch.setattr(export, "ROWS", 2)
     run_id = backend.client.create_run(GRPO).id
     first = Actor(backend.client).begin()
     for step in range(6):

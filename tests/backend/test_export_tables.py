@@ -8,8 +8,8 @@ import pytest
 import recorded
 from serving import Backend
 
+from backend import export
 from backend.contract.client import ApiError
-from backend.export import files
 
 HOSTILE = ["<b>bold</b>", "\x1b[2J\x07", "\u202edesrever", "=cmd()\x85"]
 
@@ -51,7 +51,7 @@ def test_a_table_of_metrics_tells_what_was_not_finite_from_what_is_missing(backe
 def test_a_table_of_metrics_longer_than_a_page_is_whole_and_in_order(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ROWS", 7)
+    monkeypatch.setattr(export, "ROWS", 7)
     run_id = recorded.queue(backend.client)
     recorded.train(backend.client, run_id, steps=9, total=9, prompts=1, group_size=2)
     table = pq.read_table(BytesIO(b"".join(backend.client.export_table(run_id, "metrics"))))

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.health import Evidence
 from backend.contract.records import Series
-from dashboard.health.tab import evidence_figure, shown_steps
+from dashboard.health import evidence_figure, shown_steps
 
 pytestmark = pytest.mark.slow  # whole pages
 
@@ -97,7 +97,7 @@ def test_words_that_others_wrote_are_shown_as_text(backend: Backend, open_page: 
 
         from backend.contract.health import Hint
         from backend.contract.records import Progress, Run
-        from dashboard.health.tab import draw_card
+        from dashboard.health import draw_card
 
         hostile = "<script>alert(1)</script> ![x](http://evil.example/x.png) $x^2$ :red[alarm] \u202etxet \x1b[31m"
         words = dict.fromkeys(("title", "rule", "measured", "advice"), hostile)

@@ -5,18 +5,15 @@ the file must be there, and settings other than those that say how a plain LoRA 
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from peft import LoraConfig, LoraModel, PeftModel
-from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
-from worker.failure import of_device
+from worker.failure import opening
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -47,13 +44,8 @@ _APPLIED = frozenset(
 _IGNORED = frozenset(
     ["base_model_name_or_path", "inference_mode", "lora_dropout", "peft_version", "auto_mapping", "runtime_config"]
 )
-_BEGINNINGS = (
-    True,
-    False,
-    "gaussian",
-    "orthogonal",
-    "eva",
-)  # of the adapter; other ways change the base's weights, too
+# How its weights begin; other ways change the base's weights, too.
+_BEGINNINGS = (True, False, "gaussian", "orthogonal", "eva")
 
 
 def settings_of(folder: Path) -> dict[str, object]:
@@ -75,20 +67,6 @@ def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
         return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
-
-
-@contextmanager
-def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
-    """What a library raises as it opens a model ends as the refusal, which gets its first line and all of it.
-
-    What it says of the device, and nothing of the model, is raised as it is.
-    """
-    try:
-        yield
-    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        if of_device(error):
-            raise
-        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error
 
 
 def merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from worker.errors import RunFailure
-from worker.policy.adapter import opening
+from worker.failure import opening
 from worker.policy.device import autocast
 from worker.policy.sources import Pretrained, require_safetensors
 

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
-from worker.policy.adapter import merged, opening, with_adapter
+from worker.failure import opening
+from worker.policy.adapter import merged, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
 

@@ -1,0 +1,213 @@
+"""A run as files, written page by page as it is read, so that a slow reader holds nothing and no file is held as a whole.
+
+JSON lines are {"kind": "run" | "metrics" | "group", <kind>: {…}}; groups and metrics are Parquet files, a row group at a time.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fastapi import APIRouter
+from sqlalchemy import Connection, select, tuple_
+
+from backend.answers import Lines, Parquet, file
+from backend.contract.base import Json
+from backend.contract.groups import Group
+from backend.errors import Conflict
+from backend.runs import store as runs
+from backend.services import RowId, ServicesDep
+from backend.storage import history
+from backend.storage.database import Database, to_json
+from backend.storage.tables import attempt, metric, prompt_group
+from backend.telemetry import groups
+from backend.telemetry.metrics import is_live
+
+PAGE = 50  # groups
+ROWS = 20_000  # values of metrics in a page
+Chunks = Iterator[bytes]
+
+
+class Reading:
+    """A run that is read in pages, each in a transaction of its own. Raises NotFound at once.
+
+    A page breaks the file off, so that it never passes for whole, if the run was meanwhile deleted, or resumed from before
+    what was read: its steps would be there twice.
+    """
+
+    def __init__(self, database: Database, run_id: int) -> None:
+        self._database, self.run_id = database, run_id
+        with database.read() as tx:
+            self.run = runs.get(tx, run_id)
+            self._cuts = history.cuts(tx, run_id)
+
+    @contextmanager
+    def page(self) -> Iterator[Connection]:
+        """Raises NotFound or Conflict if the rest is not of what was read before."""
+        with self._database.read() as tx:
+            runs.require(tx, self.run_id)
+            if history.cuts(tx, self.run_id) != self._cuts:
+                raise Conflict(f"Run {self.run_id} was resumed while it was exported; export it again.")
+            yield tx
+
+
+def lines(database: Database, run_id: int) -> Chunks:
+    """One object a line. Raises NotFound before the first line."""
+    reading = Reading(database, run_id)
+    pages = (b"".join(_line("group", one.model_dump(mode="json")) for one in page) for page in live_groups(reading))
+    return chain([_line("run", reading.run.model_dump(mode="json"))], _metrics(reading), pages)
+
+
+def live_groups(reading: Reading) -> Iterator[list[Group]]:
+    """The groups of the live history, whole, in pages."""
+    last, run_id = 0, reading.run_id
+    while True:
+        with reading.page() as tx:
+            query = (
+                select(prompt_group)
+                .join(attempt, history.of_attempt(prompt_group))
+                .where(prompt_group.c.run_id == run_id, history.live(prompt_group.c.step), prompt_group.c.id > last)
+                .order_by(prompt_group.c.id)
+                .limit(PAGE)
+            )
+            found = groups.with_completions(tx, tx.execute(query).mappings().all())
+        if not found:
+            return
+        last = found[-1].id
+        yield found
+
+
+def live_metrics(reading: Reading) -> Iterator[list[dict[str, Any]]]:
+    """The values of the live history, by name and step, in pages."""
+    key = tuple_(metric.c.name, metric.c.step, metric.c.attempt)
+    later = metric.alias()
+    again = select(1).where(
+        *(later.c[name] == metric.c[name] for name in ("run_id", "name", "step")), later.c.attempt > metric.c.attempt
+    )
+    query = (
+        select(metric.c.run_id, metric.c.name, metric.c.step, metric.c.attempt, metric.c.value)
+        .join(attempt, history.of_attempt(metric))
+        .where(metric.c.run_id == reading.run_id, is_live())
+        .where(~again.exists())  # a resumed run evaluates once more where it begins
+        .order_by(*key)
+        .limit(ROWS)
+    )
+    page = query
+    while True:
+        with reading.page() as tx:
+            rows = tx.execute(page).mappings().all()
+        if not rows:
+            return
+        yield [{name: row[name] for name in ("run_id", "name", "step", "value")} for row in rows]
+        page = query.where(key > tuple_(*(rows[-1][column] for column in ("name", "step", "attempt"))))
+
+
+def _metrics(reading: Reading) -> Chunks:
+    """The one line of the metrics, a series at a time."""
+    yield f'{{"kind":"metrics","metrics":{{"run_id":{reading.run_id},"series":{{'.encode()
+    values = chain.from_iterable(live_metrics(reading))
+    for number, (name, of_name) in enumerate(groupby(values, key=itemgetter("name"))):
+        points = list(of_name)
+        series = {"step": [point["step"] for point in points], "value": [point["value"] for point in points]}
+        yield f"{',' if number else ''}{to_json(name)}:{to_json(series)}".encode()
+    yield b"}}}\n"
+
+
+def _line(kind: str, value: dict[str, Json]) -> bytes:
+    return to_json({"kind": kind, kind: value}).encode() + b"\n"
+
+
+METRICS = pa.schema([("run_id", pa.int64()), ("name", pa.string()), ("step", pa.int64()), ("value", pa.float64())])
+GROUPS = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("run_id", "attempt", "step", "group_id", "group_index")),
+        *((name, pa.string()) for name in ("prompt_id", "prompt", "prompt_text", "answer", "state")),
+        *((name, pa.float64()) for name in ("reward_mean", "reward_std")),
+        *((name, pa.int64()) for name in ("completion_id", "completion_index", "token_count")),
+        *((name, pa.string()) for name in ("text", "finish_reason", "rewards")),
+        *(
+            (name, pa.float64())
+            for name in (
+                "reward", "advantage", "logprob_sum", "logprob_sum_after", "kl_mean", "entropy_mean", "ratio_mean",
+                "clipped_share",
+            )
+        ),
+    ]
+)  # fmt: skip
+
+
+def groups_table(database: Database, run_id: int) -> Iterator[bytes]:
+    """A row for each completion of the live history; `rewards` is JSON, one object for each reward. Raises NotFound at once."""
+    reading = Reading(database, run_id)
+    return _parquet(GROUPS, (_completions(page) for page in live_groups(reading)))
+
+
+def metrics_table(database: Database, run_id: int) -> Iterator[bytes]:
+    """A row for each value of the live history; null if it was not finite. Raises NotFound at once."""
+    return _parquet(METRICS, live_metrics(Reading(database, run_id)))
+
+
+def _completions(page: list[Any]) -> list[dict[str, Any]]:
+    rows = []
+    for group in page:
+        shared = group.model_dump(include={"run_id", "attempt", "step", *GROUPS.names} - {"rewards"})
+        shared |= {"group_id": group.id, "group_index": group.index}
+        for one in group.completions:
+            row = one.model_dump(include=set(GROUPS.names) - {"rewards"})
+            rewards = json.dumps([reward.model_dump() for reward in one.rewards], ensure_ascii=False)
+            rows.append(shared | row | {"completion_id": one.id, "completion_index": one.index, "rewards": rewards})
+    return rows
+
+
+def _parquet(schema: pa.Schema, pages: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
+    sink = _Sink()
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for rows in pages:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+class _Sink(BytesIO):
+    """A file that gives away what was written to it, and still knows its position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given = 0
+
+    def tell(self) -> int:
+        return self._given + super().tell()
+
+    def take(self) -> bytes:
+        """What was written since."""
+        data = self.getvalue()
+        self._given += len(data)
+        self.seek(0)
+        self.truncate()
+        return data
+
+
+router = APIRouter(prefix="/api/v1", tags=["export"])
+
+
+@router.get("/runs/{run_id}/export", response_class=Lines)
+def export_run(services: ServicesDep, run_id: RowId) -> Lines:
+    """The run, its metrics and its groups as JSON lines."""
+    return file(Lines, f"run-{run_id}.jsonl", lines(services.database, run_id))
+
+
+@router.get("/runs/{run_id}/export/groups.parquet", response_class=Parquet)
+def export_groups(services: ServicesDep, run_id: RowId) -> Parquet:
+    """Every completion of the run, with its group."""
+    return file(Parquet, f"run-{run_id}-groups.parquet", groups_table(services.database, run_id))
+
+
+@router.get("/runs/{run_id}/export/metrics.parquet", response_class=Parquet)
+def export_metrics(services: ServicesDep, run_id: RowId) -> Parquet:
+    """Every value of every metric of the run."""
+    return file(Parquet, f"run-{run_id}-metrics.parquet", metrics_table(services.database, run_id))
