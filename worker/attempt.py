@@ -68,11 +68,15 @@ class Attempt:
                 discard_checkpoint(self._unfinished)
 
     def start(self, about: str) -> None:
-        """Say where the attempt begins and `about` what it trains on, and warn if its checkpoints will not fit on the disk."""
+        """Say where the attempt begins and `about` what it trains on, and whether its checkpoints fit on the disk."""
         count = sum(parameter.numel() for _, parameter in self._trained.named_parameters())
         self.reporter.start(self.state.step, f"{count:,} trained parameters, {about}")
-        each, left = count * FLOAT32 * (1 + ADAMW_STATES), max(1, self._budget.steps - self._saved_step)
-        most = self._budget.keep.most(left, self._budget.checkpoint_every)  # checkpoints at once
+        self._warn_if_short(count * FLOAT32 * (1 + ADAMW_STATES))
+
+    def _warn_if_short(self, each: int) -> None:
+        """Warn in the run's log if the free space holds fewer checkpoints of `each` bytes than are still to be kept at once."""
+        left = max(1, self._budget.steps - self._saved_step)
+        most = self._budget.keep.most(left, self._budget.checkpoint_every)
         free = shutil.disk_usage(self._place.store.parent).free
         if most * each > free:
             self.reporter.log(

@@ -66,8 +66,8 @@ def _groups(
     statistics: GroupStatistics,
 ) -> list[GroupReport]:
     """The groups and their completions with what is known of each; a number that is not finite was not measured."""
-    size, numbers_R = rollout.group_size, {**numbers_R, "reward": rewards_P_G.flatten()}
-    columns = {name: [finite(value) for value in values.tolist()] for name, values in numbers_R.items()}
+    size, known = rollout.group_size, {**numbers_R, "reward": rewards_P_G.flatten()}
+    columns = {name: [finite(value) for value in values.tolist()] for name, values in known.items()}
     completions_R = [
         CompletionData(
             index=row % size,
@@ -79,10 +79,10 @@ def _groups(
         )
         for row, completion in enumerate(rollout.completions_R)
     ]
-    measured = (statistics.scored_P, statistics.live_P, statistics.mean_P, statistics.std_P)
     reports = []
-    for p, (scored, live, mean, std) in enumerate(zip(*(column.tolist() for column in measured), strict=True)):
-        item, completions = rollout.items_P[p], completions_R[p * size : (p + 1) * size]
+    for p, item in enumerate(rollout.items_P):
+        completions = completions_R[p * size : (p + 1) * size]
+        scored, live = int(statistics.scored_P[p]), bool(statistics.live_P[p])
         reports.append(
             GroupReport(
                 index=p,
@@ -91,10 +91,10 @@ def _groups(
                 prompt=item.question,
                 answer=item.answer,
                 state=group_state(scored=scored, live=live, size=size),
-                scored=int(scored),
+                scored=scored,
                 truncated=sum(completion.finish_reason == "length" for completion in completions),
-                reward_mean=finite(mean),
-                reward_std=finite(std),
+                reward_mean=finite(float(statistics.mean_P[p])),
+                reward_std=finite(float(statistics.std_P[p])),
                 completions=completions,
             )
         )

@@ -232,7 +232,13 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
             str(error),
         ) from error
     log.info("run %s, attempt %s: %s", claim.run_id, claim.attempt, claim.name)
-    channels = Channels(spool.append, show, lambda: lease.requested, between_steps, worker.shutting_down)
+    channels = Channels(
+        send=spool.append,
+        show=show,
+        requested=lambda: lease.requested,
+        between_steps=between_steps,
+        shutting_down=worker.shutting_down,
+    )
     if isinstance(config, SampleConfig):
         return _sample(worker, claim, config, channels)
     return _train(worker, claim, config, channels)

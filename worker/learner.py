@@ -166,9 +166,9 @@ class Learner:
         for index in range(self._algorithm.updates_per_batch):
             tokens = batch.tokens if index == self._algorithm.updates_per_batch - 1 else None
             begin = partial(_Pass, batch, credit, weights_R_T, tokens)
-            one = self._optimization.once_more(partial(self._pass_through, begin, on_progress))
-            measured, fault = self._optimization.step(step, one.loss)
-            passes.append(measured | one.metrics())
+            done = self._optimization.once_more(partial(self._pass_through, begin, on_progress))
+            measured, fault = self._optimization.step(step, done.loss)
+            passes.append(measured | done.metrics())
             faults.append(fault)
         if self._config.telemetry.logprob_after_update:
             self._optimization.once_more(lambda: self._measure_after(batch))
@@ -179,21 +179,21 @@ class Learner:
 
     def _pass_through(self, begin: Callable[[], _Pass], on_progress: OnProgress) -> _Pass:
         """Forward and backward over the whole rollout, from the beginning each time that it is called."""
-        one = begin()
+        this_pass = begin()
         self.optimizer.zero_grad(set_to_none=True)
-        rows = sum(len(micro.rows) for micro in one.batch.micro_batches)
+        rows = sum(len(micro.rows) for micro in this_pass.batch.micro_batches)
         with recomputing(self._policy.model):
-            for micro, done in with_progress(one.batch.micro_batches):
-                part = self._loss(micro, one)
+            for micro, done in with_progress(this_pass.batch.micro_batches):
+                part = self._loss(micro, this_pass)
                 part.backward()  # type: ignore[no-untyped-call]
-                one.transfers.when_known(part, one.add_loss)
+                this_pass.transfers.when_known(part, this_pass.add_loss)
                 on_progress("update", done, rows)
-        one.transfers.fetch()
-        return one
+        this_pass.transfers.fetch()
+        return this_pass
 
-    def _loss(self, micro: MicroBatch, one: _Pass) -> Tensor:
+    def _loss(self, micro: MicroBatch, this_pass: _Pass) -> Tensor:
         """This micro-batch's share of the step's loss: the sum of weight × token loss, and of the pairs' losses."""
-        algorithm, credit = self._algorithm, one.credit
+        algorithm, credit = self._algorithm, this_pass.credit
         values = self._policy.logprobs(micro.batch, temperature=self._temperature)
         if micro.old_logprob_R_T is None:  # the first pass: the old policy is this one, and the ratio exactly 1
             micro.old_logprob_R_T = values.logprob_R_T.detach()
@@ -212,19 +212,19 @@ class Learner:
             # An unscored completion has none, and weighs 0: only a number times 0 is 0.
             returns_R_T=None if credit.returns_R_T is None else micro.of(credit.returns_R_T.nan_to_num(nan=0.0)),
         )
-        loss: Tensor = (micro.of(one.weights_R_T) * terms.loss_R_T).sum()
+        loss: Tensor = (micro.of(this_pass.weights_R_T) * terms.loss_R_T).sum()
         if isinstance(algorithm.surrogate, Dpo):
-            loss = loss + self._pair_losses(algorithm.surrogate, micro, values, one)
-        self._measure(micro, values, terms, one)
+            loss = loss + self._pair_losses(algorithm.surrogate, micro, values, this_pass)
+        self._measure(micro, values, terms, this_pass)
         return loss
 
-    def _pair_losses(self, dpo: Dpo, micro: MicroBatch, values: TokenValues, one: _Pass) -> Tensor:
+    def _pair_losses(self, dpo: Dpo, micro: MicroBatch, values: TokenValues, this_pass: _Pass) -> Tensor:
         """DPO's loss of each group's best against its worst; a group without such a pair, or not trained on, has none."""
         assert micro.reference_R_T is not None  # noqa: S101 — looked up or taken from the first pass
-        group_size = one.batch.rollout.group_size
-        advantages_R = micro.on_host(one.credit.advantages_R_T)[:, 0]
+        group_size = this_pass.batch.rollout.group_size
+        advantages_R = micro.on_host(this_pass.credit.advantages_R_T)[:, 0]
         # A prompt's weight is the same for all its tokens (aggregation group_sum).
-        weight_R = micro.on_host(one.weights_R_T)[:, 0]
+        weight_R = micro.on_host(this_pass.weights_R_T)[:, 0]
         logprob_R = (values.full_logprob_R_T * micro.mask_R_T).sum(-1)
         reference_R = (micro.reference_R_T * micro.mask_R_T).sum(-1)
         best_R, worst_R = ((advantages_R * sign > 0) & (weight_R > 0) for sign in (1, -1))
@@ -232,21 +232,21 @@ class Learner:
         paired_R = paired_P.repeat_interleave(group_size)
         device = logprob_R.device
         weight_N = send(weight_R[best_R & paired_R], device)
-        best_N, worst_N = (
-            send((one_R & paired_R).nonzero()[:, 0], device) for one_R in (best_R, worst_R)
-        )  # row numbers
+        # row numbers
+        best_N, worst_N = (send((end_R & paired_R).nonzero()[:, 0], device) for end_R in (best_R, worst_R))
         margin_N = preference_margin(
             logprob_R[best_N], logprob_R[worst_N], reference_R[best_N], reference_R[worst_N], beta=dpo.beta
         )
         right_N = (margin_N.sign() + 1) / 2  # a tie counts as half right
         for name, values_N in {"rewards/margins": margin_N, "rewards/accuracies": right_N}.items():
-            one.transfers.when_known(values_N, partial(one.add, name))
+            this_pass.transfers.when_known(values_N, partial(this_pass.add, name))
         loss: Tensor = (weight_N * dpo_loss(margin_N)).sum()
         return loss
 
-    def _measure(self, micro: MicroBatch, values: TokenValues, terms: TokenTerms, one: _Pass) -> None:
+    def _measure(self, micro: MicroBatch, values: TokenValues, terms: TokenTerms, this_pass: _Pass) -> None:
         """Add to the pass's metrics and, in the last pass, put the values of every token into the record, once they are here."""
-        mask_R_T, credit, tokens = one.batch.tokens.mask[micro.rows, : micro.mask_R_T.shape[1]], one.credit, one.tokens
+        mask_R_T = this_pass.batch.tokens.mask[micro.rows, : micro.mask_R_T.shape[1]]
+        credit, tokens = this_pass.credit, this_pass.tokens
         measured = {
             "entropy": values.entropy_R_T,
             "ratio_mean": terms.ratio_R_T,
@@ -256,15 +256,15 @@ class Learner:
         if terms.kl_R_T is not None:
             measured["kl"] = terms.kl_R_T
         for name, tensor in measured.items():
-            one.transfers.when_known(tensor, partial(one.add_tokens, name, mask_R_T))
+            this_pass.transfers.when_known(tensor, partial(this_pass.add_tokens, name, mask_R_T))
         if values.value_R_T is not None and credit.returns_R_T is not None:
             returns_R_T = credit.returns_R_T[micro.rows, : mask_R_T.shape[1]].float()
 
             def add_error(value_R_T: Tensor) -> None:
                 error_R_T = value_R_T - returns_R_T
-                one.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
+                this_pass.add("loss/value_avg", error_R_T[mask_R_T & ~error_R_T.isnan()] ** 2)
 
-            one.transfers.when_known(values.value_R_T, add_error)
+            this_pass.transfers.when_known(values.value_R_T, add_error)
         if tokens is None:
             return
         recorded = {
@@ -278,7 +278,7 @@ class Learner:
         }
         for name, values_R_T in recorded.items():
             if values_R_T is not None:
-                one.transfers.when_known(values_R_T, partial(tokens.put, name, micro.rows))
+                this_pass.transfers.when_known(values_R_T, partial(tokens.put, name, micro.rows))
         tokens.put("advantage", micro.rows, micro.on_host(credit.advantages_R_T).expand(mask_R_T.shape))
         if credit.returns_R_T is not None:
             tokens.put("returns", micro.rows, micro.on_host(credit.returns_R_T))

@@ -97,9 +97,10 @@ def _serve(worker: Worker) -> None:
             except RuntimeError as error:  # the run met an error of CUDA in words that nobody knew
                 log.warning("the GPU's memory cannot be given back: %s", error)
                 raise Spent(device_lost=True) from error
-        deadline = time.monotonic() + (0 if claim is not None else wait)
-        while not worker.shutting_down() and time.monotonic() < deadline:
-            time.sleep(_TICK)
+        else:
+            deadline = time.monotonic() + wait
+            while not worker.shutting_down() and time.monotonic() < deadline:
+                time.sleep(_TICK)
 
 
 def _settings(arguments: list[str]) -> Settings:

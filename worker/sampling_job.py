@@ -48,6 +48,9 @@ def sample_groups(
         return Report(attempt=attempt, seq=0, step=0, groups=sampled_reports(scored), logs=logs)
     metrics = {"reward": finite(known_mean(scored.rewards_P_G)), **sampler.scorer.take_metrics()}
     chosen = config.algorithm.advantage
-    compared = () if isinstance(chosen, Gae) else estimated(chosen, scored.rewards_P_G, scored.scores)
-    groups = sampled_reports(scored, *compared)
+    if isinstance(chosen, Gae):  # a sample has no critic
+        groups = sampled_reports(scored)
+    else:
+        found = estimated(chosen, scored.rewards_P_G, scored.scores)
+        groups = sampled_reports(scored, found.advantages_P_G, found.statistics)
     return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics, logs=logs)

@@ -10,7 +10,7 @@ from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
-from worker.group_records import filtered_reports, group_reports
+from worker.group_records import filtered_reports, group_reports, known_mean
 from worker.groups import Scored
 from worker.learner import Update
 from worker.reporter import StepContent
@@ -32,9 +32,10 @@ def step_metrics(
     rollout, rewards_P_G = scored.rollout, credit.rewards_P_G
     scored_R = rewards_P_G[~np.isnan(rewards_P_G)]
     lengths_R = np.array([len(completion.ids) for completion in rollout.completions_R])
-    groups, gone = len(rollout.items_P), 0 if filtered is None else len(filtered.rollout.items_P)
+    groups = len(rollout.items_P)
+    gone = 0 if filtered is None else len(filtered.rollout.items_P)
     return {
-        "reward": float(scored_R.mean()) if len(scored_R) else math.nan,
+        "reward": known_mean(rewards_P_G),
         "reward_std": float(scored_R.std()) if len(scored_R) else math.nan,
         **_spread(rewards_P_G, credit.statistics),
         **_components(scored.scores),

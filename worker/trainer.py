@@ -135,12 +135,9 @@ class Trainer:
         update: Update,
         probes: Sequence[GroupReport],
     ) -> None:
-        began, state, now = time.monotonic(), self._attempt.state, self._policy.computed_by
-        if state.computed_by not in ("", now):  # a resumed run computes by other paths than before
-            self._attempt.reporter.log(
-                "info", f"from step {step} computed by {now}, before by {state.computed_by}: numbers differ in rounding"
-            )
-        self._attempt.state = state = replace(state, computed_by=now)
+        began = time.monotonic()
+        self._note_how_it_computes(step)
+        state = self._attempt.state
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
         measured |= self._scorer.take_metrics()
@@ -149,6 +146,15 @@ class Trainer:
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)
         self._attempt.reporter.step(step, lambda: describe(finished, self._config, self._token_texts))
         self._last_report_seconds = time.monotonic() - began  # reported with the next step: this one is on its way
+
+    def _note_how_it_computes(self, step: int) -> None:
+        """Keep by which paths the model is computed, and log that a resumed run takes others than before."""
+        state, now = self._attempt.state, self._policy.computed_by
+        if state.computed_by not in ("", now):
+            self._attempt.reporter.log(
+                "info", f"from step {step} computed by {now}, before by {state.computed_by}: numbers differ in rounding"
+            )
+        self._attempt.state = replace(state, computed_by=now)
 
     def _evaluate(self) -> tuple[dict[str, float], str]:
         budget = self._config.budget

@@ -219,12 +219,18 @@ class TrainingPass:
 
     def _plain(self, batch: TokenBatch, temperature: float, with_hidden: bool) -> tuple[Tensor | None, TokenStatistics]:
         ids, mask, predicting = _side_by_side(batch)
-        how = {"position_ids": _positions(mask), "use_cache": False, "output_hidden_states": with_hidden}
-        output = self._model(input_ids=ids, attention_mask=mask, **how)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=_positions(mask),
+            use_cache=False,
+            output_hidden_states=with_hidden,
+        )
         logits_M_V = output.logits[predicting].to(at_least_float32(output.logits.dtype)) / temperature
         logprobs_M_V = logits_M_V.log_softmax(-1)
-        logprob_M = support_logprob_M = logprobs_M_V.gather(-1, batch.ids_M[:, None])[:, 0]
+        logprob_M = logprobs_M_V.gather(-1, batch.ids_M[:, None])[:, 0]
         entropy_M = -(logprobs_M_V.exp() * logprobs_M_V).sum(-1)
+        support_logprob_M = logprob_M
         if batch.support_M_K is not None:
             support_logprob_M = logprob_M - among_support(logprobs_M_V, batch.support_M_K).logsumexp(-1)
         hidden_M_H = output.hidden_states[-1][predicting] if with_hidden else None

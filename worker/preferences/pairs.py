@@ -153,7 +153,7 @@ def _pairs(scored: Scored) -> list[Pair]:
     pairs = []
     for p in np.flatnonzero(group_statistics(rewards_P_G).live_P).tolist():
         item, group = rollout.items_P[p], rollout.completions_R[p * size : (p + 1) * size]
-        ends = (group[int(of(rewards_P_G[p]))] for of in (np.nanargmax, np.nanargmin))
-        best, worst = (Response(one.text, tuple(one.ids)) for one in ends)
-        pairs.append(Pair(item.id, item.question, item.messages, best, worst))
+        best, worst = group[int(np.nanargmax(rewards_P_G[p]))], group[int(np.nanargmin(rewards_P_G[p]))]
+        chosen, rejected = (Response(one.text, tuple(one.ids)) for one in (best, worst))
+        pairs.append(Pair(item.id, item.question, item.messages, chosen, rejected))
     return pairs

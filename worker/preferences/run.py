@@ -59,13 +59,16 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     if isinstance(config.pairs, DatasetPairs) or not config.budget.eval_every:
         return PairTrainer(config, objective, pairs, place, channels).run()
     # The GRPO run on the same task: its evaluations are what this run's are compared with, draw for draw.
+    budget = config.budget
     examined = GrpoConfig(
         model=config.model,
         task=config.pairs.task,
         rewards=config.pairs.rewards,
         sampling=Sampling(**config.pairs.decoding.model_dump()),
         optimizer=config.optimizer,
-        budget=Budget(**config.budget.model_dump(include={"steps", "eval_items", "eval_samples", "seed"})),
+        budget=Budget(
+            steps=budget.steps, eval_items=budget.eval_items, eval_samples=budget.eval_samples, seed=budget.seed
+        ),
     )
     items = load_items(config.pairs.task, fetch_upload=means.fetch_upload).held_out[: config.budget.eval_items]
     total = len(items) * (config.budget.eval_samples + 1)

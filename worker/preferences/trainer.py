@@ -145,6 +145,7 @@ class PairTrainer:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""
         with self._attempt.opened():
             self._announce()
+            self._check_lengths()
             for step in self._attempt.steps(self._evaluate):
                 self._train(step)
         return self._attempt.ending
@@ -164,7 +165,6 @@ class PairTrainer:
         attempt.reporter.metrics(step, update.metrics | metrics)
 
     def _announce(self) -> None:
-        """Say what it trains on. Raises RunFailure if a pair is longer than the model's context."""
         left_out = f"; {self._pairs.undecided:,} without a difference left out" if self._pairs.undecided else ""
         self._attempt.start(
             f"{len(self._pairs.train):,} pairs to train on, {len(self._pairs.held_out):,} of other prompts held out{left_out}"
@@ -175,6 +175,9 @@ class PairTrainer:
             "info",
             f"for example, to “{_shortened(first.question)}” the chosen is “{chosen}”, the rejected “{rejected}”",
         )
+
+    def _check_lengths(self) -> None:
+        """Raises RunFailure if a pair is longer than the model's context."""
         context = self._objective.trained.context
         for pair in (*self._pairs.train, *self._pairs.held_out):
             longest = max(self._objective.lengths(pair))

@@ -116,7 +116,8 @@ class Scoring:
 
     def __init__(self, scorer: RewardScorer, count: int, step_size: int) -> None:
         self._rewards, self._process, self._judges = scorer.rewards, scorer.process, scorer.judges
-        self._models, self._whole = scorer.resources.models, max(count, step_size)
+        self._models = scorer.resources.models
+        self._whole = max(count, step_size)
         self._counts = counting(self._rewards)
         self._samples: list[Sample | None] = [None] * count
         self._verdicts: list[dict[str, RewardScore]] = [{} for _ in range(count)]  # by the reward's name
@@ -146,7 +147,7 @@ class Scoring:
             self._process.close()  # it may be in the midst of a batch
 
     def add(self, first: int, samples: Sequence[Sample]) -> None:
-        """RewardScore these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
+        """Score these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
         self.check()
         self._samples[first : first + len(samples)] = samples
         read = [(sample.item, sample.completion) for sample in samples]

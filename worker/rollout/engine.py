@@ -89,7 +89,7 @@ OnGroup = Callable[[int, list[Completion]], None]
 
 
 def quiet(*_: object) -> None:
-    """Tells nobody how far it is."""
+    """A callback for nobody: the default wherever somebody may listen, or may end what goes on."""
 
 
 class Engine(Protocol):

@@ -174,7 +174,9 @@ def _next(manager: ContinuousBatchingManager) -> GenerationOutput | None:
     output = manager.get_result(timeout=_LOOK_SECONDS)
     if output is not None and output.error is None:
         return output
-    reason = output.error if output is not None else None if manager.is_running() else "its thread ended"
+    reason = None if manager.is_running() else "its thread ended"
+    if output is not None:
+        reason = output.error
     if reason is None:
         return None
     error = RuntimeError(reason)

@@ -116,10 +116,12 @@ def _expressions(operands: int, numbers: range, operators: tuple[str, ...]) -> I
 
 def load(task: Arithmetic) -> Items:
     """The pool that the configuration spans, split by each expression's own hash."""
-    spanned = task.model_dump(include={"operands", "low", "high", "operators", "precedence"})
+    pool = problems(
+        operands=task.operands, low=task.low, high=task.high, operators=task.operators, precedence=task.precedence
+    )
     train: list[Item] = []
     held_out: list[Item] = []
-    for problem in problems(**spanned):
+    for problem in pool:
         question = task.template.replace("{expression}", problem.expression)
         item = Item(
             id=item_id("arithmetic", problem.expression),

@@ -143,7 +143,8 @@ def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
     """The messages of a chat in row `number`. Raises TaskError where one is not a text by a known role."""
     turns: list[ChatMessage] = []
     for message in messages:
-        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        turn = message if isinstance(message, dict) else {}
+        role, content = turn.get("role"), turn.get("content")
         if role not in _ROLES or not isinstance(content, str):
             wrong = f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}"
             raise TaskError("dataset_prompts", wrong)
