@@ -54,8 +54,8 @@ def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json],
     if keep.all or len(rows) < 2:
         return
     best = _best(tx, run_id) if keep.best else None
-    chosen = {row["step"] for row in rows}
-    if keep.last:  # before the bound
+    chosen = {row["step"] for row in rows}  # by the configuration, before its bound in GiB
+    if keep.last:
         multiples = {step for step in chosen if keep.every and step % keep.every == 0}
         chosen = {*sorted(chosen)[-keep.last :], *multiples, *([best.step] if best else [])}
     needed = _named(tx, run_id) | {rows[-1]["step"]}

@@ -85,7 +85,7 @@ def store_of(tx: Connection, config: Mapping[str, Json]) -> str | None:
     for place, (field, source) in enumerate(sources_in(config)):
         if (named := checkpoint_of(source)) is None:
             continue
-        row = _fitting(tx, *named, scores=place > 0)
+        row = _fitting(tx, *named, scores=place > 0)  # the first source is the model's, all others are reward models
         if isinstance(row, str):
             errors.append(FieldError(field, row))
             continue

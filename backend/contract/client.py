@@ -59,7 +59,7 @@ def _one(path: str, answer: type[M]) -> Callable[["Client", int], M]:
 
 
 def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Client", int, Message], M]:
-    """A method that sends a worker's message about a run, with the secret of the claim."""
+    """A method that sends a worker's message of this kind about a run, with the secret of the claim."""
 
     def send(self: "Client", run_id: int, message: Message) -> M:
         secret = self.secrets.get((run_id, message.attempt))
@@ -141,14 +141,17 @@ class Client:
     logs = _list_of_run("logs", r.Page[r.LogRecord], q.LogQuery)
 
     run = _one("runs/{}", r.Run)
+    """A run as it is now."""
     sweep = _one("sweeps/{}", r.Sweep)
     """A sweep with its runs."""
     health = _one("runs/{}/health", Health)
     """What looks unusual in a run (`items`, empty if nothing does), and every rule that was checked."""
     group = _one("groups/{}", Group)
+    """A group with its completions."""
     tokens = _one("completions/{}/tokens", TokenTrace)
     """The token trace of a completion; ApiError `not_found` if none was kept."""
     preview_upload = _one("uploads/{}", r.UploadPreview)
+    """The first rows of an upload."""
 
     def catalog(self) -> Catalog:
         """Recipes, models and the JSON Schemas."""
@@ -266,7 +269,10 @@ class Client:
     heartbeat = _message("heartbeat", p.Heartbeat, p.HeartbeatReply)
     """Renew the lease; the reply says what a person asked of the run."""
     report = _message("report", p.Report, p.Accepted)
+    """Deliver one report; delivered twice it changes nothing."""
     checkpoint = _message("checkpoint", p.CheckpointReport, p.Accepted)
+    """Register a checkpoint."""
     finish = _message("finish", p.Finish, p.Accepted)
     """End the attempt as finished, stopped, paused or released."""
     fail = _message("fail", p.Fail, p.Accepted)
+    """End the attempt as failed."""

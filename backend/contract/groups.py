@@ -22,7 +22,7 @@ class RewardScore(Record):
 
 
 class CompletionNumbers(Record):
-    """What a step's numbers say of a completion. Means run over its tokens, in nats; None if they were not computed."""
+    """A completion, as a step in numbers has it. Means run over its tokens, in nats; None if they were not computed."""
 
     index: Count
     token_count: Count
@@ -36,7 +36,7 @@ class CompletionNumbers(Record):
 
 
 class CompletionData(CompletionNumbers):
-    """One sampled completion, with sums and means of the same kind."""
+    """One sampled completion. Sums and means run over its tokens, in nats; None if they were not computed."""
 
     text: LongText
     logprob_sum: float | None = None
@@ -45,7 +45,7 @@ class CompletionData(CompletionNumbers):
 
 
 class GroupNumbers(Record):
-    """What a step's numbers say of a group. `reward_mean` and `reward_std` are those the estimator used."""
+    """A group, as a step in numbers has it. `reward_mean` and `reward_std` are those the estimator used."""
 
     index: Count
     prompt_id: ShortText

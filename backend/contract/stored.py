@@ -1,5 +1,7 @@
-"""A configuration as it was stored: older or newer than this program, so that any field may be absent. A place in it is a dotted
-path, such as `rewards.functions.0.weight`."""
+"""A configuration as it was stored: older or newer than this program, so that any field may be absent.
+
+A place in it is a dotted path, such as `rewards.functions.0.weight`.
+"""
 
 from collections.abc import Mapping
 

@@ -33,10 +33,7 @@ class Transport:
         except (httpx.InvalidURL, UnicodeError) as error:
             raise Unreachable(f"the backend's address {base_url!r} cannot be read: {error}") from error
         self._http = httpx.Client(
-            base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=timeout,
-            follow_redirects=False,
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout, follow_redirects=False
         )
 
     def close(self) -> None:

@@ -54,8 +54,16 @@ class Rule:
         found = None if self.missing(facts) else self.check(facts)
         if found is None:
             return None
-        said = {"level": found.level or self.level, "title": found.title or self.title}
-        return Hint.model_validate({**vars(found), **said, "code": self.code, "rule": self.words})
+        return Hint(
+            code=self.code,
+            level=found.level or self.level,
+            title=found.title or self.title,
+            rule=self.words,
+            measured=found.measured,
+            advice=found.advice,
+            numbers=dict(found.numbers),
+            evidence=found.evidence,
+        )
 
 
 def rule(

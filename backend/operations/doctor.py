@@ -145,7 +145,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _database(installation: Installation) -> Iterator[Finding]:
-    """Whether the database can be opened, is of this version, and is intact; one of its own is left to its own tools."""
+    """Whether the database can be opened, is of this version, and is intact; one outside the home is left to its own tools."""
     path = installation.home / DATABASE
     if installation.connection.database_url:
         yield Finding("note", "database", "GROUPSCOPE_DATABASE_URL names another one", "examine it with its own tools")

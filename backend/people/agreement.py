@@ -33,7 +33,7 @@ def agreement(said: Judgements, config: Mapping[str, Json]) -> Agreement:
     chosen = [pair for pair in said.chosen if pair.better.text != pair.worse.text]
     chosen_between = said.chosen_between()
     tallies = {of.group.id: _between(of.up, of.down, chosen_between[of.group.id]) for of in said.thumbed}
-    whole = sum((_tally([pair.better], [pair.worse]) for pair in chosen), sum(tallies.values(), Tally()))
+    whole = sum([*tallies.values(), *(_tally([pair.better], [pair.worse]) for pair in chosen)], Tally())
     trained = [pair for pair in chosen if pair.group.state != "probe"]
     groups = [of for of in said.thumbed if of.group.state != "probe" and tallies[of.group.id].pairs]
     chat = chat_of(config, [*(pair.group for pair in trained), *(of.group for of in groups)])

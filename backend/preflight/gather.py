@@ -67,7 +67,7 @@ def _origin(tx: Connection, source: str) -> str:
 
 
 def _refused(look: Callable[..., object], *args: object) -> list[Message]:
-    """What a creation that looks so would be refused for."""
+    """The errors for which `look`, which a creation calls too, would refuse the run."""
     try:
         look(*args)
     except Invalid as invalid:

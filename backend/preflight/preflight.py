@@ -84,9 +84,8 @@ def _error_messages(error: ValidationError, config: Mapping[str, Json]) -> list[
         cause = detail.get("ctx", {}).get("error")
         nearest = detail.get("ctx", {}).get(_NEAREST.get(detail["type"], ""))
         if isinstance(cause, Misfit):
-            parent = field.removesuffix(
-                cause.field
-            )  # a fix counts from the model that raised, as the cause's field does
+            # a fix counts from the model that raised, as the cause's field does
+            parent = field.removesuffix(cause.field)
             fix = {f"{parent}{path}": value for path, value in cause.fix.items()} or None
         elif nearest is not None and field:
             fix = {field: nearest}

@@ -51,11 +51,11 @@ def heartbeat(tx: Connection, run_id: int, beat: p.Heartbeat, terms: Terms, at: 
     """Renew the lease, note the progress within the step, say what was asked for. Raises LeaseLost."""
     row = lease.hold(tx, run_id, beat.attempt, terms)
     if (progress := beat.progress) is not None:
-        # a worker between two steps still tells of the one that is over: nothing is open then
+        inside = progress.step == row["step"]  # between two steps a worker still tells of the one that is over
         same = progress.phase == row["phase"] and row["phase_since"] is not None
-        since = (row["phase_since"] if same else terms.now) if progress.step == row["step"] else None
+        since = row["phase_since"] if same else terms.now
         within = {"phase": progress.phase, "phase_done": progress.done, "phase_total": progress.total}
-        tx.execute(update(run).where(run.c.id == run_id).values(**within, phase_since=since))
+        tx.execute(update(run).where(run.c.id == run_id).values(**within, phase_since=since if inside else None))
     _note(tx, run_id, beat.attempt, heard_at=at)
     reached = select(worker.c.store).where(worker.c.name == beat.worker).scalar_subquery()
     sample = select(run.c.id).where(run.c.status == "queued", run.c.kind == "sample")
@@ -98,7 +98,7 @@ def fail(tx: Connection, run_id: int, sent: p.Fail, terms: Terms, at: datetime) 
         return True
     failures, status = row["failures"] + 1, "failed"
     if sent.retryable and failures < terms.max_failures:
-        status = "stopped" if row["requested"] in STOPS else {"nothing": "queued", "pause": "paused"}[row["requested"]]
+        status = _settled("released", row["requested"])
     values = {"status": status, "failures": failures, "error": sent.error.model_dump()}
     _end(tx, run_id, sent.attempt, "failed", values, at)
     _say(tx, run_id, sent.attempt, "error", sent.error, at)

@@ -4,18 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    RowMapping,
-    case,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, case, exists, func, insert, select, update
 
 from backend import events
 from backend.contract import records as r

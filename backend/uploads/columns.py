@@ -17,7 +17,9 @@ SHOWN = 10  # row numbers in a message
 def upload_of(config: RunConfig) -> int | None:
     """The upload that a configuration reads, if any."""
     read = data_of(config)
-    kind, _, number = read[1].source.partition(":") if read is not None else ("", "", "")
+    if read is None:
+        return None
+    kind, _, number = read[1].source.partition(":")
     return int(number) if kind == "upload" else None
 
 
@@ -52,7 +54,8 @@ def _errors(
                 rows.append(number)
     errors = []
     for field, rows in missing.items():
-        shown = ", ".join(map(str, rows[:SHOWN])) + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
-        where = f"{'row' if len(rows) == 1 else 'rows'} {shown}"
-        errors += [FieldError(field, f"column {wanted[field]} is missing in {where}")] if rows else []
+        if rows:
+            word, shown = "row" if len(rows) == 1 else "rows", ", ".join(map(str, rows[:SHOWN]))
+            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            errors.append(FieldError(field, f"column {wanted[field]} is missing in {word} {shown}{more}"))
     return tuple(errors)
