@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from backend.contract.base import Json
 from backend.contract.stored import get, number_at, reward_functions, text_at
 
-__all__ = ["get", "number_at", "reward_functions", "text_at"]
+__all__ = ["get", "number_at", "reward_functions", "text_at"]  # handed on as they are
 T = TypeVar("T")
 U = TypeVar("U")
 

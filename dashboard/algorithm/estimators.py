@@ -60,7 +60,9 @@ def _eps(chosen: Estimator) -> str:
 
 
 def _place(advantage: float) -> str:
-    return "the best of the group" if advantage > 0 else "the worst of the group" if advantage < 0 else "neither"
+    if advantage > 0:
+        return "the best of the group"
+    return "the worst of the group" if advantage < 0 else "neither"
 
 
 WORDS: Mapping[str, Words] = {

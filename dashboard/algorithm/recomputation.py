@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
-from operator import methodcaller
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,9 +154,7 @@ def recompute(step: StepArrays, own: Own, chosen: Settings) -> Recomputed:
     parts: dict[str, Values] = {}
     if chosen.rewards is not None:
         functions = chosen.rewards.functions
-        parts["components_P_G_K"] = np.stack(
-            [step.of_raws(methodcaller("get", one.name)) for one in functions], axis=-1
-        )
+        parts["components_P_G_K"] = np.stack([_raw(step, one.name) for one in functions], axis=-1)
         parts["weights_K"] = np.array([one.weight for one in functions], dtype=np.float64)
         if changed or own.penalised:
             # Whether a group tells completions apart is judged without the penalty, which differs between any two.
@@ -190,6 +187,10 @@ def total(step: StepArrays, own: Own, rewards: Rewards, beta: float) -> Values:
 
 def _task(step: StepArrays, rewards: Rewards) -> Values:
     return step.of_raws(lambda raw: total_reward({one.name: raw.get(one.name) for one in rewards.functions}, rewards))
+
+
+def _raw(step: StepArrays, name: str) -> Values:
+    return step.of_raws(lambda raw: raw.get(name))
 
 
 def difference(step: StepArrays, recomputed: Recomputed) -> float | None:

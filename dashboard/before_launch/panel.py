@@ -59,23 +59,22 @@ def draw_before_launch(draft: Draft) -> None:
 
 def _draw_controls(draft: Draft) -> None:
     prompts_key, completions_key = draft.key("before-launch.prompts"), draft.key("before-launch.completions")
+
+    def take_prompts() -> None:
+        draft.sample_prompts = st.session_state[prompts_key]
+
+    def take_completions() -> None:
+        draft.sample_completions = st.session_state[completions_key]
+
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
-        st.number_input(
-            "Prompts",
-            1,
-            16,
-            draft.sample_prompts,
-            key=prompts_key,
-            on_change=lambda: setattr(draft, "sample_prompts", st.session_state[prompts_key]),
-            width=140,
-        )
+        st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
             "Completions of each",
             2,
             request.MOST,
             request.completions_of(draft),
             key=completions_key,
-            on_change=lambda: setattr(draft, "sample_completions", st.session_state[completions_key]),
+            on_change=take_completions,
             width=180,
             help=f"From {request.ENOUGH} on, dead groups are forecast for G = 2 to {request.ENOUGH}; for a larger G sample as many.",
         )

@@ -183,12 +183,15 @@ def _choose_threshold(draft: Draft, sample: Run) -> float | None:
     if threshold is None:
         return None
 
+    def take() -> None:
+        draft.sample_right = st.session_state[THRESHOLD]
+
     return st.number_input(
         "Counts as right from a reward of",
         value=threshold,
         step=0.1,
         key=THRESHOLD,
-        on_change=lambda: setattr(draft, "sample_right", st.session_state[THRESHOLD]),
+        on_change=take,
         width=260,
         help="No reward of this form compares with a reference answer, so you say how much is enough\\.",
     )

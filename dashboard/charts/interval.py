@@ -118,9 +118,11 @@ def verdict(found: Difference | None) -> str:
         return "no finished runs to compare"
     if found.low is None or found.high is None:
         return f"{_signed(found.mean, found.mean)}: {_why_no_interval(found)}"
-    word = "higher" if found.low > 0 else "lower"
-    if found.low <= 0 <= found.high:
-        word = "not distinguishable"
+    word = "not distinguishable"
+    if found.low > 0:
+        word = "higher"
+    elif found.high < 0:
+        word = "lower"
     largest = max(abs(found.mean), abs(found.low), abs(found.high))
     mean, low, high = (_signed(value, largest) for value in (found.mean, found.low, found.high))
     return f"{mean}, 95 % {low} to {high}: {word} with {_counts(found)}"

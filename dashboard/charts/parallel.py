@@ -128,8 +128,10 @@ def _logarithmic(numbers: Sequence[float]) -> bool:
 
 def shown(value: Value) -> str:
     """A setting as people write it, without zeros that say nothing: 8, 0.95, 1.81e-4; or that it is missing."""
-    if value is None or isinstance(value, str):
-        return MISSING if value is None else value
+    if value is None:
+        return MISSING
+    if isinstance(value, str):
+        return value
     if value.is_integer() and abs(value) < 1e6:
         return f"{value:,.0f}"
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else scientific(value)

@@ -78,7 +78,7 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
 
 
 def panels_of(run: Run, names: Sequence[str]) -> list[Panel]:
-    """The charts of the run, of whichever kind, that logs the metrics `names`."""
+    """The charts of a run that logs the metrics `names`, as its kind has them."""
     if run.kind in ("reward_model", "dpo"):
         return pair_panels(run.kind, names)
     return panels(names, reward_names(run.config))

@@ -109,7 +109,8 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
     st.caption(f"{words} {HINT}".strip())
     logged: dict[str, set[str]] = {}  # line -> the metrics that its runs have logged
     for run in runs:
-        logged.setdefault(setting(run, controls.by) if controls.by else label(run), set()).update(run.summary)
+        line = setting(run, controls.by) if controls.by else label(run)
+        logged.setdefault(line, set()).update(run.summary)
     draw_charts(controls, logged, lambda name: comparison_figure(name, groups, controls.view, front))
 
 

@@ -85,7 +85,9 @@ def setting(run: Run, fields: Sequence[str]) -> str:
     """A run's values of the fields, as the label of its group."""
     names, recipe = short_names(fields), run.config.get(RECIPE) or f"no recipe ({run.kind.replace('_', ' ')})"
     values = {field: f"{names[field]} {cell(get(run.config, field))}" for field in fields}
-    return " · ".join(one_line(str(recipe)) if field == RECIPE else value for field, value in values.items())
+    if RECIPE in values:
+        values[RECIPE] = one_line(str(recipe))
+    return " · ".join(values.values())
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:

@@ -24,8 +24,8 @@ def known_steps(run: Run) -> list[StepSummary]:
     """All of them, in order."""
     known: _Known | None = st.session_state.get(_KEY)
     steps: list[StepSummary] = []
-    if known and known[:2] == (run.id, run.attempt) and known.done <= run.progress.step:  # all still of its history
-        steps = known.steps[:-1]  # groups may have come to the newest one since
+    if known and (known.run_id, known.attempt) == (run.id, run.attempt) and known.done <= run.progress.step:
+        steps = known.steps[:-1]  # all still of its history; but groups may have come to the newest one since
     while True:
         with guard():
             new = client().steps(run.id, after_step=steps[-1].step if steps else None)

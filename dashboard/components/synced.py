@@ -118,7 +118,7 @@ def chosen(
 
 
 def one_of(label: str, options: Sequence[str], *, key: str) -> str:
-    """One of a few beside each other, by default the first; the label is for readers alone."""
+    """One of a few beside each other, by default the first; the label is for screen readers alone."""
     return str(
         st.segmented_control(
             label,

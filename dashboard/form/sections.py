@@ -180,8 +180,8 @@ def _summary(name: str, value: Json) -> str:
             asked, size = show_number(at("prompts")), show_number(at("group_size"))
             parts = [worded("kind"), f"{asked} groups of {size}" if asked else None, worded("source")]
         case "sampling" | "decoding":
-            engine, heat = at("engine") or "native", f"temperature {show_number(at('temperature'))}"
-            parts = [heat, worded("top_k", "top k "), f"engine {engine}" if engine != "native" else None]
+            engine, temperature = at("engine") or "native", f"temperature {show_number(at('temperature'))}"
+            parts = [temperature, worded("top_k", "top k "), f"engine {engine}" if engine != "native" else None]
         case "algorithm":
             kl = f"KL {show_number(at('kl.beta'))}"
             parts = [worded("advantage.kind"), worded("surrogate.kind"), kl, worded("aggregation")]

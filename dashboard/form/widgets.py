@@ -7,19 +7,7 @@ import streamlit as st
 
 from backend.contract.base import Json
 from dashboard.form.draft import Draft
-from dashboard.form.schema import (
-    Choice,
-    Field,
-    Flag,
-    Lines,
-    Many,
-    Real,
-    Record,
-    Settings,
-    Text,
-    Union,
-    Whole,
-)
+from dashboard.form.schema import Choice, Field, Flag, Lines, Many, Real, Record, Settings, Text, Union, Whole
 from dashboard.format import plain
 from dashboard.wording import in_words, read_lines, read_number, read_settings, show_lines, show_number, show_settings
 

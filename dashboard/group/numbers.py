@@ -76,10 +76,11 @@ def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
     if len(rewards) != 1:
         return otherwise
     reward = rewards.pop()
-    right = highest is not None and math.isclose(reward, highest, abs_tol=1e-6)
-    meant = (
-        ", the highest possible (all right)" if right else " (all wrong)" if highest is not None and reward == 0 else ""
-    )
+    meant = ""
+    if highest is not None and math.isclose(reward, highest, abs_tol=1e-6):
+        meant = ", the highest possible (all right)"
+    elif highest is not None and reward == 0:
+        meant = " (all wrong)"
     return f"all {group.scored} scored completions got {number(reward)}{meant}"
 
 

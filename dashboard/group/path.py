@@ -81,7 +81,7 @@ def _step_keys(run: Run, step: int) -> None:
     steps = [summary.step for summary in known_steps(run)]
     place = bisect_left(steps, step)
     after = place + 1 if _at(steps, place) == step else place
-    _draw_pair("step", _at(steps, place - 1), _at(steps, after), lambda to: st.session_state.update({_ASKED: to}))
+    _draw_pair("step", _at(steps, place - 1), _at(steps, after), _ask_for_step)
 
 
 def _draw_pair(name: str, back: int | None, forth: int | None, move: Callable[[int], None]) -> None:
@@ -119,6 +119,10 @@ def open_completion(index: int | None) -> None:
 
 def _open_group(group_id: int) -> None:
     write(id=group_id)
+
+
+def _ask_for_step(step: int) -> None:
+    st.session_state[_ASKED] = step
 
 
 def follow_to_step(run: Run, group: Group) -> int:

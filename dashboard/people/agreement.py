@@ -81,13 +81,11 @@ def in_words(found: Agreement) -> str:
         return f"**The reward says nothing of the {counted(found.pairs, 'pair')}**: it is equal for both, or missing."
     low, high = wilson(found.agreed, decided)
     share = found.agreed / decided
-    meaning = (
-        "more often than chance"
-        if low > CHANCE
-        else "less often than chance: look at what it rewards"
-        if high < CHANCE
-        else "which chance could do as well; more choices would tell"
-    )
+    meaning = "which chance could do as well; more choices would tell"
+    if low > CHANCE:
+        meaning = "more often than chance"
+    elif high < CHANCE:
+        meaning = "less often than chance: look at what it rewards"
     sentence = (
         f"**The reward agrees with people on {count(found.agreed)} of {counted(decided, 'pair')}**: {percent(share)}, "
         f"95 % interval {percent(low)} to {percent(high)}, {meaning}."
@@ -121,8 +119,11 @@ def _draw_data_set(run: Run, found: Agreement) -> None:
     """The way from judgements to training."""
     backend, kept = client(), f"kept-preferences-{run.id}"
 
+    def store() -> None:
+        st.session_state[kept] = backend.people.keep_preferences(run.id)
+
     def keep() -> None:
-        carried_out(lambda: st.session_state.update({kept: backend.people.keep_preferences(run.id)}))
+        carried_out(store)
 
     with st.container(horizontal=True, vertical_alignment="center", key="preferences"):
         st.download_button(

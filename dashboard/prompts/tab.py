@@ -60,6 +60,11 @@ def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary
     """A column for probes only if there are some; all courses are drawn from the page's lowest reward to its highest."""
     known = [reward for prompt in prompts for reward in prompt.rewards if reward is not None]
     within = (min(known), max(known)) if known else None
+
+    def picture(prompt: PromptSummary) -> str | None:
+        line = sparkline(prompt.rewards, within)
+        return picture_address(line) if line else None
+
     probe = "A fixed prompt that is sampled every few steps."
     columns: dict[str, Column[PromptSummary]] = {
         "probe": Column("", lambda prompt: "probe" if prompt.probes else "", 60, probe),
@@ -76,7 +81,7 @@ def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary
         "change": Column("change", _change, 75, kind="figure"),
         "course": Column(
             "from draw to draw",
-            lambda prompt: picture_address(line) if (line := sparkline(prompt.rewards, within)) else None,
+            picture,
             130,
             "Mean reward of each draw; all rows from the lowest of the page to its highest.",
             "image",

@@ -136,7 +136,6 @@ def _draw_table(run: Run, step: int | None) -> None:
 def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary], bool]:
     """The groups of the first pages, as many as `pages` says, and whether there are more."""
     order = ORDERS[st.session_state.get("sort") or "in the step's order"]
-    groups: list[GroupSummary] = []
     every = pages_of(
         lambda cursor: client().groups(
             run_id,
@@ -149,6 +148,5 @@ def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary
             cursor=cursor,
         )
     )
-    for page in islice(every, pages):
-        groups += page.items
-    return groups, page.next_cursor is not None
+    read = list(islice(every, pages))
+    return [group for page in read for group in page.items], read[-1].next_cursor is not None

@@ -122,7 +122,8 @@ def _figures(run: Run) -> None:
 def _clock(run: Run) -> tuple[str, str]:
     if run.status == "queued":
         place = run.queue_position
-        return "Queue", "next" if place == 1 else f"place {place}" if place else "waiting"
+        words = f"place {place}" if place else "waiting"
+        return "Queue", "next" if place == 1 else words
     if run.status in TERMINAL or run.started_at is None:
         return "Trained for", duration(run.trained_seconds)
     if run.progress.step and run.progress.step == run.progress.total_steps:

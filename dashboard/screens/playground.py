@@ -37,7 +37,8 @@ def main() -> None:
             st.button("Textbook example", icon=":material/restart_alt:", on_click=write_only)
         if st.button("Load a real group", icon=":material/science:"):
             choose_group()
-    point = draw_surrogate(opening, draw_advantages(opening))
+    played = draw_advantages(opening)
+    point = draw_surrogate(opening, played)
     draw_kl(opening, point)
     draw_gae()
 

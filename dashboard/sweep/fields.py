@@ -87,8 +87,10 @@ def place(base: Config, point: Point) -> tuple[dict[str, Json], dict[str, Json]]
         old, new = get(config, where), value
         if isinstance(field, Union):  # another kind brings its own fields
             new = old if get(old, "kind") == value else changed_kind(field, old, str(value))
-        elif isinstance(field, Record):  # a part is there or not
-            new = (fresh(field) if old is None else old) if value else None
+        elif isinstance(field, Record) and value:  # a part is there or not
+            new = fresh(field) if old is None else old
+        elif isinstance(field, Record):
+            new = None
         config = cast("dict[str, Json]", put(config, where, new))
         taken[path] = value
         if isinstance(field, Union | Record):
