@@ -132,8 +132,9 @@ def main() -> None:
     logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
     bench = Bench(arguments.models, logs, arguments.trial, arguments.steps)
     if arguments.against is not None:
-        for name in WORKS.keys() & arguments.only:
-            print(bench.against_checkout(WORKS[name], arguments.against), flush=True)
+        for name, work in WORKS.items():
+            if name in arguments.only:
+                print(bench.against_checkout(work, arguments.against), flush=True)
         return
     results = Results.read(arguments.out)
     began = time.monotonic()
