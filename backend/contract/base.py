@@ -35,7 +35,9 @@ def storable(value: object) -> object:
 
 
 def _children(value: object) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def cut(length: int) -> BeforeValidator:

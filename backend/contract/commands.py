@@ -17,14 +17,8 @@ class Transition:
 
 
 COMMANDS: Mapping[str, tuple[Transition, ...]] = {
-    "pause": (
-        Transition("queued", "paused"),
-        Transition("running", "running", "pause", unless_requested=STOPS),
-    ),
-    "resume": (
-        Transition("paused", "queued"),
-        Transition("running", "running", unless_requested=STOPS | {"nothing"}),
-    ),
+    "pause": (Transition("queued", "paused"), Transition("running", "running", "pause", unless_requested=STOPS)),
+    "resume": (Transition("paused", "queued"), Transition("running", "running", unless_requested=STOPS | {"nothing"})),
     "stop": (
         Transition("queued", "stopped"),
         Transition("paused", "stopped"),

@@ -110,7 +110,11 @@ def _sentences() -> list[Tokens]:
 def _sentence(template: str, draw: random.Random, nouns: Iterator[str]) -> Tokens:
     tokens: list[str] = []
     for part in template.split():
-        word = str(draw.randint(2, 999)) if part == "#" else next(nouns) if part == "@" else part
+        word = part
+        if part == "#":
+            word = str(draw.randint(2, 999))
+        elif part == "@":
+            word = next(nouns)
         joined = word if part in ",.;:" else f" {word}"
         tokens += [joined[:6], joined[6:]] if len(joined) > 8 else [joined]
     return tuple(tokens)

@@ -138,13 +138,20 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
     name, tags = st.columns(2)
     # as they are now: another field's change in the same run of the page gives the draft new keys
     name_key, tags_key = draft.key("name"), draft.key("tags")
+
+    def take_name() -> None:
+        draft.name = st.session_state[name_key]
+
+    def take_tags() -> None:
+        draft.tags = list(st.session_state[tags_key])
+
     name.text_input(
         "Name",
         draft.name,
         max_chars=200,
         key=name_key,
         placeholder="optional",
-        on_change=lambda: setattr(draft, "name", st.session_state[name_key]),
+        on_change=take_name,
     )
     tags.multiselect(
         "Tags",
@@ -154,7 +161,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         accept_new_options=True,
         format_func=one_line,
         placeholder="type, Enter",
-        on_change=lambda: setattr(draft, "tags", list(st.session_state[tags_key])),
+        on_change=take_tags,
     )
     errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0
     ready = preflight is not None and preflight.ok and not errors

@@ -5,15 +5,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
-from dashboard.components.address import (
-    GROUPS,
-    OVERVIEW,
-    PROMPTS,
-    SEARCH,
-    number_in_address,
-    open_tab,
-    tab_in_address,
-)
+from dashboard.components.address import GROUPS, OVERVIEW, PROMPTS, SEARCH, number_in_address, open_tab, tab_in_address
 from dashboard.components.live import in_turn, moment, tick_of_whole_page
 from dashboard.components.style import apply_style
 from dashboard.components.synced import on_choice, sync
