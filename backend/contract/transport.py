@@ -19,6 +19,10 @@ class ApiError(Exception):
         self.status, self.code, self.message, self.details = status, code, message, details
 
 
+# The backend closes a connection after five idle seconds; a request that is sent at that very moment gets no answer.
+IDLE_SECONDS = 2.0
+
+
 class Unreachable(Exception):
     """The backend did not answer: it is down, restarting, or the address is wrong."""
 
@@ -33,7 +37,11 @@ class Transport:
         except (httpx.InvalidURL, UnicodeError) as error:
             raise Unreachable(f"the backend's address {base_url!r} cannot be read: {error}") from error
         self._http = httpx.Client(
-            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout, follow_redirects=False
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=timeout,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 
 import httpx
+import uvicorn
 from fastapi.routing import APIRoute
 from serving import Backend
 
@@ -13,6 +14,7 @@ from backend.contract import protocol as p
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
+from backend.contract.transport import IDLE_SECONDS
 
 DIGEST = "0" * 64
 WORKER = p.WorkerInfo(name="one", device="cpu", store="/store")
@@ -118,3 +120,10 @@ def test_every_method_reaches_a_route_and_every_route_is_reached(backend: Backen
         route for route in routes if not any(re.fullmatch(re.sub(r"{\w+}", r"\\d+", route), one) for one in asked)
     }
     assert missed == STREAMED
+
+
+def test_the_client_gives_an_idle_connection_up_seconds_before_the_backend_does(backend: Backend) -> None:
+    """With both at five seconds, a request now and then met the closing door: the backend did not answer, it was said."""
+    pool = backend.client._to._http._transport._pool  # type: ignore[attr-defined]
+    assert pool._keepalive_expiry == IDLE_SECONDS
+    assert inspect.signature(uvicorn.Config).parameters["timeout_keep_alive"].default >= IDLE_SECONDS + 2
