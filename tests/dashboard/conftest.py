@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import recorded
 import streamlit as st
+import streamlit.config
 from serving import TOKEN, Backend
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 import dashboard
 from dashboard import session
@@ -20,6 +22,9 @@ SECONDS = 20  # a page takes well under one; a loaded machine may not
 
 # Streamlit looks through every installed package for components, anew for each AppTest: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+# The same holds for its compiling each page, and for looking through all objects after each run, which the dashboard has turned off.
+app_test.ScriptCache = local_script_runner.ScriptCache = cache(ScriptCache)  # type: ignore[attr-defined,misc]
+streamlit.config.set_option("runner.postScriptGC", False)
 
 
 @pytest.fixture
