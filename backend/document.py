@@ -76,8 +76,10 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """The route. FastAPI keeps the functions of routes for good, so this one must not hold an application."""
-    return document(request.app)
+    """This document."""
+    return document(
+        request.app
+    )  # FastAPI keeps the functions of routes for good: this one must not hold an application
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:

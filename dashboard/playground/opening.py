@@ -10,7 +10,7 @@ from backend.contract.groups import Group
 from backend.contract.records import Run
 from backend.contract.surrogate import Surrogate
 from dashboard.algorithm.controls import FROM_REWARDS, KL
-from dashboard.algorithm.estimators import ADVANTAGE, stored_estimator
+from dashboard.algorithm.estimators import ADVANTAGE
 from dashboard.algorithm.surrogates import stored_surrogate
 from dashboard.components.address import write_only
 from dashboard.format import number
@@ -52,8 +52,9 @@ def load(group_id: int) -> Opening:
         [one.rewards[place].raw if place < len(one.rewards) else None for one in group.completions]
         for place in range(len(weights))
     ]
-    stored = stored_estimator(run.config)
-    advantage = ADVANTAGE.validate_python(stored) if stored.kind in FROM_REWARDS else Algorithm().advantage
+    usual = Algorithm().advantage
+    stored = part(ADVANTAGE, run.config, "algorithm.advantage", usual)
+    advantage = stored if stored.kind in FROM_REWARDS else usual
     summed = advantage.reads == "components"
     return Opening(
         prompt=group.prompt or group.prompt_text,

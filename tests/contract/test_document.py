@@ -92,3 +92,7 @@ def test_the_document_is_served_behind_the_token(shared_backend: Backend) -> Non
     served = shared_backend.http.get("/api/v1/openapi.json")
     assert served.json()["openapi"].startswith("3.")
     assert shared_backend.http.get("/api/v1/openapi.json", headers={"Authorization": ""}).status_code == 401
+
+
+def test_no_word_of_the_document_is_about_how_it_is_made(described: dict[str, Any]) -> None:
+    assert "FastAPI" not in str(described)

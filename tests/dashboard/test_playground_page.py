@@ -7,9 +7,12 @@ from collections.abc import Callable
 import pytest
 import recorded
 from serving import Backend
+from sqlalchemy import update
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
+from backend.storage.tables import run
+from dashboard.stored import put
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -149,6 +152,18 @@ def test_a_logged_group_opens_with_the_settings_of_its_run(open_page: Open, back
     at.selectbox(key="set-estimator").set_value("softmax").run()
     assert "What if: the run itself trained with −0.550 … +0.950" in shown(at)
     assert set(at.query_params) == {"group", "estimator"}
+
+
+def test_an_estimator_that_this_version_cannot_read_opens_as_the_usual_one(
+    open_page: Open, backend: Backend, group: int
+) -> None:
+    run_id = backend.client.group(group).run_id
+    newer = put(backend.client.run(run_id).config, "algorithm.advantage.from_a_newer_version", 1)
+    with backend.services.database.write() as tx:
+        tx.execute(update(run).where(run.c.id == run_id).values(config=newer))
+    at = open_page("playground", group=group)
+    assert at.selectbox(key="set-estimator").value == "group_zscore"
+    assert at.text_input(key="set-rewards").value == "0.1, 1, -, 0"
 
 
 def test_the_estimators_over_the_batch_look_at_the_steps_other_groups(open_page: Open, group: int) -> None:
