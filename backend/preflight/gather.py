@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, select
 from backend import workers
 from backend.checkpoints import files
 from backend.checkpoints import store as checkpoints
+from backend.contract import stored
 from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
@@ -90,8 +91,8 @@ def _runs_with(tx: Connection, config: TrainingConfig) -> Iterator[RowMapping]:
     query = select(run).where(runs.PRESENT, run.c.kind != "sample", run.c.attempt > 0)
     wanted = config.model_dump(mode="json")
     for row in tx.execute(query.order_by(run.c.id.desc()).limit(RUNS_LOOKED_AT)).mappings():
-        stored: Any = row["config"]
-        if stored.get("model") == wanted["model"] and _asked(stored) == _asked(wanted):
+        earlier: Any = row["config"]
+        if earlier.get("model") == wanted["model"] and _asked(earlier) == _asked(wanted):
             yield row
 
 
@@ -146,7 +147,7 @@ def _step_times(tx: Connection, config: RunConfig, similar: Sequence[RowMapping]
 
 def _evaluation(config: Any) -> object:
     """What an evaluation's duration depends on, beside what a step's does."""
-    return {name: config["budget"].get(name) for name in ("eval_items", "eval_samples")}
+    return {name: stored.get(config, f"budget.{name}") for name in ("eval_items", "eval_samples")}
 
 
 def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
@@ -156,7 +157,9 @@ def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
     counts = means.stretches
     if row["status"] != "finished" or row["attempt"] != 1 or counts is None:
         return
-    made = evaluations(sum(counts.finite) + sum(counts.missing), row["config"]["budget"]["eval_every"])
+    made = evaluations(
+        sum(counts.finite) + sum(counts.missing), int(stored.number_at(row["config"], "budget.eval_every", 0))
+    )
     if made:
         whole = (row["finished_at"] - row["started_at"]).total_seconds()
         summed = sum(mean * finite for mean, finite in zip(means.value, counts.finite, strict=True) if mean)
@@ -164,20 +167,17 @@ def _seconds_each(tx: Connection, row: RowMapping) -> Iterator[float]:
 
 
 def _shape(config: Any) -> tuple[object, ...]:
-    """What a step's duration depends on, beside model and task."""
+    """What a step's duration depends on, beside model and task; a run of an older version may lack any of it."""
     if config["kind"] != "grpo":
-        return config["kind"], config["budget"].get("pairs_per_step")
-    sampling, algorithm = config["sampling"], config["algorithm"]
+        return config["kind"], stored.get(config, "budget.pairs_per_step")
     return (
         "grpo",
-        sampling["prompts_per_step"],
-        sampling["group_size"],
-        sampling["max_new_tokens"],
-        sampling.get("engine", "native"),
-        algorithm["updates_per_batch"],
-        algorithm["kl"]["beta"] > 0,
-        algorithm["kl"].get("placement", "loss"),
-        algorithm["advantage"]["kind"] == "gae",
-        algorithm["surrogate"]["kind"] == "dpo",
-        algorithm.get("dead_groups", "keep"),
+        *(stored.get(config, f"sampling.{name}") for name in ("prompts_per_step", "group_size", "max_new_tokens")),
+        stored.text_at(config, "sampling.engine", "native"),
+        stored.get(config, "algorithm.updates_per_batch"),
+        stored.number_at(config, "algorithm.kl.beta", 0.0) > 0,
+        stored.text_at(config, "algorithm.kl.placement", "loss"),
+        stored.text_at(config, "algorithm.advantage.kind") == "gae",
+        stored.text_at(config, "algorithm.surrogate.kind") == "dpo",
+        stored.text_at(config, "algorithm.dead_groups", "keep"),
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from acting import SAMPLE
 from following import follow
 from serving import Backend
 from streamlit.testing.v1 import AppTest
@@ -245,6 +246,13 @@ def test_what_was_written_is_still_there_after_a_look_at_another_page(open_page:
     at.switch_page(script("workers")).run()
     at.switch_page(script("new-run")).run()
     assert at.number_input(key=key(at, "sampling.group_size")).value == 6
+
+
+def test_the_number_of_a_sample_in_the_address_opens_the_form_as_it_comes(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    at = open_page("new-run", clone=backend.client.create_run(SAMPLE).id)
+    assert draft_of(at).config["kind"] == "grpo"
 
 
 def test_a_clone_opens_filled_in_and_names_its_parent(open_page: OpenPage, backend: Backend) -> None:

@@ -112,7 +112,8 @@ class VllmEngine:
         for name, weight in plain_weights(self._policy):
             weight = weight.detach().cpu()
             # Each in memory of its own: the file format refuses tied ones.
-            weights[name] = weight.clone() if weight.data_ptr() in lies else weight.contiguous()
+            tied = weight.data_ptr() in lies
+            weights[name] = weight.clone(memory_format=torch.contiguous_format) if tied else weight.contiguous()
             lies.add(weight.data_ptr())
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         emptied = await server.empty()

@@ -101,6 +101,19 @@ def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: 
     assert "not measured yet" in time.basis
 
 
+@pytest.mark.parametrize("part", ["sampling", "algorithm", "budget"])
+def test_a_run_of_a_version_without_a_part_of_the_configuration_says_nothing_about_time(
+    backend: Backend, part: str
+) -> None:
+    run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    with backend.services.database.write() as tx:
+        older = {name: value for name, value in GrpoConfig().model_dump(mode="json").items() if name != part}
+        tx.execute(update(run).values(config=older))
+    time = backend.client.preflight({"kind": "grpo"}).time
+    assert time is not None
+    assert time.measured is (part == "budget")
+
+
 def test_a_silent_worker_does_not_count(backend: Backend) -> None:
     backend.client.claim(p.ClaimRequest(worker=WORKER))
     connected = backend.client.preflight({"kind": "grpo"})
