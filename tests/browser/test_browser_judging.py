@@ -48,7 +48,7 @@ def test_from_judging_in_the_browser_to_a_trained_reward_model(
 ) -> None:
     page = open_page(f"/run?id={stack.first}&tab=judgement")
     page.get_by_role("button", name="Judge the newest groups").click()
-    expect(page.get_by_text("Their rewards are left out")).to_be_visible()
+    expect(page.get_by_text("The rewards are hidden here")).to_be_visible()
     for group in groups_of(stack, stack.first)[:3]:
         judge(page, stack, group)
     judged = page.url
