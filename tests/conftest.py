@@ -1,7 +1,6 @@
 """What tests of several parts share."""
 
 import gc
-import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,11 +17,6 @@ __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"
 
 # Each client reads all the authorities of TLS, which takes longer than most tests: here they share one reading.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
-
-
-def pytest_configure() -> None:
-    """Ctrl-C ends the tests in the browser, too: a shell has what it starts in the background ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
