@@ -1,6 +1,7 @@
 """What the address of a page says: which run, group, step and tab. Every view has its address, and Back finds it again."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil, floor
 from time import monotonic
 
@@ -8,10 +9,20 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
-_WRITTEN = "address-written"  # by the page itself: name -> value and time
+_WRITTEN = "address-written"  # by the page itself, by name
 _PAGE = "address-page"  # on which page
-_HEARD = 2.0  # seconds after which a browser has long heard of it
+_AT_LEAST, _AT_MOST = 2.0, 30.0  # seconds for which it holds
 Value = str | int | list[str] | None
+
+
+@dataclass
+class _Written:
+    """What the page wrote at one name, as the address has it."""
+
+    texts: list[str]
+    before: set[tuple[str, ...]]  # what a browser says that has not heard of it yet
+    when: float
+    heard: bool = False
 
 
 def read(name: str, default: str = "") -> str:
@@ -46,7 +57,7 @@ def write(**values: Value) -> None:
     """Put values into the address; None takes a name out of it.
 
     The browser sends its address with every request. A request that it sent before it saw the new address would overwrite what
-    was written. So what was written holds for a moment, unless the person goes back or to another page.
+    was written. So what was written holds until the browser names it, unless the person goes back or to another page.
     """
     _put(_keep(values))
 
@@ -68,7 +79,7 @@ def browser_knows() -> bool:
 
 
 def just_written() -> dict[str, list[str]]:
-    """What this page wrote into its address a moment ago, by name."""
+    """What this page wrote into its address and the browser may still not know, by name."""
     context = get_script_run_ctx()
     page = context and (context.page_script_hash, st.query_params.get("id"))
     if (
@@ -78,8 +89,10 @@ def just_written() -> dict[str, list[str]]:
     ):
         st.session_state[_PAGE] = page
         st.session_state[_WRITTEN] = {}
-    written: dict[str, tuple[list[str], float]] = st.session_state[_WRITTEN]
-    return {name: value for name, (value, when) in written.items() if monotonic() - when < _HEARD}
+    written: dict[str, _Written] = st.session_state[_WRITTEN]
+    for name in [name for name, entry in written.items() if not _holds(name, entry)]:
+        del written[name]
+    return {name: entry.texts for name, entry in written.items()}
 
 
 def tab_in_address(tabs: tuple[str, ...]) -> str:
@@ -138,11 +151,32 @@ def show_more(name: str, at_once: int) -> None:
     write(**{name: shown_at_once(name, at_once) + at_once})
 
 
+def _holds(name: str, entry: _Written) -> bool:
+    """Whether it holds against what the browser asks for."""
+    asked = _asked(name)
+    entry.heard |= asked == entry.texts
+    chosen_since = asked != entry.texts and tuple(asked) not in entry.before
+    return not chosen_since and monotonic() - entry.when < (_AT_LEAST if entry.heard else _AT_MOST)
+
+
+def _asked(name: str) -> list[str]:
+    """What the browser's own address said at the name when it sent this request."""
+    if (context := get_script_run_ctx()) is None:
+        return []
+    with context.session_state.query_params() as address:
+        return _texts(address.get_initial_value(name))
+
+
 def _keep(values: Mapping[str, Value]) -> dict[str, list[str]]:
     """Note what is written, and when."""
     just_written()  # forgets what another page wrote
+    written: dict[str, _Written] = st.session_state[_WRITTEN]
     found = {name: _texts(value) for name, value in values.items()}
-    st.session_state[_WRITTEN] |= {name: (texts, monotonic()) for name, texts in found.items()}
+    for name, texts in found.items():
+        before = {tuple(_asked(name))}
+        if name in written:
+            before |= {tuple(written[name].texts), *written[name].before}
+        written[name] = _Written(texts, before, monotonic())
     return found
 
 

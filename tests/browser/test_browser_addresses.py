@@ -11,7 +11,7 @@ from stack import Stack
 
 pytestmark = pytest.mark.slow
 
-SLOW = 700  # milliseconds until an answer
+SLOW = 2500  # milliseconds until an answer
 
 
 def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], Page], stack: Stack) -> None:

@@ -14,6 +14,7 @@ def page() -> None:
     from dashboard.components.address import browser_knows, read, write
 
     st.button("Step 3", on_click=write, kwargs={"step": "3"})
+    st.button("Step 4", on_click=write, kwargs={"step": "4"})
     st.text(f"knows {browser_knows()}")
     if "unread" not in st.query_params:
         st.text(f"step {read('step', 'newest')}")
@@ -54,8 +55,42 @@ def test_what_a_tick_brought_holds_for_the_request_that_it_overtook() -> None:
     assert shown(at) == ["knows False", "step 3"]
 
 
-def test_after_a_moment_the_browsers_address_leads_again(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_from_before_that_is_answered_late_takes_nothing_back(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = address.monotonic() + 20.0  # the page was drawn that long
+    monkeypatch.setattr(address, "monotonic", lambda: later)
+    assert shown(at.run()) == ["knows False", "step 3"]
+
+
+def test_a_request_from_before_an_earlier_choice_takes_nothing_back(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at.button[1].click().run()
+    at.query_params.clear()
+    later = address.monotonic() + 20.0
+    monkeypatch.setattr(address, "monotonic", lambda: later)
+    assert shown(at.run()) == ["knows False", "step 4"]
+    at.query_params["step"] = "3"
+    assert shown(at.run()) == ["knows False", "step 4"]
+
+
+def test_after_the_browser_has_named_it_its_address_leads_again(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.query_params["step"] = "3"
+    assert shown(at.run()) == ["knows True", "step 3"]
     later = address.monotonic() + 2.1
+    monkeypatch.setattr(address, "monotonic", lambda: later)
+    at.query_params.clear()
+    assert shown(at.run()) == ["knows True", "step newest"]
+
+
+def test_another_value_than_before_was_chosen_since(at: AppTest) -> None:
+    at.query_params["step"] = "5"
+    assert shown(at.run()) == ["knows True", "step 5"]
+
+
+def test_a_browser_that_never_names_it_leads_again_at_last(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = address.monotonic() + 31.0
     monkeypatch.setattr(address, "monotonic", lambda: later)
     assert shown(at.run()) == ["knows True", "step newest"]
 
