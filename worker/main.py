@@ -1,7 +1,10 @@
 """The worker process: claim a run, train it, finish it, and again until it is asked to stop."""
 
-import argparse
 import gc
+
+gc.disable()  # the libraries' hundred thousands of objects stay: looking through them while they come takes a second
+
+import argparse
 import logging
 import sys
 import time
@@ -48,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     keep_freed_memory()
-    gc.freeze()  # a collection would go through the hundred thousands of objects of the libraries each time
+    gc.freeze()  # nor are they looked through later
+    gc.enable()
     process = Process(sys.argv[1:] if arguments is None else arguments)
     process.listen()
     with lock, card, client:

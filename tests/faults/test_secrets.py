@@ -157,6 +157,7 @@ def test_the_token_stands_nowhere_after_everything_went_wrong(installation: Inst
             process.kill()
     wait_until(one.client.healthy, "the backend is back")
     wait_until(lambda: one.client.run(long.id).attempt >= 2, "so is the worker")
+    one.client.command(long.id, "stop")
     commands = [
         one.start("runs", "--token-file", str(one.token_file)),
         one.start("runs", GROUPSCOPE_TOKEN=WRONG),
