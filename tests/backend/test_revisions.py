@@ -135,6 +135,7 @@ def test_stretches_are_counted_anew_from_the_live_values_of_an_earlier_database(
     assert [{**row, "mean": None} for row in upgraded] == [{**row, "mean": None} for row in counted]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_database_of_an_earlier_version_answers_all_that_it_answered_then(revision: str, tmp_path: Path) -> None:
     home = recorded(revision, tmp_path / "home").parent
@@ -152,6 +153,7 @@ def test_a_database_of_an_earlier_version_answers_all_that_it_answered_then(revi
             assert tx.exec_driver_sql("PRAGMA foreign_key_check").all() == []
 
 
+@pytest.mark.slow
 def test_runs_of_every_revision_can_be_searched(tmp_path: Path) -> None:
     for revision in REVISIONS:
         home = recorded(revision, tmp_path / revision).parent

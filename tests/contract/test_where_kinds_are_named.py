@@ -91,7 +91,7 @@ def test_a_metric_is_named_where_it_is_measured_and_where_it_is_shown(metric: st
     ],
 )
 def test_a_filter_is_a_field_of_its_list_and_a_condition_in_one_store(name: str, store: str) -> None:
-    read = {path for path, tree in _trees().items() if any(_is_of_query(node, name) for node in ast.walk(tree))}
+    read = {path for path, nodes in _nodes().items() if any(_is_of_query(node, name) for node in nodes)}
     declared = {
         path for path, tree in _trees().items() if path.startswith("backend/contract/") and _declares(tree, name)
     }
@@ -114,7 +114,7 @@ def _declares(tree: ast.Module, name: str) -> bool:
 @cache
 def _with_text(text: str) -> set[str]:
     """The files with a string that is exactly this text."""
-    return {path for path, tree in _trees().items() if any(_is_text(node, text) for node in ast.walk(tree))}
+    return {path for path, nodes in _nodes().items() if any(_is_text(node, text) for node in nodes)}
 
 
 def _is_text(node: ast.AST, text: str) -> bool:
@@ -128,20 +128,25 @@ def _trees() -> dict[str, ast.Module]:
 
 
 @cache
+def _nodes() -> dict[str, list[ast.AST]]:
+    return {path: list(ast.walk(tree)) for path, tree in _trees().items()}
+
+
+@cache
 def _words() -> dict[str, set[str]]:
     """The identifiers of each file, and the words of its texts but for docstrings."""
-    return {path: set(_named(tree)) for path, tree in _trees().items()}
+    return {path: set(_named(nodes)) for path, nodes in _nodes().items()}
 
 
-def _named(tree: ast.Module) -> Iterator[str]:
+def _named(nodes: list[ast.AST]) -> Iterator[str]:
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) | ast.ClassDef(name=name):
                 yield name

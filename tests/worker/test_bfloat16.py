@@ -27,6 +27,8 @@ from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
 
+pytestmark = pytest.mark.slow
+
 SHAPE = ModelShape(
     hidden=256, layers=4, heads=8, kv_heads=2, head_dim=32, intermediate=704, vocabulary=512, context=2048
 )
@@ -108,7 +110,6 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(smollm2_source(tmp_path_factory.mktemp("models")))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lora", "dtype", "lengths"),
     [

@@ -30,6 +30,8 @@ from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import Slots
 
+pytestmark = pytest.mark.slow
+
 CONFIG = GrpoConfig(sampling=Sampling(prompts_per_step=4, group_size=3))
 
 

@@ -122,6 +122,7 @@ class Sent(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_autocast")
 @pytest.mark.parametrize(
     "algorithm",

@@ -24,6 +24,8 @@ from worker.rollout.engine import Completion, Request
 from worker.rollout.sampler import NativeEngine
 from worker.rollout.slots import _GROWTH, _ROWS, _WIDTH, SLACK, Drawing, Slots, _at_least
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, int, Drawing]
 
 
@@ -101,7 +103,6 @@ def test_recorded_steps_draw_what_computed_ones_draw(
     assert recorded
 
 
-@pytest.mark.slow  # seconds of processor time
 def test_what_is_sampled_between_steps_costs_no_recorded_one(recorded: list[Shape]) -> None:
     engine = NativeEngine(tiny_policy(reference=False))
     for one in BETWEEN:  # a run begins with an evaluation, which is the largest

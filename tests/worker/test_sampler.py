@@ -48,6 +48,7 @@ def test_a_completion_does_not_depend_on_how_many_fit_beside_it(monkeypatch: pyt
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logprobs", ["tempered", "plain", "renormalized"])
 @pytest.mark.parametrize(
     "decoding", [{}, {"temperature": 0.7, "top_k": 5}, {"stop": ["</think>"]}, {"max_new_tokens": 1}]

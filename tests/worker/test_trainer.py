@@ -344,6 +344,7 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
     assert not list((tmp_path / "run-1").iterdir())
 
 
+@pytest.mark.slow
 def test_a_disk_that_cannot_hold_the_checkpoints_is_said_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
