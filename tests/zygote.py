@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,9 @@ _IMPORTED = {
     "worker.main": ("worker.main", "pandas", "pyarrow.pandas_compat", "transformers.models.llama.modeling_llama"),
 }
 _READ_WHEN_RUN = ("GROUPSCOPE_", "TEST_", "KILLED_WHEN", "PYTEST_")
-OF_SITES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}  # what every site sets
+# The cache of the Hub that every site has: a folder that is there only in a test that makes it.
+HUB = Path(tempfile.gettempdir()) / f"groupscope-hub-of-tests-{os.getpid()}"
+OF_SITES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(HUB / "hub")}  # what every site sets
 _BETWEEN_LOOKS = 0.005  # seconds
 
 

@@ -1,12 +1,15 @@
 """A run whose worker dies begins again from the same weights, although the model's name on the Hub has moved meanwhile."""
 
+import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hub import FIRST, NAME, SECOND, Hub
 from processes import Site, tiny_run, wait_until
+from zygote import HUB
 
 pytestmark = pytest.mark.slow
 
@@ -18,18 +21,23 @@ def texts(site: Site, run_id: int, attempt: int) -> list[str]:
         return [text for (text,) in database.execute(query, (run_id, attempt))]
 
 
-def test_a_second_attempt_samples_what_the_first_did(tmp_path: Path) -> None:
-    hub = Hub(tmp_path)
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    yield Hub(HUB)
+    shutil.rmtree(HUB)
+
+
+def test_a_second_attempt_samples_what_the_first_did(tmp_path: Path, hub: Hub) -> None:
     site = Site(tmp_path / "home")
     try:
         site.backend()
-        worker = site.worker(HF_HUB_CACHE=str(hub.cache))
+        worker = site.worker()
         run = site.client.create_run(tiny_run(400, every=0, model={"source": NAME}))
         site.wait_for_step(run.id, 2)
         assert site.client.run(run.id).model_commit == FIRST
         hub.move_main(SECOND)
         worker.kill()
-        site.worker(HF_HUB_CACHE=str(hub.cache))
+        site.worker()
         wait_until(lambda: len(texts(site, run.id, 2)) >= 16, "another worker samples the first steps again")
         assert site.client.run(run.id).model_commit == FIRST
         site.client.command(run.id, "stop")
