@@ -18,21 +18,23 @@ from pathlib import Path
 from statistics import fmean, median
 from unittest.mock import patch
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import worker  # noqa: F401 — found by the line above; before torch, since it says how OpenMP's threads wait
+
+# isort: split
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
-from torch import Tensor
-from torch.nn.attention import SDPBackend
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from results.page import ROOT, command_line, gpu, replace_tables, table  # found beside this file
 from sides.floor import synchronize
 from sides.process import environment, ours
 from sides.random_model import random_model
 from sides.workloads import LEARNING
+from torch import Tensor
+from torch.nn.attention import SDPBackend
 
-from backend.contract.base import Json  # found by the line above
+from backend.contract.base import Json
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.training import Decoding, Sampling

@@ -3,6 +3,10 @@
 It hears a Job first, and then Commands; see `sides/messages.py`.
 """
 
+# Before torch, as in the worker's process: it says how OpenMP's threads wait.
+import worker  # noqa: F401
+
+# isort: split
 import base64
 import gc
 import io
