@@ -134,7 +134,7 @@ def _draw(run: Run) -> None:
             if rule.code not in fired:
                 sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
                 unchecked = f" Not checked: {said(rule.missing)}." if rule.missing else ""
-                st.markdown(f"{sign} **{said(rule.title)}** :gray[{said(rule.rule)}.{unchecked}]")
+                st.markdown(f"{sign} **{said(rule.title)}** :gray[would appear if {said(rule.rule)}.{unchecked}]")
 
 
 def _fetch(run: Run, health: Health) -> Curves:

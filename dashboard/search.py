@@ -93,9 +93,9 @@ def _fetch(run_id: int) -> Page[CompletionHit]:
             help="Key /. The completion contains just this text; capitals of A to Z do not matter.",
         )
     with state:
-        in_state = choice_field("Group is", "group_state", PAGES, list(_STATES))
+        in_state = choice_field("Group state", "group_state", PAGES, list(_STATES))
     with finish:
-        ended = choice_field("Ended", "finish", PAGES, list(_FINISHED))
+        ended = choice_field("How it ended", "finish", PAGES, list(_FINISHED))
     with sort:
         order = order_field("hit_order", PAGES, SORTS)
     ranges = dict(_draw_ranges())

@@ -100,6 +100,24 @@ def in_words(name: str) -> str:
     return name.replace("zscore", "z-score").replace("_", " ")
 
 
+_LABELS = {
+    "eval_every": "Steps between evaluations",
+    "eval_items": "Held-out prompts per evaluation",
+    "eval_samples": "Samples per held-out prompt",
+    "checkpoint_every": "Steps between checkpoints",
+    "trace_every": "Steps between traces",
+    "probe_every": "Steps between probes",
+    "sync_every": "Steps between copies",
+    "keep": "Checkpoints to keep",
+    "last": "How many of the newest",
+    "every": "Steps divisible by",
+    "at_most_gib": "At most (GiB)",
+    "best": "The best one",
+    "held_out": "Held-out share",
+    "held_out_prompts": "Held-out prompts",
+    "max_unscored": "Largest unscored share",
+    "time_limit": "Time limit (seconds)",
+}
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
 _WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}
 
@@ -108,3 +126,8 @@ def title(name: str) -> str:
     """A field's name in words: `top_k` is Top k, `kl` is KL, `eps` is ε."""
     words = " ".join(_WORDS.get(word, word) for word in name.split("_"))
     return words[:1].upper() + words[1:] if words.isascii() else words
+
+
+def label_of(name: str) -> str:
+    """A field's label in the form: what is counted, and in which unit, if the name alone does not say it."""
+    return _LABELS.get(name) or title(name)

@@ -114,7 +114,7 @@ def _words(
     total, bound = sum(sizes.values()) / GIB, keep.at_most_gib
     if gone:
         rules = [f"the newest {keep.last}" if keep.last else "all", f"no more than {bound:g} GiB" if bound else ""]
-        rules += [f"each step that {keep.every} divides" if keep.last and keep.every else ""]
+        rules += [f"those at multiples of {keep.every} steps" if keep.last and keep.every else ""]
         rules += [f"the best (step {best.step}, {best.metric} {best.value:.3f})" if best and best.step in sizes else ""]
         which = f"step {gone[0]}" if len(gone) == 1 else f"steps {', '.join(map(str, gone))}"
         yield "info", f"removed: checkpoints of {which}; kept ({total:.2f} GiB): {', '.join(filter(None, rules))}"

@@ -182,7 +182,7 @@ CLIPPING: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "cispo",
         "CISPO",
-        "The ratio is capped as a weight, without gradient, so that rare but decisive tokens keep theirs.",
+        "The capped ratio is only a weight, through which no gradient flows, so rare but decisive tokens keep their gradient.",
         "When clipping silences the very tokens that change the reasoning.",
         "MiniMax-M1 (arXiv:2506.13585); the cap of 5 is the usual choice, TRL's default of 0.2 caps every token",
         r"\mathcal L=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t\operatorname{sg}\!\big[\min(\rho_{i,t},5)\big]\,\hat A_i\,\log\pi(o_{i,t})",
@@ -191,7 +191,7 @@ CLIPPING: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "sapo",
         "SAPO",
-        "A sigmoid in place of the clip: the further the ratio is from 1, the less a token counts, without an edge.",
+        "A sigmoid in place of the clip: the further the ratio is from 1, the less a token counts, without a hard edge.",
         "When clipping makes training jump.",
         "Soft Adaptive Policy Optimization (arXiv:2511.20347): τ 1.0 and 1.05",
         r"\mathcal L=-\tfrac1G\sum_i\tfrac1{|o_i|}\sum_t\tfrac4\tau\,\sigma\!\big(\tau(\rho_{i,t}-1)\big)\,\hat A_i",
@@ -200,7 +200,7 @@ CLIPPING: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "luspo",
         "LUSPO",
-        "GSPO's ratio, each completion's term multiplied by its length, so that length does not thin the signal.",
+        "GSPO's ratio, with each completion's term multiplied by its length, so that tokens of long completions count as much as others.",
         "When GSPO's completions get shorter without reason.",
         "Length-Unbiased Sequence Policy Optimization (arXiv:2602.05261); ε as in GSPO",
         r"\begin{aligned}s_i&=\Big(\tfrac{\pi(o_i)}{\pi_\mathrm{old}(o_i)}\Big)^{1/|o_i|}\\ \mathcal L&=-\tfrac1G\sum_i|o_i|\,\min\!\big(s_i\hat A_i,\ \operatorname{clip}(s_i,\cdot)\,\hat A_i\big)\end{aligned}",
@@ -215,7 +215,7 @@ CLIPPING: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "vespo",
         "VESPO",
-        "Whole completions weighed by a smooth curve of their ratio that is 1 on policy and fades on both sides.",
+        "Each completion is weighted by a smooth curve of its ratio. The curve is 1 on policy and falls to 0 on both sides.",
         "For stale data: many updates per batch, or samples from an older policy.",
         "VESPO (arXiv:2602.10693): (k, λ) = (2, 3) and (3, 2)",
         r"\begin{aligned}w_i&=\tfrac{\pi(o_i)}{\pi_\mathrm{old}(o_i)},\quad\varphi(w)=\operatorname{sg}\!\big[e^{\lambda}w^{k}e^{-\lambda w}\big]\\ \mathcal L&=-\tfrac1{\sum_i|o_i|}\sum_i\sum_t\varphi(w_i)\,\hat A_i\,\log\pi(o_{i,t})\end{aligned}",
@@ -239,7 +239,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "rloo",
         "RLOO",
-        "REINFORCE, each completion against the mean of its siblings, with the KL taken off the reward.",
+        "REINFORCE, with each completion compared with the mean of the others in its group, and the KL subtracted from the reward.",
         "A plain and strong baseline: unbiased, nothing to clip.",
         "REINFORCE leave-one-out (arXiv:2402.14740)",
         r"\begin{aligned}R_i&=r_i-\beta\log\tfrac{\pi(o_i)}{\pi_\mathrm{ref}(o_i)},\quad A_i=R_i-\tfrac1{G-1}\sum_{j\ne i}R_j\\ \mathcal L&=-\tfrac1G\sum_i A_i\,\log\pi(o_i)\end{aligned}",
@@ -253,7 +253,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "ppo",
         "PPO",
-        "A value head learns what to expect of every token; GAE compares with it. The group plays no part.",
+        "A value head learns what to expect at every token, and GAE compares with that. The group plays no part.",
         "To see what GRPO leaves out, and what it costs: another head, another loss, three more settings.",
         "PPO (arXiv:1707.06347) with GAE (arXiv:1506.02438); reward on the last token, k1 KL in the reward",
         r"\begin{aligned}\delta_t&=r_t+\gamma V_{t+1}-V_t,\quad A_t=\delta_t+\gamma\lambda A_{t+1}\\ \mathcal L&=\mathbb E_t\big[-\min(\rho_tA_t,\operatorname{clip}(\rho_t,0.8,1.2)A_t)\\ &\qquad+c_1(V_t-V_t^\mathrm{target})^2-c_2H_t\big]\end{aligned}",
@@ -281,7 +281,7 @@ PREFERENCES: tuple[RecipeCard, ...] = (
     card(
         "dpo",
         "DPO",
-        "No reward model and no sampling while it trains: preference pairs alone, stored before the first step.",
+        "Trains on preference pairs alone, stored before the first step: no reward model, and no sampling meanwhile.",
         "When you have pairs of good and bad answers, or to see what pairs that are not renewed can teach.",
         "DPO (arXiv:2305.18290); β = 0.1",
         r"\mathcal L=-\log\sigma\!\Big(\beta\log\frac{\pi(y_w)}{\pi_\mathrm{ref}(y_w)}-\beta\log\frac{\pi(y_l)}{\pi_\mathrm{ref}(y_l)}\Big)",

@@ -31,7 +31,7 @@ def worker_silent(facts: Facts) -> Finding | None:
 
 @rule(
     "A phase does not end",
-    f"the current phase has taken at least {OPEN_TIMES:g} times its median of the last 50 steps, and at least {OPEN_SECONDS:g} seconds",
+    f"the current phase has taken at least {OPEN_TIMES:g} times as long as in the median of the last 50 steps, and at least {OPEN_SECONDS:g} seconds",
     "step_time",
     steps=3,
 )

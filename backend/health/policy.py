@@ -14,7 +14,12 @@ SMALL_LOSS = 0.01
 GRADIENT_LEFT = 0.01  # of the gradient at the start: below it hardly anything trains any longer
 
 
-@rule("Updates were skipped", f"grad_norm was not finite in one of the last {HISTORY} steps", "grad_norm", steps=1)
+@rule(
+    "Updates were skipped",
+    f"grad_norm was not finite in at least one of the last {HISTORY} steps",
+    "grad_norm",
+    steps=1,
+)
 def skipped_updates(facts: Facts) -> Finding | None:
     """The weights are as they were; but numbers that overflow once mostly do so again."""
     norms = facts.history["grad_norm"]
@@ -104,8 +109,8 @@ def entropy_collapse(facts: Facts) -> Finding | None:
 
 @rule(
     "The learning rate is low for LoRA",
-    f"an adapter is trained at {rate(LORA_RATE_LOW)} or less, and the reward of the last {RECENT} steps is not above that of the "
-    f"first {RECENT} by {LORA_RISEN:g} of its std",
+    f"an adapter is trained at a learning rate of {rate(LORA_RATE_LOW)} or less, and from the first {RECENT} to the last {RECENT} steps "
+    f"the mean reward rose by less than {LORA_RISEN:g} of its std at the start",
 )
 def lora_rate(facts: Facts) -> Finding | None:
     """Adapters hardly move at the rate of full training; silent once the run has proved that it learns."""
@@ -152,9 +157,9 @@ def gradient_clipped(facts: Facts) -> Finding | None:
 
 @rule(
     "The loss is about 0, as it should be",
-    f"with one update per batch, the clipped surrogate and advantages that add up to 0 in each group, each loss of the "
-    f"last {RECENT} steps is below {SMALL_LOSS:g} in size, and the median gradient norm of these steps is not 0 and at least "
-    f"{percent(GRADIENT_LEFT)} of that of the first {RECENT}; silent if the rewards are all 0, KL has blown up or entropy has collapsed",
+    f"each loss of the last {RECENT} steps is below {SMALL_LOSS:g} in size, while the median gradient norm of these steps is above 0 and "
+    f"at least {percent(GRADIENT_LEFT)} of that of the first {RECENT}. The rule is only for runs with one update per batch, the surrogate "
+    "clip, and advantages that add up to 0 in each group. It is silent while every reward is 0, KL has blown up or entropy has collapsed",
     "loss",
     "grad_norm",
     steps=3,

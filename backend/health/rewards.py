@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps; a collapse if, over the first {RECENT} and the last "
-    f"{HISTORY} steps, the median reward before was above 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the reward was above 0 before: the "
+    f"median of the earlier ones among the first {RECENT} and the last {HISTORY} steps",
     "reward",
     "reward_std",
     steps=ZEROS,
@@ -168,8 +168,8 @@ def unscored(facts: Facts) -> Finding | None:
 
 @rule(
     "Completions change their length, and get no better",
-    f"mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it, "
-    f"while the reward rose by less than {BETTER:g} of its std at the start and is below 90 % of the highest possible",
+    f"the mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it. "
+    f"Meanwhile the reward rose by less than {BETTER:g} of its std at the start, and it is below 90 % of the highest possible",
     "completions/mean_length",
     "reward",
     "reward_std",
@@ -213,8 +213,9 @@ def length_drift(facts: Facts) -> Finding | None:
 
 @rule(
     "One reward decides alone",
-    f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)² with at most "
-    f"{percent(MINOR_WEIGHT)} of the weight, while another one has a mean score below {DONE:g} (a penalty: above {1 - DONE:.2g})",
+    f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)², although it has at "
+    f"most {percent(MINOR_WEIGHT)} of the weight. Another component could still improve: its mean score is below {DONE:g}, or above "
+    f"{1 - DONE:.2g} if it is a penalty",
     "reward",
 )
 def component_dominates(facts: Facts) -> Finding | None:

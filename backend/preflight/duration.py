@@ -62,7 +62,7 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
-        basis=f"measured here: {count} similar step{'s' if count > 1 else ''} on {times.device}{beside}",
+        basis=f"measured here over {count} similar step{'s' if count > 1 else ''} on {times.device}{beside}",
         with_evaluations=not due or known is not None,
         parts=parts,
         advice=_advice(parts, config) if parts else "",
@@ -83,7 +83,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps,
-        basis=f"not measured yet: counted from the model's shape at the speed of an {MEASURED_ON}, every completion at its limit; "
+        basis=f"not measured yet: computed from the model's shape at the speed of an {MEASURED_ON}, as if every completion reached its token limit; "
         "scoring and evaluations come on top",
         measured=False,
         with_evaluations=False,

@@ -87,7 +87,7 @@ def truncated_sampling(config: GrpoConfig, _facts: Facts) -> Hints:
     sampling = config.sampling
     if config.algorithm.logprobs == "renormalized":
         return
-    reason = "the log-probs, and so the ratio and the KL, are of all tokens: they are biased against what was drawn"
+    reason = "fewer tokens can be sampled than the log-probs cover, so the ratio and the KL are biased"
     if sampling.top_k:
         yield _hint("warning", "sampling.top_k", f"with top-k {sampling.top_k} {reason}; 0 turns it off", 0)
     if sampling.top_p < 1:
@@ -129,7 +129,7 @@ def off_policy(config: GrpoConfig, _facts: Facts) -> Hints:
         and not algorithm.surrogate.uses_ratio
         and algorithm.surrogate.weighs == "tokens"
     ):
-        text = f"{algorithm.surrogate.kind} has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first follow a policy that is no longer there; 1 is sound, and clip allows more"
+        text = f"{algorithm.surrogate.kind} has no ratio: of the {algorithm.updates_per_batch} updates on a batch, all but the first use samples of an older policy without correcting for it; 1 is sound, and clip allows more"
         yield _hint("warning", "algorithm.updates_per_batch", text, 1)
 
 
@@ -159,7 +159,7 @@ def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
         text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
         yield _hint("info", "algorithm.kl.beta", text)
     elif kl.beta > 0 and kl.placement == "loss" and kl.estimator == "k1":
-        text = "k1 in the loss has a gradient that is 0 on average: it measures the KL and holds nothing; k3 pulls, and so does k1 in the reward"
+        text = "k1 in the loss has a gradient that is 0 on average: it measures the KL, but does not hold the policy back; k3 does, and so does k1 in the reward"
         yield _hint("info", "algorithm.kl.estimator", text, "k3")
     elif kl.beta > 0 and kl.reference == "old" and algorithm.updates_per_batch == 1:
         text = "with one update per batch the policy is still the old one: the penalty and its gradient are exactly 0"

@@ -114,7 +114,7 @@ def _remedy(part: str, config: RunConfig) -> str:
             free = "β = 0 (algorithm.kl.beta) needs no reference; adapters" if removable else "Adapters"
             return f"{free} (model.lora) share the policy's weights with it."
         case "activations" if not config.model.gradient_checkpointing:
-            return "model.gradient_checkpointing keeps few of them; smaller micro-batches (optimizer.micro_batch_tokens) have fewer."
+            return "model.gradient_checkpointing keeps fewer of them, and so do smaller micro-batches (optimizer.micro_batch_tokens)."
         case "activations" | "logits":
             return "Smaller micro-batches (optimizer.micro_batch_tokens) need less."
         case "cache":

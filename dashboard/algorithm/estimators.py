@@ -81,7 +81,7 @@ WORDS: Mapping[str, Words] = {
     ),
     "softmax": Words(
         "e^reward, shared out over the group: weights that add up to 1, none negative.",
-        live="Each completion gets a weight, all of them together 1: none is discouraged, a better one is reinforced more.",
+        live="Each completion gets a weight, and the weights add up to 1: none is discouraged, a better one is reinforced more.",
         equal="each weighs the same, 1/G, and the policy is drawn to all of them alike",
         spell=_share,
         remark=", the sum of these over the group",
@@ -94,7 +94,7 @@ WORDS: Mapping[str, Words] = {
     "batch_baseline": Words(
         "Reward minus the mean of the whole batch (REINFORCE with a baseline): an easy group is reinforced as a whole.",
         live="Each completion is compared with the mean of the whole batch: above it is reinforced, below it discouraged.",
-        equal="they are compared with the whole batch, whose mean was {mean}, which still moves the policy unless they lie on it",
+        equal="they are compared with the whole batch, whose mean was {mean}; unless they equal that mean, they still move the policy",
         spell=_deviation,
         remark=", the mean of the whole batch",
     ),
@@ -106,7 +106,7 @@ WORDS: Mapping[str, Words] = {
     ),
     "normalize_then_sum": Words(
         "Each reward function z-scored in the group, weighted, added, z-scored again (GDPO): no function drowns another.",
-        live="Each reward function is compared within the group by itself, then they are weighted and added up.",
+        live="The scores of each reward function are compared within the group, and the results are weighted and added up.",
         dead="no reward function tells two completions apart",
         formula="Σ weight × (reward − mean) / (std + {eps}), each reward function within the group; then the same once more with "
         "that sum, over the whole batch",

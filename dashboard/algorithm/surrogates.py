@@ -37,7 +37,7 @@ WORDS: Mapping[str, Words] = {
         range=("epsilon_low", "epsilon_high"),
     ),
     "cispo": Words(
-        "min(r, cap)·A·log p, the weight without gradient (CISPO). No token falls silent: beyond the cap it only pulls no harder.",
+        "min(r, cap)·A·log p, the weight without gradient (CISPO). Every token keeps its pull: beyond the cap it just pulls no harder.",
         pull="advantage × ratio, the ratio counted as {cap:g} at most",
         labels={"cap": "cap"},
         range=("cap",),

@@ -69,7 +69,7 @@ def _draw_controls(draft: Draft) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
         st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
-            "Completions of each",
+            "Completions per prompt",
             2,
             request.MOST,
             request.completions_of(draft),

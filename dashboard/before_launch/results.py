@@ -28,8 +28,8 @@ from dashboard.text import show_text
 LARGEST = 16
 ALL_ALIKE = {  # by the success rate
     1.0: "Every completion was right: these prompts have nothing to teach this model. Harder ones would.",
-    0.0: "No completion was right: there is nothing to reinforce. Easier prompts, another model to start from, or a reward for a part "
-    "of the way would give a signal.",
+    0.0: "No completion was right: there is nothing to reinforce. Easier prompts, another model to start from, or a reward for partial "
+    "success would give a signal.",
 }
 
 
@@ -60,11 +60,11 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
         return (
             f"Groups of {own_size} are larger than what was sampled: sample at least {own_size} completions a prompt to forecast them."
             if own_size >= 2
-            else f"A group of {own_size} has no siblings to compare with."
+            else f"In a group of {own_size} there is nothing to compare a completion with."
         )
     larger = found.at(min(LARGEST, 2 * own_size))
     more = (
-        f"; {larger.group_size} would bring {_share(larger.right_or_wrong)}"
+        f"; at group size {larger.group_size}, {_share(larger.right_or_wrong)}"
         if larger is not None and larger.group_size > own_size
         else ""
     )
@@ -72,9 +72,9 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
     about = "about " if own.right_or_wrong >= LITTLE else ""
     sentence = f"At group size {own_size} {about}{_share(own.right_or_wrong)} of the groups will be {dead}{more}."
     if own.right_or_wrong - own.equal > TOLD_APART:
-        sentence += f" Other rewards tell completions of some of them apart: {_share(own.equal)} will have one reward throughout."
+        sentence += f" But other rewards tell some of their completions apart, so all rewards will be equal in {_share(own.equal)}."
     elif own.equal - own.right_or_wrong > TOLD_APART:
-        sentence += f" Some that are partly right have equal rewards all the same: {_share(own.equal)} will have one reward throughout."
+        sentence += f" Some groups that are only partly right have equal rewards too, so all rewards will be equal in {_share(own.equal)}."
     return sentence
 
 
@@ -92,7 +92,7 @@ def underestimate(found: Forecast, own_size: int) -> str:
     )
     return (
         "The bars are the mean over prompts of (C(c, G) + C(n − c, G)) / C(n, G), with c of a prompt's n completions right: the share "
-        "of dead ones among all groups of G that the sample holds, which is right on average. The dashed line is p^G + (1 − p)^G at "
+        "of dead ones among all groups of G that can be drawn from the sample. This is right on average. The dashed line is p^G + (1 − p)^G at "
         f"the mean success rate. Where prompts differ it is too low, since easy and hard ones are dead more often.{numbers}"
     )
 
@@ -111,8 +111,8 @@ def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) 
     last = next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
     fate = "and this one would" if share > allowed else "which this one would not"
     return (
-        f"Of {counted(len(completions), 'completion')} these rewards failed: {names}. The first: {last}. "
-        f"A run fails where more than {percent(allowed)} stay unscored, {fate}."
+        f"Rewards failed on some of the {counted(len(completions), 'completion')}: {names}. The first error: {last}. "
+        f"A run fails if more than {percent(allowed)} are unscored, {fate}."
     ), trace
 
 
@@ -226,7 +226,7 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
             with st.popover("How this is computed", type="tertiary", icon=":material/function:"):
                 st.markdown(plain(underestimate(found, own)))
                 st.markdown(
-                    "A golden tick stands where the rewards say otherwise: the share of groups with one reward throughout."
+                    "A golden tick shows the share of groups whose rewards are all equal, if other rewards make it differ from the bar."
                 )
 
 
@@ -241,7 +241,7 @@ def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequenc
     with st.container(key="before-launch-group"):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"**Group {group.index + 1} of {len(groups)}** {GROUP[group.state].markdown}", width="content")
-            link("group", "Open its own page", icon=":material/open_in_new:", id=group.id)
+            link("group", "Open the group's page", icon=":material/open_in_new:", id=group.id)
         prompt, answer = st.columns([3, 1], gap="small")
         with prompt:
             st.caption("Prompt")

@@ -59,7 +59,7 @@ _MEANINGS: dict[str, Meaning] = {
     "kl": Meaning(
         "KL to the reference",
         "How far the policy has moved from the reference, estimated from the sampled tokens: the mean over all of "
-        "them. The penalty in the loss is β times the KL aggregated as the loss is, which may differ. Healthy: a slow rise. A "
+        "them. The penalty in the loss is β times the KL aggregated like the loss, which may differ from this mean. Healthy: a slow rise. A "
         "sudden jump often comes before the texts break down: lower the learning rate or raise beta.",
         unit="nats per token",
     ),
@@ -163,10 +163,10 @@ _MEANINGS: dict[str, Meaning] = {
         "higher",
         _SHARE,
     ),
-    "eval/margin": Meaning("Held-out margin", "Mean margin of pairs of other prompts.", "higher"),
+    "eval/margin": Meaning("Held-out margin", "Mean margin of the held-out pairs.", "higher"),
     "eval/loss": Meaning(
         "Held-out loss",
-        "Loss of pairs of other prompts. Healthy: it falls; if it rises again, the pairs are being memorised.",
+        "Loss of the held-out pairs. Healthy: it falls; if it rises again, the pairs are being memorised.",
         "lower",
     ),
     "grad_norm": Meaning(
@@ -212,7 +212,9 @@ _MEANINGS: dict[str, Meaning] = {
         "Held-out pass@1, greedy", "Share of right answers when the likeliest token is always taken.", "higher", _SHARE
     ),
     "eval/scored_items": Meaning(
-        "Held-out items, all samples scored", "The pass rate of several samples is a share of these items.", axis="~s"
+        "Held-out prompts, all samples scored",
+        "The pass rate of several samples is a share of these prompts.",
+        axis="~s",
     ),
     "eval/reward": Meaning("Held-out reward", "Mean reward on held-out prompts.", "higher"),
     "eval/mean_length": Meaning(
@@ -233,7 +235,7 @@ def meaning(name: str) -> Meaning:
     if first == "eval" and "pass@" in rest:
         return Meaning(
             f"Held-out {rest}",
-            "Share of items with a right answer among the samples, of those whose samples were all scored.",
+            "Share of held-out prompts with a right answer among their samples; only prompts whose samples were all scored are counted.",
             "higher",
             _SHARE,
         )

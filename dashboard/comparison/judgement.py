@@ -55,7 +55,7 @@ def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
         bind="query-params",
     )
     last = tail.number_input(
-        "Mean of the last values",
+        "Last values averaged",
         1,
         200,
         10,

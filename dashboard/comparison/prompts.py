@@ -43,8 +43,9 @@ def draw_prompts(runs: list[Run]) -> None:
 
 def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
     st.caption(
-        "Mean reward at the first draw → at the latest one (number of draws), or of the only draw. Probes, which every run samples "
-        f"at the same steps, come first, then the prompts that most runs share, among the {LOOKED} that each run drew most often."
+        "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. Only the "
+        f"{LOOKED} prompts that a run drew most often are looked at. Probes, which every run samples at the same steps, come first, "
+        "then the prompts that most runs share."
     )
 
     def of_run(run: Run) -> Column[Common]:

@@ -9,7 +9,7 @@ from backend.contract.records import Run
 from dashboard.downloads.routes import What, address
 
 _STYLE = Path(__file__).with_name("menu.css")
-_GROUPS = {"bookmarked": "the bookmarked", "examples": "examples"}
+_GROUPS = {"bookmarked": "bookmarked", "examples": "examples"}
 _FILES: tuple[tuple[What, str, str, str], ...] = (
     ("report", "Report", "HTML", "Charts, health, groups and configuration; opens without a server."),
     ("groups", "Groups", "Parquet", "A row for each completion, with its group."),

@@ -29,7 +29,7 @@ from dashboard.form.schema import (
 )
 from dashboard.form.widgets import fits, show_raw, show_widget
 from dashboard.format import plain
-from dashboard.wording import in_words, show_number, title
+from dashboard.wording import in_words, label_of, show_number
 
 COLUMNS = 3
 
@@ -51,7 +51,7 @@ class Form:
 
 def show(form: Form, field: Field, path: str, label: str | None = None) -> None:
     """The field's widget, and beneath it what is wrong with its value."""
-    label = label or title(field.name)
+    label = label or label_of(field.name)
     value = form.draft.get(path)
     if isinstance(field, Record | Union | Many):
         show_nested(form, field, path, label)
@@ -77,7 +77,7 @@ def show_fix(draft: Draft, message: Message, key: str) -> None:
     """A button that settles the message, where the backend knows how."""
     if message.fix:
         values = ", ".join(
-            f"{title(path.split('.')[-1]).lower()} to {_brief(value)}" for path, value in message.fix.items()
+            f"{label_of(path.split('.')[-1]).lower()} to {_brief(value)}" for path, value in message.fix.items()
         )
         label = plain(f"Set {values}")
         st.button(label, key=draft.key(key), icon=":material/build:", on_click=draft.change, args=(message.fix,))
@@ -227,7 +227,7 @@ def in_labels(text: str) -> str:
 
 def path_in_words(path: str) -> str:
     """A field with the parts of the form that it stands in: Sampling › Top k."""
-    return " › ".join(title(part) for part in path.split(".") if not part.isdecimal())
+    return " › ".join(label_of(part) for part in path.split(".") if not part.isdecimal())
 
 
 @cache

@@ -28,10 +28,14 @@ _UNKNOWN = {
     True: "unknown until the model's answers are sampled: **Sample before launch** does that",
     False: "unknown until the model's answers are sampled",
 }
-_FEWER_PAIRS = "Counted from dead groups at the mean success rate\\. Where prompts differ more groups are dead, so there are fewer pairs\\."
+_FEWER_PAIRS = (
+    "Estimated from the dead groups at the mean success rate\\. If some prompts are harder than others, more groups are dead, and "
+    "there are fewer pairs\\."
+)
 _DEAD = (
     "A group is dead when all its rewards are equal: every advantage is then 0, and the rewards teach nothing. With success rate p "
-    "that is a share p^G + (1 − p)^G, and more where prompts differ: sample before launch to measure it."
+    "this happens to a share p^G + (1 − p)^G of the groups, and to more of them if some prompts are harder than others: sample "
+    "before launch to measure it."
 )
 _ORDER = {level: place for place, level in enumerate(_LOOKS)}
 

@@ -20,7 +20,7 @@ from dashboard.stored import get
 from dashboard.wording import in_words, show_number
 
 LABELS = {
-    "telemetry": "What to keep",
+    "telemetry": "Records",
     "pairs.task": "Task",
     "pairs.rewards": "Rewards",
     "pairs.decoding": "Decoding",

@@ -50,7 +50,7 @@ def draw_agreement(run: Run) -> None:
         return
     st.markdown(
         in_words(found),
-        help="The interval is Wilson's. It treats the pairs as independent; several of one group are less than that, so the "
+        help="The interval is Wilson's. It treats the pairs as independent; pairs of the same group are not, so the "
         "true uncertainty is larger.",
     )
     with st.container(horizontal=True, vertical_alignment="center", key="said"):
@@ -78,7 +78,9 @@ def in_words(found: Agreement) -> str:
     """The share of pairs on which the reward agrees, its interval, and what is to be made of it."""
     decided = found.agreed + found.disagreed
     if not decided:
-        return f"**The reward says nothing of the {counted(found.pairs, 'pair')}**: it is equal for both, or missing."
+        return (
+            f"**The reward says nothing about the {counted(found.pairs, 'pair')}**: it is equal for both, or missing."
+        )
     low, high = wilson(found.agreed, decided)
     share = found.agreed / decided
     meaning = "which chance could do as well; more choices would tell"

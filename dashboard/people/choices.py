@@ -82,7 +82,7 @@ def _draw_ways(group: Group, choices: list[Choice], *, settled: bool) -> None:
     """On to the next two, or back."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"choosing-{group.id}"):
         st.button(
-            "Neither: next",
+            "Undecided",
             icon=":material/skip_next:",
             key=f"skip-{group.id}",
             shortcut="0",

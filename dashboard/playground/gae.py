@@ -29,8 +29,8 @@ class Tokens(NamedTuple):
 def draw_gae() -> None:
     """The part with its controls, of PPO's advantages: nothing above changes it."""
     draw_title(
-        "4 · PPO's other way",
-        "Generalised advantage estimation (GAE): an advantage for each token, from what a value head expects there.",
+        "4 · An advantage for each token (PPO)",
+        "Generalised advantage estimation (GAE) compares what comes after a token with what a value head expects there.",
     )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:
@@ -93,7 +93,7 @@ def _read(rewards: str, values: str) -> Tokens:
     tokens = Tokens(read_rewards(rewards, most=MOST), read_rewards(values, most=MOST))
     if len(tokens.rewards) != len(tokens.values):
         raise ValueError(
-            f"{len(tokens.rewards)} rewards and {len(tokens.values)} values: each token needs one of both."
+            f"{len(tokens.rewards)} rewards and {len(tokens.values)} values: each token needs one reward and one value."
         )
     if any(math.isnan(number) for number in (*tokens.rewards, *tokens.values)):
         raise ValueError("A token's reward and value are numbers; write 0 if there is none.")

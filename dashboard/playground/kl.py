@@ -34,8 +34,8 @@ FORMULAS = {
 def draw_kl(opening: Opening, point: Point) -> None:
     """The part with its controls."""
     draw_title(
-        "3 · The leash",
-        "How far is the policy from the reference? lp and ref are the token's log-probabilities under these two.",
+        "3 · The KL penalty",
+        "How far is the policy from the reference? lp is the token's log-probability under the policy, ref the one under the reference.",
     )
     controls, picture, words = st.columns([1.05, 2, 1.35], gap="medium")
     with controls:

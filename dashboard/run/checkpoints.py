@@ -57,7 +57,7 @@ def _rule(run: Run) -> str | None:
     every, best = (last and get(run.config, f"budget.keep.{name}") for name in ("every", "best"))
     parts = [
         f"the newest {show_number(last)}" if last else None,
-        f"each step that {show_number(every)} divides" if every else None,
+        f"those at multiples of {show_number(every)} steps" if every else None,
         "the best by its held-out result" if best else None,
         f"as many as {show_number(bound)} GiB hold" if bound else None,
         "those that other runs name",
@@ -114,7 +114,7 @@ def _draw_actions(run: Run, checkpoint: Checkpoint) -> None:
     st.caption(f"A configuration with `{path}: run:{run.id}@{checkpoint.step}` {use}.")
     show_text(f"{store_path(checkpoint.store)}/{checkpoint.path}")
     st.caption(
-        "This path is on the worker's machine. A backend on another machine refuses the download: copy the folder by hand."
+        "This path is on the worker's machine. If the backend runs on another machine, it refuses the download: copy the folder by hand."
     )
 
 

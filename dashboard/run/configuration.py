@@ -18,7 +18,7 @@ PARTS = {
     "algorithm": "Algorithm",
     "optimizer": "Optimizer",
     "budget": "Budget",
-    "telemetry": "What is kept",
+    "telemetry": "Records",
 }
 
 

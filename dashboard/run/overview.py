@@ -159,7 +159,7 @@ def _about_loss(run: Run, loss: Series | None) -> str:
     in_the_loss = text_at(run.config, "algorithm.kl.placement", "loss") == "loss"
     penalty = number_at(run.config, "algorithm.kl.beta", 0.0) if in_the_loss else 0.0
     rest = (
-        f" What remains is the KL penalty, {penalty:g} × the KL aggregated as the loss is ({in_words(aggregation)}); the chart of the "
+        f" What remains is the KL penalty, {penalty:g} × the KL aggregated like the loss ({in_words(aggregation)}); the chart of the "
         "KL shows its mean over all tokens."
         if penalty
         else ""

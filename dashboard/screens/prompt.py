@@ -32,7 +32,7 @@ def main() -> None:
     fetched = fetch_draws(prompt_id, [run.id for run in runs])
     draws = fetched.items
     if not draws:
-        lead_back("None of these runs has drawn this prompt, or it kept no groups.")
+        lead_back("None of these runs has drawn this prompt, or the groups were not kept.")
     st.html(STYLE)
     follow(runs)
     with st.container(horizontal=True, vertical_alignment="center", key="path"):
@@ -51,7 +51,7 @@ def main() -> None:
     st.subheader("Two draws compared", anchor=False)
     draw_compared(draws)
     if len(runs) > 1:
-        st.subheader("Run beside run", anchor=False)
+        st.subheader("Runs side by side", anchor=False)
         draw_across(fetched, runs)
 
 

@@ -58,7 +58,7 @@ def draw_worker(worker: Worker) -> None:
         offers = (
             ("judges", worker.judges),
             ("reward functions", worker.reward_functions),
-            ("also samples with", engines),
+            ("other sampling engines", engines),
         )
         for what, names in offers:
             if names:
@@ -85,13 +85,13 @@ def draw_use() -> None:
         return
     now = datetime.now(UTC)
     start = beginning(held, now)
-    st.markdown("#### Use")
+    st.markdown("#### Use over time")
     shares = {
         name: busy([one for one in held if one.worker == name], start, now)
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or held by a run that has been deleted. Busy: "
+        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of this time busy: "
         + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
         + "."
     )

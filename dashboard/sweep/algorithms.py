@@ -21,13 +21,13 @@ NOTHING = "none"  # there, for no recipe at all
 def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Plan:
     """The ground, and the recipes that differ on it."""
     st.caption(
-        "Each recipe brings its algorithm, updates per batch included, and its penalty for length if it has one; if it was made for the "
-        "same model, also its optimizer settings and group size. Task, model, all other rewards, decoding, steps and completions a step "
-        "are the same for all. Several seeds tell a difference from luck."
+        "Each recipe brings its algorithm with its updates per batch, and its length penalty if it has one. A recipe that was made for "
+        "the chosen model also brings its optimizer settings and group size. All else is the same for all runs: model, task, other "
+        "rewards, decoding, steps, completions per step. Several seeds show whether a difference is luck."
     )
     known = comparable(recipes)
-    help = "Task, model, rewards but for a recipe's own penalty for length, decoding, prompts and evaluation of every run\\."
-    base = choose_base("The same for all runs", grounds_of(known, others), help).config
+    help = "Every run takes its model, task, rewards, decoding, prompts and evaluation from here\\. Only a length penalty comes from the recipe\\."
+    base = choose_base("Settings that all runs share", grounds_of(known, others), help).config
     chosen = show_recipes(distinct(known, base))
     variants = [Variant(card.id, on_common_ground(card.config, base), {"recipe": card.id}) for card in chosen]
     title = f"{', '.join(card.id for card in chosen)} on {about(base).partition(',')[0]}"

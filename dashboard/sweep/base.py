@@ -48,7 +48,7 @@ def choose_base(label: str, bases: Sequence[Base], help: str) -> Base:
     chosen = known[key]
     steps = get(chosen.config, "budget.steps")
     usual = steps if isinstance(steps, int) else 100
-    own = whole_number("Steps of each", 1, 1_000_000, usual, place=length, key=f"steps:{chosen.key}")
+    own = whole_number("Steps per run", 1, 1_000_000, usual, place=length, key=f"steps:{chosen.key}")
     return Base(chosen.key, chosen.name, warmed_up(cast("Config", put(chosen.config, "budget.steps", own))))
 
 

@@ -86,8 +86,8 @@ def show_queue(plan: Plan) -> tuple[Sequence[Variant], Sequence[int]]:
     """Name, seeds, what it comes to, and the button; when it cannot be pressed, the reason. Returns what would be queued."""
     name = st.text_input("Name", max_chars=200, key="sweep-name", placeholder="optional")
     many, named = st.columns(2)
-    number = whole_number("Seeds of each", 1, MOST_SEEDS, 3, place=many, key="seeds")
-    listed = named.text_input("or these", key="seed-list", bind="query-params", placeholder="0, 1, 2")
+    number = whole_number("Number of seeds", 1, MOST_SEEDS, 3, place=many, key="seeds")
+    listed = named.text_input("or a list of seeds", key="seed-list", bind="query-params", placeholder="0, 1, 2")
     seeds = read_seeds(listed) if listed.strip() else list(range(number))
     problems = list(plan.problems) or _miscounted(plan, seeds)
     kept: Sequence[Checked] = ()

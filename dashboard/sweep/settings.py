@@ -43,7 +43,7 @@ def show_settings(bases: Sequence[Base]) -> Plan:
         "Every run begins with the same configuration and differs in the fields that you choose: in every combination of the values "
         "that you list, or in values drawn at random."
     )
-    base = choose_base("Base configuration", bases, "All that is not swept, every run takes from here\\.")
+    base = choose_base("Base configuration", bases, "Every run takes the fields that are not swept from here\\.")
     fields = sweepable(base.config)
     way, picker = st.columns([1, 3])
     how = way.segmented_control(

@@ -62,9 +62,9 @@ def read_one(field: Field, text: str) -> int | float | None:
         raise Unreadable(f"{show_number(number)} is not a whole number")
     whole = int(number)
     if field.minimum is not None and whole < field.minimum:
-        raise Unreadable(f"{whole} is below the least, {field.minimum}")
+        raise Unreadable(f"{whole} is below the minimum, {field.minimum}")
     if field.maximum is not None and whole > field.maximum:
-        raise Unreadable(f"{whole} is above the most, {field.maximum}")
+        raise Unreadable(f"{whole} is above the maximum, {field.maximum}")
     return whole
 
 

@@ -70,7 +70,7 @@ _TITLES = {  # and what each means
     "change": ("Change of log-prob", "By this step's update: the log-prob after it, minus the one before it."),
     "mismatch": (
         "Sampling − training",
-        "The sampler's log-prob, minus the training pass's before the update. Healthy: 0 but for rounding.",
+        "The sampler's log-prob, minus the training pass's before the update. Healthy: 0, apart from rounding.",
     ),
     "value": ("Value", "The reward that the critic expected before this token."),
     "returns": ("Return", "What the critic should have expected, by GAE."),

@@ -96,4 +96,4 @@ def why_absent(config: Mapping[str, Json], group: Group) -> str:
     )
 
 
-_WAY_OUT = "To see every completion's, clone the run and set Token traces (under What to keep) to all."
+_WAY_OUT = "To see every completion's, clone the run and set Token traces (under Records) to all."

@@ -27,7 +27,7 @@ PREFIX = "wi_"  # of every name in the address
 OPEN, TOKENS = f"{PREFIX}open", f"{PREFIX}tokens"  # what is looked at, not what is changed
 GATED, SUMMED = "with gates", "plain sum"
 ESTIMATOR = "How a reward becomes an advantage."
-_CRITIC = " The run's own, GAE, needs the critic's value of each token: its advantages are only shown."
+_CRITIC = " The run's own estimator, GAE, needs the critic's value of each token: its advantages are only shown."
 
 
 def draw_controls(own: Own) -> Settings:
@@ -51,7 +51,7 @@ def draw_controls(own: Own) -> Settings:
         surrogate, wrong_surrogate = surrogate_settings(own.settings.surrogate, cut, cells, prefix=PREFIX)
         beta, wrong_beta = _beta(own, row)
         st.button(
-            "The run's own",
+            "Run's settings",
             icon=":material/restart_alt:",
             key="what-if-reset",
             disabled=not changes_in_address(),
@@ -103,7 +103,9 @@ def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:
         return beta, None
     with row.container(width=80):
         about = (
-            "Weight of the KL penalty, which this run took off the reward." if own.penalised else "Weight of the KL."
+            "Weight of the KL penalty, which this run took off the reward."
+            if own.penalised
+            else "Weight of the KL penalty."
         )
         text = typed("β", f"{PREFIX}beta", show_number(beta), help=about)
     kl, wrong = last_good(f"{PREFIX}beta", lambda: read_settings(KL, {"beta": text}), lambda: own.algorithm.kl)

@@ -116,7 +116,7 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
         return
     kept = _kept(own, chosen, step, after, place)
     if not kept:
-        st.caption("No tokens of this group were kept, or they passed through no model.")
+        st.caption("No token values of this group were kept, or its tokens were in no training pass.")
         return
     if all((one.before.ratio == 1).all() for one in kept):
         st.caption(ON_POLICY)

@@ -88,7 +88,7 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
     """Counts, the distribution, and the list."""
     flips = list(sign_flips(step, after))
     trained_on = f"{counted(len(step.groups), 'group')} that were trained on"
-    st.markdown(heading(f"The whole step {number_of_step}", trained_on))
+    st.markdown(heading(f"All of step {number_of_step}", trained_on))
     _draw_counts(step, after, len(flips))
     picture, listed = st.columns([1, 1.3], gap="medium")
     with picture, st.container(key="what-if-distribution"):

@@ -98,7 +98,7 @@ def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float |
     """What the KL penalty costs, at the run's β and at the chosen one: `kl` is aggregated as the loss is, not `per_token`."""
     before = own.settings.beta
     if not own.measured:
-        return "**KL:** β was 0, so no KL was measured, so another β cannot be tried."
+        return "**KL:** β was 0, so no KL was measured, and no other β can be tried."
     if own.penalised:
         return (
             f"**KL:** in the reward. Each completion's reward has β × the sum of its KL taken off, β = {number(chosen.beta)}"
@@ -106,15 +106,12 @@ def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float |
         )
     if kl is None:
         return "**KL:** not measured for this step."
-    sentence = f"**KL:** its part of the step's loss is {number(before)} × {number(kl)} = {number(before * kl)}"
+    sentence = f"**KL:** the penalty's part of the step's loss is β × KL = {number(before)} × {number(kl)} = {number(before * kl)}"
     if chosen.beta != before:
         sentence += f"; with β = {number(chosen.beta)} it would be {number(chosen.beta * kl)}"
     if per_token is not None and number(per_token) != number(kl):
         mean = "its mean over all tokens"
         if own.algorithm.updates_per_batch == 1:  # of several updates the metric is the mean, and this is the last
             mean = f"the metric kl, {mean},"
-        sentence += (
-            f". {number(kl)} is the KL aggregated as the loss is ({in_words(own.algorithm.aggregation)}); {mean} is "
-            f"{number(per_token)}"
-        )
-    return f"{sentence}. Advantages do not depend on it."
+        sentence += f". This KL is aggregated like the loss ({in_words(own.algorithm.aggregation)}); {mean} is {number(per_token)}"
+    return f"{sentence}. The advantages do not depend on β."

@@ -100,7 +100,7 @@ def test_what_was_removed_and_why_the_rest_stays_is_in_the_runs_log(backend: Bac
     actor = begun(backend, keeping(last=1, every=80))
     for step, rate in ((20, 0.5), (40, 0.75), (60, 0.1)):
         actor.keep(step, size=GIB // 2, evaluated=rate)
-    rules = "the newest 1, each step that 80 divides, the best"
+    rules = "the newest 1, those at multiples of 80 steps, the best"
     assert said(backend, actor.run_id) == [
         ("info", f"removed: checkpoints of step 20; kept (1.00 GiB): {rules} (step 40, eval/pass@1 0.750)")
     ]

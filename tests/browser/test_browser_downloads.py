@@ -33,7 +33,7 @@ def test_a_report_opens_from_a_file_and_asks_for_nothing(
     stack.client.people.bookmark(group.id, "Look <b>here</b>.")
     page = open_page(f"/run?id={run_id}&tab=configuration")
     open_menu(page)
-    page.get_by_role("button", name="examples", exact=True).click()  # off: the bookmarked alone
+    page.get_by_role("button", name="examples", exact=True).click()  # off: the bookmarked ones alone
     expect(page.locator(".downloads a").first).to_have_attribute("href", re.compile("groups=bookmarked$"))
     download = take(page, "Report")
     assert download.suggested_filename == f"run-{run_id}.html"

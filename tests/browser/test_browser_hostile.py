@@ -142,7 +142,7 @@ def views(run_id: int, group: Group, first: int) -> Iterator[tuple[str, str]]:
     yield f"{page}&layout=table&tokens=2", "␛"
     yield f"{page}&diff=1,2", ":material/skull:"
     yield f"{page}&panel=which+is+better%3F", "<img src="
-    yield f"{page}&wi_open=true", "The whole step"
+    yield f"{page}&wi_open=true", "All of step"
     yield f"{prompt}&runs={run_id}", ":red[alarm]"
     yield f"{prompt}&runs={run_id},{first}", ":red[alarm]"
     for view in ("Curves", "Settings", "Distributions", "Prompts"):

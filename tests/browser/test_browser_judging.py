@@ -128,7 +128,7 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
         expect(text).to_contain_text(
             HOSTILE[index][-12:].replace("\x1b", "␛").replace("\x07", "␇").replace("\x9b", "⟦U+009B⟧")
         )
-    page.get_by_role("button", name="Neither: next").click()
+    page.get_by_role("button", name="Undecided").click()
     wait_until(lambda: {shown(page, group, side) for side in ("left", "right")} != set(first), "the next two")
     settled(page)
     second = shown(page, group, "left"), shown(page, group, "right")

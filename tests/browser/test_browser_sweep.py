@@ -23,8 +23,8 @@ def fill_a_tiny_form(page: Page) -> None:
     for label, number in (("Prompts per step", 2), ("Group size", 4), ("Steps", 3)):
         fill(page, label, str(number))
     open_section(page, "budget")
-    fill(page, "Evaluation items", "4")
-    fill(page, "Evaluation samples", "1")
+    fill(page, "Held-out prompts per evaluation", "4")
+    fill(page, "Samples per held-out prompt", "1")
 
 
 def finished(page: Page, stack: Stack, count: int) -> list[Run]:
@@ -50,7 +50,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     for recipe in RECIPES:
         page.locator(f".st-key-sweep-recipe-{recipe} label").first.click()
         settled(page)
-    fill(page, "Seeds of each", "2")
+    fill(page, "Number of seeds", "2")
     page.get_by_role("button", name="Queue 4 runs").click()
     runs = finished(page, stack, 4)
     assert {(run.status, get(run.config, "sampling.group_size")) for run in runs} == {("finished", 4)}
@@ -83,7 +83,7 @@ def test_a_grid_over_two_settings_of_a_run_opens_from_its_address_and_leads_to_a
     picker.press("Escape")
     fill(page, "Values", "1e-5, 1e-3", within=".st-key-swept-optimizer-learning_rate")
     fill(page, "Values", "2 4", within=".st-key-swept-sampling-group_size")
-    fill(page, "Seeds of each", "1")
+    fill(page, "Number of seeds", "1")
     expect(page.get_by_role("button", name="Queue 4 runs")).to_be_enabled()
 
     again = open_page(page.url)

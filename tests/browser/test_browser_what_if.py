@@ -66,7 +66,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     expect(other.get_by_text(f"Group {changed[0][0]}", exact=False).first).to_be_visible()
     expect(metric(other, "Discouraged")).to_have_text("0")
 
-    page.get_by_role("button", name="The run's own").click()
+    page.get_by_role("button", name="Run's settings").click()
     expect(page.get_by_text("The run's own settings.")).to_be_visible()
     expect(numbers(page)).to_have_text(before)
     page.wait_for_url(lambda url: "wi_estimator" not in url)

@@ -176,9 +176,10 @@ def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_pa
     at.run()
     said = texts(at)
     assert (
-        "Of 16 completions these rewards failed: correctness on 4. The first: Traceback: the verifier gave up" in said
+        "Rewards failed on some of the 16 completions: correctness on 4. The first error: Traceback: the verifier gave up"
+        in said
     )
-    assert "A run fails where more than 20 % stay unscored, and this one would." in said
+    assert "A run fails if more than 20 % are unscored, and this one would." in said
     html = "".join(str(element.proto.body) for element in at.get("html"))  # type: ignore[attr-defined]
     assert "&lt;script&gt;" in html
     assert SCRIPT not in html

@@ -106,12 +106,12 @@ def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many
     said = results.conclusion(found, CONFIG, 8)
     assert (
         said
-        == "At group size 8 about 25 % of the groups will be dead (all right or all wrong); 16 would bring less than 1 %."
+        == "At group size 8 about 25 % of the groups will be dead (all right or all wrong); at group size 16, less than 1 %."
     )
     assert results.conclusion(found, CONFIG, 16).startswith("At group size 16 less than 1 % of the groups")
     told_apart = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
     assert (
-        "Other rewards tell completions of some of them apart: less than 1 % will have one reward throughout."
+        "But other rewards tell some of their completions apart, so all rewards will be equal in less than 1 %."
         in told_apart
     )
 
@@ -134,8 +134,8 @@ def test_a_reward_that_fails_is_named_with_its_error_and_what_a_run_would_do() -
     found = results.unscored(group(RIGHT, None, None, RIGHT).completions, CONFIG)
     assert found is not None
     assert found[0] == (
-        "Of 4 completions these rewards failed: correctness on 2. The first: Traceback: the verifier gave up. "
-        "A run fails where more than 20 % stay unscored, and this one would."
+        "Rewards failed on some of the 4 completions: correctness on 2. The first error: Traceback: the verifier gave up. "
+        "A run fails if more than 20 % are unscored, and this one would."
     )
     assert results.unscored(group(RIGHT, WRONG).completions, CONFIG) is None
 
@@ -152,7 +152,7 @@ def test_a_share_reads_alike_in_the_chart_and_in_the_sentence_and_none_is_called
     at_16 = found.at(16)
     assert at_16 is not None
     assert (at_16.right_or_wrong, in_percent(at_16.right_or_wrong)) == (0.0, "< 1 %")
-    assert results.conclusion(found, CONFIG, 8).endswith("16 would bring less than 1 %.")
+    assert results.conclusion(found, CONFIG, 8).endswith("at group size 16, less than 1 %.")
     assert dead_forecast_figure(found.shares, 8).data["shown"].iloc[-1] == "<1%"
 
 

@@ -128,7 +128,7 @@ def test_the_agreement_is_said_with_its_count_and_interval() -> None:
     )
     assert "less often than chance" in in_words(agreement(1, 12))
     assert "chance could do as well" in in_words(agreement(1, 0))
-    assert in_words(agreement(0, 0, 2)).startswith("**The reward says nothing of the 2 pairs**")
+    assert in_words(agreement(0, 0, 2)).startswith("**The reward says nothing about the 2 pairs**")
     assert said(agreement(2, 0)) == "2 choices, 1 thumb up, 0 thumbs down so far."
 
 

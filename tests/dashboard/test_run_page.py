@@ -56,7 +56,7 @@ def test_the_main_metrics_are_on_charts_and_the_others_one_choice_away(
     assert charts(at) == 15
     assert "Below:" not in shown(at)
     assert "About 0 is expected" in shown(at)
-    assert "0.04 × the KL aggregated as the loss is (sequence mean)" in shown(at)
+    assert "0.04 × the KL aggregated like the loss (sequence mean)" in shown(at)
 
 
 def test_where_long_completions_weigh_more_the_loss_is_not_said_to_be_near_0(open_page: Open, backend: Backend) -> None:

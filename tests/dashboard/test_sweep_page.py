@@ -88,7 +88,7 @@ def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Ba
     number = next(box for box in at.number_input if box.label == "Group size")
     number.set_value(4).run()
     at.switch_page("screens/sweep.py").run()
-    ground = next(box for box in at.selectbox if box.label == "The same for all runs")
+    ground = next(box for box in at.selectbox if box.label == "Settings that all runs share")
     ground.set_value("form").run()
     queue_button(at).click()  # type: ignore[attr-defined]
     at.run()
@@ -131,7 +131,7 @@ def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_
     number = next(box for box in at.number_input if box.label == "Group size")
     number.set_value(1).run()
     at.switch_page("screens/sweep.py").run()
-    next(box for box in at.selectbox if box.label == "The same for all runs").set_value("form").run()
+    next(box for box in at.selectbox if box.label == "Settings that all runs share").set_value("form").run()
     assert queue_button(at).disabled  # type: ignore[attr-defined]
     assert "grpo and 1 other: sampling.group_size" in sentences(at)
 

@@ -23,7 +23,7 @@ def group(step: int = 13, traced: tuple[int, ...] = (), state: GroupState = "liv
 
 
 def test_a_run_that_keeps_no_traces_says_what_to_set() -> None:
-    assert "set Token traces (under What to keep) to all" in why_absent(config(token_traces="none"), group())
+    assert "set Token traces (under Records) to all" in why_absent(config(token_traces="none"), group())
 
 
 def test_a_run_that_keeps_the_extremes_names_them() -> None:

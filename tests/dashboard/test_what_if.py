@@ -208,7 +208,7 @@ def test_the_kl_in_the_loss_weighs_completions_as_the_loss_does() -> None:
     assert kl_in_loss(step, masked) == pytest.approx(0.5 * 36 / (6 * 10))  # each group's first one was cut
     assert kl_in_loss(step, own_of(kl={"beta": 0.1, "placement": "reward"})) is None
     words = kl_in_words(own_of(kl={"beta": 0.1}), changed(own_of(kl={"beta": 0.1}), beta=0.2), 0.5)
-    assert "0.100 × 0.500 = 0.0500; with β = 0.200 it would be 0.100. Advantages" in words
+    assert "0.100 × 0.500 = 0.0500; with β = 0.200 it would be 0.100. The advantages" in words
 
 
 def test_the_kl_in_the_loss_is_told_from_the_metric_of_the_same_name() -> None:
@@ -221,7 +221,7 @@ def test_the_kl_in_the_loss_is_told_from_the_metric_of_the_same_name() -> None:
     in_loss, per_token = kl_in_loss(step, own), kl_per_token(step)
     assert in_loss == pytest.approx(0.5 + 4 / len(lengths))
     assert per_token == pytest.approx(0.5 + 4 * lengths[0] / sum(lengths))
-    said = f"1.50 is the KL aggregated as the loss is (sequence mean); the metric kl, its mean over all tokens, is {per_token:.3g}."
+    said = f"This KL is aggregated like the loss (sequence mean); the metric kl, its mean over all tokens, is {per_token:.3g}."
     assert said in kl_in_words(own, own.settings, in_loss, per_token)
     twice = own_of(kl={"beta": 0.1}, updates_per_batch=2)  # the metric is then a mean over both updates
     assert "(sequence mean); its mean over all tokens is" in kl_in_words(twice, twice.settings, in_loss, per_token)

@@ -60,7 +60,7 @@ def test_the_runs_own_settings_give_what_is_stored(open_page: Open, group_ids: l
     assert "**The run's own settings.**" in shown(at)
     assert metrics(at)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
     assert metrics(at)["Sign changes"] == ("0", "of 16 completions")
-    assert next(button for button in at.button if button.label == "The run's own").disabled
+    assert next(button for button in at.button if button.label == "Run's settings").disabled
 
 
 def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
@@ -78,7 +78,7 @@ def test_a_changed_weight_changes_group_and_step_and_stands_in_the_address(
     assert at.query_params["wi_w_format"] == "0.0"
     again = open_page("group", **at.query_params)
     assert metrics(again) == metrics(at)
-    next(button for button in again.button if button.label == "The run's own").click().run()
+    next(button for button in again.button if button.label == "Run's settings").click().run()
     assert not [name for name in again.query_params if name not in ("id", "wi_open")]
     assert metrics(again)["Dead groups"] == ("1 of 3, 33 %", "was 1 of 3, 33 %")
 
@@ -110,7 +110,7 @@ def test_each_completion_whose_sign_changes_leads_to_its_group_with_the_same_set
 
 def test_beta_says_what_the_kl_costs(open_page: Open, group_ids: list[int]) -> None:
     at = open_what_if(open_page, group_ids[0], wi_beta="0.2")
-    assert "its part of the step's loss is 0.100 ×" in shown(at)
+    assert "the penalty's part of the step's loss is β × KL = 0.100 ×" in shown(at)
     assert "with β = 0.200 it would be" in shown(at)
 
 

@@ -48,7 +48,7 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
     assert "torch 2.13.0" in shown
     assert "judges: careful" in shown
     assert "reward functions: manners:is_polite" in shown
-    assert "also samples with: transformers" in shown
+    assert "other sampling engines: transformers" in shown
     assert "last heartbeat just now" in shown
     [link] = [link for link in at.get("page_link") if link.label == "mine"]
     assert link.proto.query_string == f"id={run.id}"
