@@ -73,11 +73,11 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
 
 def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:
     backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
-    assert "Use" not in texts(open_page("workers"))
+    assert "Use over time" not in texts(open_page("workers"))
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (
-        "The last 1 h 00 m, in your time zone. Grey: idle, away, or held by a run that has been deleted. Share of this time busy: busy_one < 1 %."
+        "The last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of this time busy: busy_one < 1 %."
         in texts(at)
     )
     assert at.get("vega_lite_chart")
