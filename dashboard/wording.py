@@ -102,8 +102,8 @@ def in_words(name: str) -> str:
 
 _LABELS = {
     "eval_every": "Steps between evaluations",
-    "eval_items": "Held-out prompts per evaluation",
-    "eval_samples": "Samples per held-out prompt",
+    "eval_items": "Prompts per evaluation",
+    "eval_samples": "Samples per prompt in evaluations",
     "checkpoint_every": "Steps between checkpoints",
     "trace_every": "Steps between traces",
     "probe_every": "Steps between probes",
@@ -111,12 +111,10 @@ _LABELS = {
     "keep": "Checkpoints to keep",
     "last": "How many of the newest",
     "every": "Steps divisible by",
-    "at_most_gib": "At most (GiB)",
     "best": "The best one",
-    "held_out": "Held-out share",
-    "held_out_prompts": "Held-out prompts",
+    "held_out": "Share held out",
     "max_unscored": "Largest unscored share",
-    "time_limit": "Time limit (seconds)",
+    "time_limit": "Time limit in seconds",
 }
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
 _WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}

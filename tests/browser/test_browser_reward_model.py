@@ -49,7 +49,7 @@ def train_a_reward_model(page: Page) -> int:
     fill(page, "Prompts", "300")
     fill(page, "Steps", "30")
     open_section(page, "pairs")
-    fill(page, "Held-out prompts", "100")
+    fill(page, "Held out prompts", "100")
     fill(page, "Name", "a judge of sums", ".st-key-preflight")
     expect(page.locator(".st-key-preflight")).to_contain_text("16 pairs × 30 steps = 480 pairs")
     run_id = start(page)
@@ -81,7 +81,7 @@ def test_a_person_trains_a_reward_model_and_a_policy_that_it_alone_rewards(
     for label, value in (("Prompts per step", "8"), ("Steps", "40"), ("Learning rate", "1e-4")):
         fill(page, label, value)
     open_section(page, "budget")
-    for label, value in (("Steps between evaluations", "40"), ("Held-out prompts per evaluation", "100")):
+    for label, value in (("Steps between evaluations", "40"), ("Prompts per evaluation", "100")):
         fill(page, label, value)
     fill(page, "Name", "rewarded by the judge", ".st-key-preflight")
     settled(page)

@@ -23,8 +23,8 @@ def fill_a_tiny_form(page: Page) -> None:
     for label, number in (("Prompts per step", 2), ("Group size", 4), ("Steps", 3)):
         fill(page, label, str(number))
     open_section(page, "budget")
-    fill(page, "Held-out prompts per evaluation", "4")
-    fill(page, "Samples per held-out prompt", "1")
+    fill(page, "Prompts per evaluation", "4")
+    fill(page, "Samples per prompt in evaluations", "1")
 
 
 def finished(page: Page, stack: Stack, count: int) -> list[Run]:

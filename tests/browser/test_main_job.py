@@ -104,7 +104,7 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     for label, number in (("Prompts per step", 4), ("Group size", 4), ("Steps", STEPS)):
         fill(page, label, str(number))
     open_section(page, "budget")
-    fill(page, "Held-out prompts per evaluation", "8")
+    fill(page, "Prompts per evaluation", "8")
     fill(page, "Name", "groups of four", ".st-key-preflight")
     expect(page.locator(".st-key-preflight")).to_contain_text("4 prompts × 4 completions = 16 a step")
     trainer = worker()

@@ -41,7 +41,7 @@ def start_from_the_form(page: Page, name: str, steps: int) -> int:
     for label, number in (("Prompts per step", 4), ("Group size", 4), ("Steps", steps)):
         fill(page, label, str(number))
     open_section(page, "budget")
-    fill(page, "Held-out prompts per evaluation", "8")
+    fill(page, "Prompts per evaluation", "8")
     fill(page, "Name", name, ".st-key-preflight")
     button = page.get_by_role("button", name="Start run")
     expect(button).to_be_enabled()
