@@ -133,8 +133,8 @@ def _draw(run: Run) -> None:
         for rule in health.checked:
             if rule.code not in fired:
                 sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
-                unchecked = f" Not checked: {said(rule.missing)}." if rule.missing else ""
-                st.markdown(f"{sign} **{said(rule.title)}** :gray[would appear if {said(rule.rule)}.{unchecked}]")
+                found = f"not checked: {said(rule.missing)}" if rule.missing else "not found"
+                st.markdown(f"{sign} **{said(rule.title)}:** :gray[{found}. Rule: {said(rule.rule)}.]")
 
 
 def _fetch(run: Run, health: Health) -> Curves:
