@@ -23,7 +23,7 @@ from dashboard.form.schema import (
 )
 from dashboard.form.sections import layout_of
 from dashboard.stored import get, put
-from dashboard.wording import title
+from dashboard.wording import label_of
 
 # The recipe is a label; seeds are not a setting, and every sweep has its own control for them.
 NOT_SWEPT = frozenset({"recipe", "budget.seed"})
@@ -129,7 +129,7 @@ def _walk(field: Field, path: str, names: tuple[str, ...], value: Json) -> Itera
 def _inside(record: Record, path: str, names: tuple[str, ...], value: Json) -> Iterator[Sweepable]:
     for inner in record.fields:
         named = isinstance(inner, Many)  # Rewards › correctness, not Rewards › Functions › correctness
-        below = names if named and names else (*names, title(inner.name))
+        below = names if named and names else (*names, label_of(inner.name))
         yield from _walk(inner, f"{path}.{inner.name}" if path else inner.name, below, get(value, inner.name))
 
 
