@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-import torch
 from pydantic import BaseModel
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +53,8 @@ def gpu() -> str | None:
         name = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         return None
+    import torch  # only here: it takes longer than a benchmark of the inspector needs to begin
+
     card, _, driver = name.partition(", ")
     return f"{card}, driver {driver}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
 
