@@ -18,11 +18,15 @@ ARGUMENTS = (
 PATIENCE = 30_000  # milliseconds; a page takes well under one second, a loaded machine may not
 
 
+def installed() -> str | None:
+    """Where the installed Chromium is; None for Playwright's own."""
+    return next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+
+
 def browser() -> Iterator[Browser]:
     """An installed Chromium, else Playwright's own."""
-    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=installed, args=list(ARGUMENTS))
+        chromium = playwright.chromium.launch(executable_path=installed(), args=list(ARGUMENTS))
         yield chromium
         chromium.close()

@@ -54,11 +54,19 @@ def worker(stack: Stack) -> Callable[[], subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="session")
-def context(browser: Browser, stack: Stack) -> BrowserContext:
-    """Of one person, who has been here before: the browser keeps the dashboard's scripts, and each page is a session of its own."""
-    context = browser.new_context(base_url=stack.url, viewport={"width": 1500, "height": 1000}, locale="en-GB")
-    context.set_default_timeout(chromium.PATIENCE)
-    return context
+def context(browser: Browser, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """Of one person, who has been here before: the browser keeps the dashboard's scripts, as they are and compiled, and each page is
+    a session of its own."""
+    with browser.browser_type.launch_persistent_context(
+        tmp_path_factory.mktemp("profile"),
+        executable_path=chromium.installed(),
+        args=list(chromium.ARGUMENTS),
+        base_url=stack.url,
+        viewport={"width": 1500, "height": 1000},
+        locale="en-GB",
+    ) as context:
+        context.set_default_timeout(chromium.PATIENCE)
+        yield context
 
 
 @pytest.fixture

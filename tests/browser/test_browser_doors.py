@@ -1,13 +1,12 @@
 """Another site's pages in a real browser: they read nothing of ours, press nothing, and show us in no frame."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from chromium import ARGUMENTS, CHROMIUM, PATIENCE
+from chromium import ARGUMENTS, PATIENCE, installed
 from on_page import drawn
 from playwright.sync_api import Browser, Page, expect
 from processes import TOKEN
@@ -58,8 +57,7 @@ def evil() -> Iterator[int]:
 @pytest.fixture
 def visitor(browser: Browser) -> Iterator[Page]:
     """A page of a browser for which evil.example is this machine."""
-    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
-    chromium = browser.browser_type.launch(executable_path=installed, args=[*ARGUMENTS, REBIND])
+    chromium = browser.browser_type.launch(executable_path=installed(), args=[*ARGUMENTS, REBIND])
     page = chromium.new_page()
     page.set_default_timeout(PATIENCE)
     yield page

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +14,7 @@ import hostile
 import pyarrow.parquet as pq
 import pytest
 import recorded
-from chromium import ARGUMENTS, CHROMIUM, PATIENCE
+from chromium import ARGUMENTS, PATIENCE, installed
 from on_page import drawn
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 from processes import wait_until
@@ -103,8 +102,7 @@ def outside() -> Iterator[Outside]:
 def reader(browser: Browser, outside: Outside) -> Iterator[BrowserContext]:
     """A person whose browser finds every name on the machine outside."""
     rules = f"--host-resolver-rules=MAP * 127.0.0.1:{outside.server.server_address[1]}, EXCLUDE 127.0.0.1"
-    installed = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
-    chromium = browser.browser_type.launch(executable_path=installed, args=[*ARGUMENTS, rules])
+    chromium = browser.browser_type.launch(executable_path=installed(), args=[*ARGUMENTS, rules])
     context = chromium.new_context(viewport={"width": 1500, "height": 1000}, locale="en-GB")
     context.set_default_timeout(PATIENCE)
     yield context
