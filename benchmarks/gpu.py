@@ -94,7 +94,7 @@ class Bench:
         return self._here(Workload("gpu", about, config, STEPS, batch=batch, lengths=lengths, rows=rows))
 
     def _here(self, work: Workload) -> Workload:
-        return replace(work, accelerator=not self.toy, threads=None, trial=self.toy)
+        return replace(work, accelerator=not self.toy, threads=None)
 
     def _where(self) -> dict[str, str]:
         return where() if self.toy else where() | {"machine": gpu() or "?"}

@@ -290,19 +290,18 @@ def anew(check: Check) -> Line:
 
 def quickstart(check: Check) -> Line:
     """The shipped recipe, by the product's own trainer in a process of its own."""
-    steps = 3 if check.toy else LEARNING.steps
-    work = replace(LEARNING, accelerator=not check.toy, threads=None, steps=steps, trial=check.toy)
+    work = replace(LEARNING, accelerator=not check.toy, threads=None, steps=3 if check.toy else LEARNING.steps)
     with (
         tempfile.TemporaryDirectory(prefix="groupscope-check-") as folder,
         ours(work, Path(folder), Path(folder) / "log") as side,
     ):
-        taken = [side.step() for _ in range(steps)]
-    rewards = [step.trained.metrics["reward"] or 0.0 for step in taken]
+        steps = [side.step() for _ in range(work.steps)]
+    rewards = [step.trained.metrics["reward"] or 0.0 for step in steps]
     first, last = fmean(rewards[:5]), fmean(rewards[-10:])
     return Line(
         "the quickstart learns",
         check.toy or last > 0.9,
-        f"reward {first:.3f} → {last:.3f} in {steps} steps, {median(step.seconds for step in taken):.2f} s a step",
+        f"reward {first:.3f} → {last:.3f} in {len(steps)} steps, {median(step.seconds for step in steps):.2f} s a step",
     )
 
 

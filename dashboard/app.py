@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.server.log import about_run
-from dashboard.components.address import browser_knows, read
+from dashboard.components.address import listen, read
 from dashboard.format import counted
 from dashboard.leaving import leave_in_one_step
 from dashboard.session import AWAY, NAVIGATION, PageName, client, script
@@ -29,7 +29,7 @@ WORDMARK = (
 @st.fragment(run_every=3)
 def pulse() -> None:
     """One line for the whole machine: 1 worker, busy · 2 queued. Draws the page again when the backend is back."""
-    browser_knows()  # on every page, each of these requests tells what the browser has heard of
+    listen()
     line = _read_pulse()
     if line is not None and st.session_state.pop(AWAY, False):
         st.rerun()

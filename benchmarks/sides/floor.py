@@ -248,9 +248,8 @@ def shape_of(config: PreTrainedConfig, parameters: Iterable[torch.nn.Parameter])
 
 
 @torch.no_grad()
-def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype, trial: bool = False) -> Rates:
-    """With matrices of the model's own shapes, each alone and so as near to the processor as it can be; in a trial in no time."""
-    at_least = 0.0 if trial else _SECONDS
+def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> Rates:
+    """With matrices of the model's own shapes, each alone and so as near to the processor as it can be."""
     counts = ROWS if device.type == "cpu" else ACCELERATOR_ROWS
     matrices = {matrix.name: matrix for matrix in [*shape.layer_matrices, shape.head_matrix]}
     seconds: dict[str, Seconds] = {}
@@ -259,9 +258,7 @@ def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype, tri
         for name, matrix in matrices.items():
             weight = torch.randn(matrix.outputs, matrix.inputs, device=device, dtype=dtype)
             seconds[way][name] = {
-                rows: _median_seconds(
-                    product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight, at_least
-                )
+                rows: _median_seconds(product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight)
                 for rows in counts
             }
     return Rates(seconds=seconds, bandwidth=measure_bandwidth(device))
@@ -285,12 +282,12 @@ def measure_bandwidth(device: torch.device) -> float:
     return max(_BANDWIDTH_BYTES / reading, 2 * _BANDWIDTH_BYTES / copying)
 
 
-def _median_seconds(product: Product, left: Tensor, right: Tensor, at_least: float = _SECONDS) -> float:
+def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
     """Of one call; on an accelerator, of many in a row, since starting one takes longer than computing a small one."""
     calls = 1 if left.device.type == "cpu" else _CALLS
     product(left, right)
     taken: list[float] = []
-    while len(taken) < _TIMES or (sum(taken) < at_least and len(taken) < _MOST):
+    while len(taken) < _TIMES or (sum(taken) < _SECONDS and len(taken) < _MOST):
         synchronize(left.device)
         began = time.perf_counter()
         for _ in range(calls):

@@ -44,9 +44,8 @@ _REPORT_SECONDS = 60.0
 class Gate:
     """What stands in for the backend: it stores reports as the spool does, and lets one step through at a time."""
 
-    def __init__(self, pipe: Pipe, job: Job, policy: Policy, engine: Engine, spool: Path) -> None:
-        self._pipe, self._job, self._policy, self._engine = pipe, job, policy, engine
-        self._spool = spool.open("wb")
+    def __init__(self, pipe: Pipe, policy: Policy, engine: Engine, spool: Path) -> None:
+        self._pipe, self._policy, self._engine, self._spool = pipe, policy, engine, spool.open("wb")
         self._arrived = threading.Condition()
         self._reports: dict[int, Report] = {}
         self._step = 0
@@ -86,7 +85,7 @@ class Gate:
         while self._pipe.asked(Command).do == "rates":
             shape, device = shape_of(self._policy.config, self._policy.parameters()), self._policy.device
             dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-            self._pipe.tell(measure_rates(shape, device=device, dtype=dtype, trial=self._job.trial))
+            self._pipe.tell(measure_rates(shape, device=device, dtype=dtype))
 
 
 def _trace(report: Report) -> Trace | None:
@@ -119,7 +118,7 @@ def main() -> None:
         )
     items = load_items(config.task, fetch_upload=lambda _: job.rows.encode())
     engine = load_engine(config.sampling.engine, policy, Settings())
-    gate = Gate(pipe, job, policy, engine, folder / "spool.jsonl")
+    gate = Gate(pipe, policy, engine, folder / "spool.jsonl")
     place = Place(1, 1, folder, "benchmark", None, str(device), {})
     channels = Channels(
         send=gate.send,

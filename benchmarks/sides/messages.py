@@ -33,7 +33,6 @@ class Job(BaseModel):
     rows: str = ""  # JSONL: the rows of a task of the kind `dataset`
     threads: int | None = 2  # None: torch's own choice
     accelerator: bool = False
-    trial: bool = False  # its figures mean nothing
     lengths: Lengths = "model"
     fast: bool = True  # Groupscope's: with its fast paths
     batch: int = 8  # TRL's per_device_train_batch_size

@@ -1,12 +1,9 @@
 """The driver's end: a side is started, trains a step on request, and two sides take turns, never both at once."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -31,39 +28,21 @@ class SideEnded(Exception):
     """A side's process ended where an answer was due."""
 
 
-@cache
-def _forking(module: str) -> socket.socket:
-    """The wire to the process that forks a trial's sides; it ends with this one."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        command = [sys.executable, "-m", "sides.forking", f"sides.{module}", str(theirs.fileno())]
-        subprocess.Popen(command, env=environment(), cwd=_ROOT, pass_fds=[theirs.fileno()])
-    return ours
-
-
 class Side:
-    """One process. `ready` is what it said when it was prepared to train.
-
-    Only a trial's is forked: of the memory that comes with a fork Linux counts only a part, and a trial's figures mean nothing.
-    """
+    """One process. `ready` is what it said when it was prepared to train."""
 
     def __init__(self, module: str, job: Job, log: Path, checkout: Path = _ROOT) -> None:
         self._module, self._log = module, log
-        self._process: subprocess.Popen[bytes] | None = None
-        ours, theirs = socket.socketpair()
-        with ours, theirs, log.open("wb") as stderr:
-            self._pipe = ours.makefile("rw")
-            if job.trial and checkout == _ROOT:
-                socket.send_fds(_forking(module), [b"\0"], [theirs.fileno(), stderr.fileno()])
-            else:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", f"sides.{module}"],
-                    stdin=theirs,
-                    stdout=theirs,
-                    stderr=stderr,
-                    env=environment(checkout),
-                    cwd=checkout,  # which Python looks into first
-                )
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"sides.{module}"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment(checkout),
+                cwd=checkout,  # which Python looks into first
+            )
         try:
             self.ready = self._ask(job, Ready)
         except BaseException:
@@ -78,11 +57,8 @@ class Side:
 
     def end(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        with suppress(ConnectionError):  # what it did not read any more
-            self._pipe.close()  # so that one that was forked ends itself
+        self._process.kill()
+        self._process.communicate()
 
     def step(self) -> Step:
         """Train one step."""
@@ -96,11 +72,13 @@ class Side:
 
     def _ask(self, question: BaseModel, kind: type[Message]) -> Message:
         """Raises SideEnded with the end of the side's log."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
-            self._pipe.write(question.model_dump_json() + "\n")
-            self._pipe.flush()
-            line = self._pipe.readline()
-        except ConnectionError:
+            self._process.stdin.write(question.model_dump_json() + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
             line = ""
         if not line:
             raise SideEnded(f"{self._module} ended:\n{self._log.read_text(errors='replace')[-4000:]}")

@@ -28,7 +28,6 @@ class Workload:
     rows: str = ""  # JSONL, for a task of the kind `dataset`
     threads: int | None = 2  # None: torch's own choice
     accelerator: bool = False
-    trial: bool = False  # its figures mean nothing
 
     def job(self, telemetry: dict[str, Json] | None = None) -> Job:
         """The work of a side, with a step more than will be asked for: it never gets to its end."""
@@ -36,7 +35,7 @@ class Workload:
         budget = self.config.budget.model_copy(update={"steps": steps, "eval_every": 0, "checkpoint_every": 0})
         changed = self.config.telemetry.model_copy(update={"probe_prompts": 0, **(telemetry or {})})
         config = self.config.model_copy(update={"budget": budget, "telemetry": changed}).model_dump(mode="json")
-        same = {name: getattr(self, name) for name in ("rows", "lengths", "batch", "threads", "accelerator", "trial")}
+        same = {name: getattr(self, name) for name in ("rows", "lengths", "batch", "threads", "accelerator")}
         return Job(config=config, **same)
 
 
@@ -120,4 +119,4 @@ def on_the_tiny_model(work: Workload) -> Workload:
     sampling = work.config.sampling.model_copy(update={"max_new_tokens": new})
     model = work.config.model.model_copy(update={"source": TINY})
     config = work.config.model_copy(update={"task": task, "sampling": sampling, "model": model})
-    return replace(work, config=config, steps=min(work.steps, 2), trial=True)
+    return replace(work, config=config, steps=min(work.steps, 2))

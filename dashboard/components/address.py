@@ -11,7 +11,9 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 OVERVIEW, GROUPS, PROMPTS, SEARCH = "Overview", "Groups", "Prompts", "Search"
 _WRITTEN = "address-written"  # by the page itself, by name
 _PAGE = "address-page"  # on which page
-_AT_LEAST, _AT_MOST = 2.0, 30.0  # seconds for which it holds
+# Seconds for which it holds: past being heard of, since who chooses and takes back at once seems to know of both; and not for ever,
+# since an address that is too long is never heard of.
+_AT_LEAST, _AT_MOST = 2.0, 30.0
 Value = str | int | list[str] | None
 
 
@@ -76,6 +78,11 @@ def repeat() -> None:
 def browser_knows() -> bool:
     """Whether the browser knew its address when it asked. If not, a tick must not draw the whole page from it."""
     return all(st.query_params.get_all(name) == value for name, value in just_written().items())
+
+
+def listen() -> None:
+    """Note what the browser has heard of. The requests of every page's pulse do, so that a link to the same page is soon free."""
+    just_written()
 
 
 def just_written() -> dict[str, list[str]]:
