@@ -8,7 +8,7 @@ import chromium
 import hostile
 import pytest
 import recorded
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 from processes import Site
 from stack import HOSTILE, IMAGE, LONG, ODD, SCRIPT, SHORT, Stack
 from token_traces import trace_of_tokens
@@ -16,6 +16,8 @@ from token_traces import trace_of_tokens
 from backend.contract.client import Client
 from backend.contract.protocol import Claim, Report
 from backend.contract.records import RunError
+
+VIEWPORT = ViewportSize(width=1500, height=1000)
 
 browser = pytest.fixture(scope="session")(chromium.browser)
 
@@ -55,34 +57,47 @@ def worker(stack: Stack) -> Callable[[], subprocess.Popen[bytes]]:
 
 @pytest.fixture(scope="session")
 def context(browser: Browser, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Of one person, who has been here before: the browser keeps the dashboard's scripts, as they are and compiled, and each page is
-    a session of its own."""
+    """Of one person, who has been here before: the browser keeps the dashboard's scripts, as they are and compiled."""
     with browser.browser_type.launch_persistent_context(
         tmp_path_factory.mktemp("profile"),
         executable_path=chromium.installed(),
         args=list(chromium.ARGUMENTS),
         base_url=stack.url,
-        viewport={"width": 1500, "height": 1000},
+        viewport=VIEWPORT,
         locale="en-GB",
     ) as context:
         context.set_default_timeout(chromium.PATIENCE)
         yield context
 
 
+@pytest.fixture(scope="session")
+def left_tabs() -> list[Page]:
+    """The tabs that no test uses now. The process behind one has the dashboard's scripts in memory: half the work of a load."""
+    return []
+
+
 @pytest.fixture
-def open_page(context: BrowserContext) -> Iterator[Callable[[str], Page]]:
-    """Opens an address of the dashboard in a tab of its own."""
+def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callable[[str], Page]]:
+    """Opens an address of the dashboard in a tab that this test has for itself, as a session of its own. A test that prepares
+    its tab, with listeners or routes, opens "about:blank": that tab is new, and nobody has it afterwards."""
     opened: list[Page] = []
+    prepared: list[Page] = []
 
     def open_(address: str) -> Page:
-        page = context.new_page()
-        opened.append(page)
+        new = address == "about:blank" or not left_tabs
+        page = context.new_page() if new else left_tabs.pop()
+        (prepared if address == "about:blank" else opened).append(page)
         page.goto(address)
         return page
 
     yield open_
-    for page in opened:
+    for page in prepared:
         page.close()
+    for page in opened:
+        page.goto("/_stcore/health")  # a page of the same site, which does nothing
+        page.set_viewport_size(VIEWPORT)
+        page.mouse.move(0, 0)
+    left_tabs.extend(opened)
 
 
 def _ended(client: Client, name: str, *, group_size: int) -> int:

@@ -96,9 +96,10 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
     stack.client.report(sample.id, report)
     stack.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
 
-    page = open_page(f"/new-run?part=Before+launch&sample={sample.id}")
+    page = open_page("about:blank")
     opened: list[str] = []
     page.on("dialog", lambda dialog: opened.append(dialog.message))
+    page.goto(f"/new-run?part=Before+launch&sample={sample.id}")
     expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()
     click_row(page, f"before-launch-groups-{sample.id}", 1)
     expect(page.locator(".st-key-before-launch-group")).to_contain_text("Group 2 of 2")

@@ -118,9 +118,10 @@ def test_choices_among_hostile_texts_can_be_skipped_made_and_undone(
     open_page: Callable[[str], Page], stack: Stack
 ) -> None:
     group = groups_of(stack, stack.hostile)[0]
-    page = open_page(f"{QUESTION}{group.id}")
+    page = open_page("about:blank")
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.goto(f"{QUESTION}{group.id}")
     first = shown(page, group, "left"), shown(page, group, "right")
     texts = page.locator(".st-key-panel-body").get_by_test_id("stCode")
     expect(texts).to_have_count(2)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU, tiny_policy
 
 from backend.catalog import SHAPES, ModelShape
@@ -22,7 +22,7 @@ from worker.policy.fused import Fused
 from worker.policy.loading import load_policy
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
-from worker.policy.sources import Pretrained, smollm2_source
+from worker.policy.sources import Pretrained
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request
 from worker.rollout.sampler import NativeEngine
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 SHAPE = ModelShape(
     hidden=256, layers=4, heads=8, kv_heads=2, head_dim=32, intermediate=704, vocabulary=512, context=2048
 )
+LIKE_SMOLLM2 = replace(SHAPES[SMOLLM2], layers=6)  # each adds the same
 LENGTHS = {"short completions": (256, 64, 8), "long completions": (64, 512, 2)}  # prompt, completion, completions
 
 
@@ -106,8 +107,21 @@ def test_preflight_counts_the_copies_of_the_weights(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2, out of its package."""
-    return Path(smollm2_source(tmp_path_factory.mktemp("models")))
+    """A model of SmolLM2's shape with fewer layers and random weights."""
+    folder = tmp_path_factory.mktemp("models") / "smollm2"
+    config = LlamaConfig(
+        vocab_size=LIKE_SMOLLM2.vocabulary,
+        hidden_size=LIKE_SMOLLM2.hidden,
+        intermediate_size=LIKE_SMOLLM2.intermediate,
+        num_hidden_layers=LIKE_SMOLLM2.layers,
+        num_attention_heads=LIKE_SMOLLM2.heads,
+        num_key_value_heads=LIKE_SMOLLM2.kv_heads,
+        max_position_embeddings=LIKE_SMOLLM2.context,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tiny_policy(reference=False).tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -126,7 +140,7 @@ def test_preflight_counts_what_adapters_of_smollm2_keep_within_a_tenth(
     model, batch = Model(lora=lora, dtype=dtype), batch_of(*lengths)
     policy = load_policy(model, Pretrained(str(smollm2)), CPU)
     how = Computing(on_gpu=True, in_half=dtype == "bfloat16")
-    counted = len(batch.packing.ids_N) * _activations_per_token(SHAPES[SMOLLM2], model, how)
+    counted = len(batch.packing.ids_N) * _activations_per_token(LIKE_SMOLLM2, model, how)
     assert kept_by(policy, batch) == pytest.approx(counted, rel=0.1)
 
 
