@@ -72,6 +72,7 @@ def write_only(**values: Value) -> None:
 
 def repeat() -> None:
     """Send the browser its address again, if an answer to an earlier choice may still be on its way there."""
+    _put(just_written())
     st.query_params.update({})
 
 
@@ -81,8 +82,9 @@ def browser_knows() -> bool:
 
 
 def listen() -> None:
-    """Note what the browser has heard of. The requests of every page's pulse do, so that a link to the same page is soon free."""
-    just_written()
+    """Note what the browser has heard of, so that a link to the same page is soon free; send again what it has not."""
+    if not browser_knows():
+        _put(just_written())
 
 
 def just_written() -> dict[str, list[str]]:
@@ -195,7 +197,7 @@ def _texts(value: Value) -> list[str]:
 
 def _hold(name: str) -> None:
     if name in (written := just_written()):
-        _put({name: written[name]})
+        _put(written)  # all of it: the browser's address becomes what is sent
 
 
 def _put(values: dict[str, list[str]]) -> None:

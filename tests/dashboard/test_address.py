@@ -11,11 +11,15 @@ from dashboard.components import address
 def page() -> None:
     import streamlit as st
 
-    from dashboard.components.address import browser_knows, read, write
+    from dashboard.components.address import browser_knows, listen, read, write
 
     st.button("Step 3", on_click=write, kwargs={"step": "3"})
     st.button("Step 4", on_click=write, kwargs={"step": "4"})
+    st.button("Step 3 of the groups", on_click=write, kwargs={"step": "3", "tab": "groups"})
     st.text(f"knows {browser_knows()}")
+    if "pulse" in st.query_params:
+        listen()
+        st.stop()
     if "unread" not in st.query_params:
         st.text(f"step {read('step', 'newest')}")
 
@@ -42,6 +46,20 @@ def test_a_request_from_before_takes_nothing_back(at: AppTest) -> None:
         at.run()
         assert shown(at) == ["knows False", "step 3"]
     assert at.query_params["step"] == "3"
+
+
+def test_a_pulse_sends_what_the_browser_has_not_heard_of_again_and_nothing_else(at: AppTest) -> None:
+    at.query_params["pulse"] = "yes"
+    assert shown(at.run()) == ["knows False"]
+    assert at.query_params == {"pulse": "yes", "step": "3"}
+    assert shown(at.run()) == ["knows True"]
+
+
+def test_reading_one_name_sends_all_that_was_written(at: AppTest) -> None:
+    at.button[2].click().run()
+    at.query_params.clear()
+    assert shown(at.run()) == ["knows False", "step 3"]
+    assert at.query_params == {"step": "3", "tab": "groups"}
 
 
 def test_what_a_tick_brought_holds_for_the_request_that_it_overtook() -> None:
