@@ -1,14 +1,19 @@
 """Loading policies."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 
 from backend.contract.model import Lora, Model
+from backend.contract.training import Decoding
 from worker.errors import RunFailure
 from worker.policy.loading import load_policy
-from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+from worker.policy.sources import SMOLLM2, TINY_ARITHMETIC, Pretrained, resolve
+from worker.rollout.draws import Draws
+from worker.rollout.engine import Request
+from worker.rollout.sampler import NativeEngine
 
 CPU = torch.device("cpu")
 
@@ -54,3 +59,17 @@ def test_an_error_of_the_gpu_is_not_taken_for_one_of_the_model(
     monkeypatch.setattr(f"{loads}.from_pretrained", breaks)
     with pytest.raises(RuntimeError, match=said):
         load_policy(Model(lora=Lora(rank=2)), tiny(), CPU, resume=tmp_path)
+
+
+@pytest.mark.slow
+def test_smollm2_comes_out_of_its_package_and_knows_a_capital(tmp_path: Path) -> None:
+    source = resolve(SMOLLM2, converted=tmp_path, root=None, checkpoint=None)
+    assert Path(source.location).parent == tmp_path  # converted, not found on the Hub
+    policy = load_policy(Model(), source, CPU)
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    prompt = cast(
+        list[int], policy.tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=False)
+    )
+    how = Decoding(max_new_tokens=12, temperature=0.01)
+    (completion,) = NativeEngine(policy).sample(Request([prompt], 1, how, Draws(0, "train")))
+    assert "Paris" in policy.tokenizer.decode(completion.ids)
