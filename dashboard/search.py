@@ -73,7 +73,7 @@ def draw_search(run: Run) -> None:
         words = "No completion fits. Use fewer words, or widen the ranges."
         nothing(words, show_all="Show all completions", clear=_clear)
         return
-    found = f"{counted(len(page.items), 'completion')}{', and more' if page.next_cursor else ''}"
+    found = f"{'More than ' if page.next_cursor else ''}{counted(len(page.items), 'completion')}"
     st.markdown(f"**{found}** :gray[:small[· click a line to open its group with that completion]]")
     hit = pick(page.items, COLUMNS, key=f"found-{run.id}")
     if hit is not None:
@@ -90,7 +90,7 @@ def _fetch(run_id: int) -> Page[CompletionHit]:
             "find",
             PAGES,
             placeholder="a text in completions",
-            help="Key /. The completion contains just this text; capitals of A to Z do not matter.",
+            help="Press / to jump here. Finds completions that contain exactly this text; upper and lower case of A to Z are the same.",
         )
     with state:
         in_state = choice_field("Group state", "group_state", PAGES, list(_STATES))

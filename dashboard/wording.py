@@ -117,7 +117,7 @@ _LABELS = {
     "time_limit": "Time limit in seconds",
 }
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}
-_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "GiB"}
+_WORDS |= {"logprob": "log-prob", "logprobs": "log-probs", "lam": "lambda", "grad": "gradient", "gib": "(GiB)"}
 
 
 def title(name: str) -> str:

@@ -49,7 +49,7 @@ def kept(tx: Connection, run_id: int, config: Mapping[str, Json], store_name: st
 
 
 def forget(tx: Connection, run_id: int, number: int, config: Mapping[str, Json], at: datetime) -> None:
-    """Forget what does not stay, and say so in the run's log. The newest stays, and so does each that another run names."""
+    """Forget what does not stay, and say so in the run's log. The newest stays, and so does each that another run uses."""
     keep, rows = keep_of(config), store.live(tx, run_id)
     if keep.all or len(rows) < 2:
         return
@@ -122,6 +122,6 @@ def _words(
         stay = ", ".join(map(str, sizes))
         text = (
             f"checkpoints take {total:.2f} GiB, more than budget.keep.at_most_gib ({bound:g}): steps {stay} stay, since "
-            "the newest is never removed, nor one that another run names"
+            "the newest is never removed, nor one that another run uses"
         )
         yield "warning", text

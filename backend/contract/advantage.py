@@ -52,7 +52,7 @@ class BatchStd(Estimator):
     kind: Literal["batch_std"] = "batch_std"
     reads = "batch"
     divides_by = "batch"
-    eps: Eps = Field(1e-4, description="Added to the std, which is Bessel's.")
+    eps: Eps = Field(1e-4, description="Added to the std (with Bessel's correction: divides by N − 1).")
 
 
 class Softmax(Estimator):
@@ -90,7 +90,7 @@ class NormalizeThenSum(Estimator):
 
     kind: Literal["normalize_then_sum"] = "normalize_then_sum"
     reads = "components"
-    eps: Eps = Field(1e-4, description="Added to each std; they are Bessel's.")
+    eps: Eps = Field(1e-4, description="Added to each std (with Bessel's correction: divides by N − 1).")
 
 
 class BestWorst(Estimator):

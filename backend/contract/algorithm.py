@@ -25,7 +25,7 @@ class Kl(Frozen):
     )
     placement: Literal["loss", "reward"] = Field(
         "loss",
-        description="loss: a term of every token's loss (GRPO). reward: taken off the reward before the advantage (PPO, RLOO).",
+        description="loss: a term of every token's loss (GRPO). reward: subtracted from the reward before the advantage (PPO, RLOO).",
     )
     reference: Literal["initial", "old", "synced"] = Field(
         "initial",
@@ -60,14 +60,14 @@ class Algorithm(Frozen):
     kl: Kl = Field(default_factory=Kl, description="The penalty for leaving the reference.")
     aggregation: Aggregation = Field(
         "sequence_mean",
-        description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). "
-        "constant: divided by completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum "
-        "(LUSPO). group_sum, group_token_mean: mean over prompts of the group's sum of sequence sums, or of sequence means.",
+        description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). constant: divided by "
+        "completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum (LUSPO). group_sum: token losses are "
+        "summed over each group, then averaged over prompts. group_token_mean: the same with each completion's mean token loss.",
     )
     logprobs: Logprobs = Field(
         "tempered",
         description="tempered: log-probs of the temperature-scaled distribution over all tokens. plain: at temperature 1, "
-        "whatever was sampled with. renormalized: over the tokens that top-k and top-p had left when it was sampled.",
+        "whatever the sampling temperature was. renormalized: over the tokens that top-k and top-p had left when it was sampled.",
     )
     entropy_bonus: Annotated[float, Field(ge=0, le=10)] = Field(
         0.0, description="Weight of the entropy that is added to the objective (PPO's c2)."

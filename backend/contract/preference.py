@@ -26,10 +26,10 @@ class SampledPairs(Frozen):
         1000, description="Prompts to sample a group for; one whose rewards are all equal gives no pair."
     )
     held_out_prompts: Prompts = Field(
-        300, description="The same from the task's held-out prompts; pairs that are never trained on."
+        300, description="Held-out prompts to sample a group for; their pairs are never trained on."
     )
     group_size: Annotated[int, Field(ge=2, le=1024)] = Field(8, description="Completions of each prompt.")
-    decoding: Decoding = Field(default_factory=Decoding, description="How they are drawn.")
+    decoding: Decoding = Field(default_factory=Decoding, description="How the completions are drawn.")
 
     @model_validator(mode="after")
     def _can_be_compared(self) -> "SampledPairs":
@@ -62,7 +62,7 @@ class PairBudget(Frozen):
     )
     eval_every: Interval = Field(
         25,
-        description="Steps between evaluations on held-out pairs, which also run before the first step and at the end; 0 is never.",
+        description="Steps between evaluations on held-out pairs, which also run before the first step and at the end; 0 turns all of them off.",
     )
     checkpoint_every: Interval = Field(
         50,
@@ -76,7 +76,7 @@ class DpoBudget(PairBudget):
     """How long to train, when to evaluate and to save, and how the policy itself is examined."""
 
     eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        500, description="Held-out prompts that the policy answers in one evaluation; of sampled pairs only."
+        500, description="Held-out prompts that the policy answers in one evaluation; only if the pairs are sampled."
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
         1, description="Sampled completions of each: pass@1 is their mean."
@@ -112,7 +112,7 @@ class DpoConfig(Frozen):
     model: Model = Field(default_factory=Model)
     pairs: Pairs = Field(default_factory=SampledPairs, description="Where the preference pairs come from.")
     beta: Annotated[float, Field(gt=0, le=100)] = Field(
-        0.1, description="β: how strongly the policy is held to its initial weights; small moves far."
+        0.1, description="β: how strongly the policy is held to its initial weights; with a small β it can move far."
     )
     optimizer: Optimizer = Field(default_factory=Optimizer)
     budget: DpoBudget = Field(default_factory=DpoBudget)

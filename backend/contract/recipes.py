@@ -120,7 +120,7 @@ GROUP_RELATIVE: tuple[RecipeCard, ...] = (
         "group-wise-softmax-clip",
         "Group-wise softmax, stabilised",
         "The softmax weights under PPO's clipped ratio, with a KL penalty.",
-        "When these weights are to train with several updates on each batch.",
+        "When you want softmax weights with several updates on each batch.",
         "The tutorial “Understanding Group-wise Policy Optimization”, section 4",
         r"\begin{aligned}w_i&=\frac{e^{r_i}}{\sum_j e^{r_j}}\\ \mathcal L&=-\sum_i\sum_t\min\!\big(\rho_{i,t}w_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,w_i\big)+\beta\,\mathrm{KL}\end{aligned}",
         # Softmax weights of rewards from 0 to 1 differ by about 0.1 where z-scores differ by 2: β is smaller by as much.
@@ -129,7 +129,7 @@ GROUP_RELATIVE: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "dr-grpo",
         "Dr. GRPO",
-        "No division by the group's std or the completion's length, which favour hard prompts and long wrong answers.",
+        "No division by the group's std or the completion's length: those divisions favour hard prompts and long wrong answers.",
         "When completions grow longer and longer without getting better.",
         "Dr. GRPO (arXiv:2503.20783)",
         r"\begin{aligned}\hat A_i&=r_i-\operatorname{mean}(r)\\ \mathcal L&=-\tfrac1{G\,L_{\max}}\sum_i\sum_t\min\!\big(\rho_{i,t}\hat A_i,\ \operatorname{clip}(\rho_{i,t},0.8,1.2)\,\hat A_i\big)\end{aligned}",
@@ -273,7 +273,7 @@ PREFERENCES: tuple[RecipeCard, ...] = (
         "dpo-online",
         "Online DPO",
         "The best and the worst completion of each group are a preference pair, made anew in every step.",
-        "To see DPO and GRPO on the same groups: G = 2 with one right answer gives them the same direction.",
+        "To see DPO and GRPO on the same groups: G = 2 with one right answer gives both the same gradient direction.",
         "DPO (arXiv:2305.18290) on the policy's own samples (arXiv:2402.04792)",
         r"\mathcal L=-\log\sigma\!\Big(\beta\log\frac{\pi(o_w)}{\pi_\mathrm{ref}(o_w)}-\beta\log\frac{\pi(o_l)}{\pi_\mathrm{ref}(o_l)}\Big)",
         Algorithm(advantage=BestWorst(), surrogate=Dpo(), kl=Kl(beta=0), aggregation="group_sum"),
@@ -281,8 +281,8 @@ PREFERENCES: tuple[RecipeCard, ...] = (
     card(
         "dpo",
         "DPO",
-        "Trains on preference pairs alone, stored before the first step: no reward model, and no sampling meanwhile.",
-        "When you have pairs of good and bad answers, or to see what pairs that are not renewed can teach.",
+        "Trains on preference pairs alone, stored before the first step: no reward model, and no sampling in its steps.",
+        "When you have pairs of good and bad answers, or to see what a fixed set of pairs can teach.",
         "DPO (arXiv:2305.18290); β = 0.1",
         r"\mathcal L=-\log\sigma\!\Big(\beta\log\frac{\pi(y_w)}{\pi_\mathrm{ref}(y_w)}-\beta\log\frac{\pi(y_l)}{\pi_\mathrm{ref}(y_l)}\Big)",
         DpoConfig(

@@ -30,7 +30,7 @@ class _Function(Frozen):
     name: Name = Field(description="Unique in the run; the metric is rewards/<name>/mean.")
     weight: Weight = Field(
         1.0,
-        description="The total reward is the sum of weight × raw score. 0: measured only, it moves no reward.",
+        description="The total reward is the sum of weight × raw score. With 0 it is only measured and does not change the reward.",
     )
 
 

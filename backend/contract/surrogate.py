@@ -52,13 +52,13 @@ class PolicyGradient(SurrogateLoss):
 
 
 class Cispo(SurrogateLoss):
-    """−min(ρ, cap)·A·log p, the weight without gradient (CISPO): a far token is weighed less, never silenced."""
+    """−min(ρ, cap)·A·log p, the weight without gradient (CISPO): a token with a large ratio counts less, but keeps its gradient."""
 
     kind: Literal["cispo"] = "cispo"
     acronym = True
     constant_weight = True
     cap: Positive = Field(
-        5.0, description="The largest weight: TRL's epsilon_high (default 0.2); in verl's terms it is 1 + ε."
+        5.0, description="The largest weight. TRL calls it epsilon_high (0.2 by default there); in verl it is 1 + ε."
     )
 
 

@@ -26,7 +26,7 @@ class Decoding(Frozen):
     )
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Draw among the k likeliest tokens only; 0 is off. Biases the ratio: log-probs are of all tokens.",
+        description="Draw among the k likeliest tokens only; 0 is off. Biases the ratio: log-probs are normalised over the whole vocabulary.",
     )
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
@@ -68,19 +68,19 @@ class Optimizer(Frozen):
         5e-5, description="LoRA usually wants about 10 times that of full training."
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="How the learning rate falls to 0 by the last step."
+        "constant", description="constant: the learning rate stays. linear, cosine: it falls to 0 by the last step."
     )
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Steps over which the learning rate rises: step k, from 0, has (k + 1) / warmup_steps of it."
+        0, description="Steps of rising learning rate: step k, counting from 0, has (k + 1) / warmup_steps of it."
     )
     weight_decay: Annotated[float, Field(ge=0, le=10)] = Field(0.0, description="AdamW's decoupled weight decay.")
     max_grad_norm: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        1.0, description="The gradient is scaled down to this norm."
+        1.0, description="The gradient is scaled down to this norm if it is longer."
     )
     micro_batch_tokens: Annotated[int, Field(ge=16, le=16_777_216)] = Field(
         8192,
         description="Tokens, prompts included, in one forward and backward pass. Less memory if smaller; never another result. "
-        "On a CPU fewer pass where these would hold more than 1.5 GiB: more would not be faster there.",
+        "On a CPU a pass takes fewer tokens if this many would need more than 1.5 GiB; larger passes are not faster there.",
     )
 
     def require_time(self, steps: int) -> None:
@@ -97,7 +97,7 @@ ADAMW_STATES = 2  # first and second moment
 
 
 class Keep(Frozen):
-    """Which checkpoints of the run stay on the worker's disk. The newest always does, and each that another run names."""
+    """Which checkpoints of the run stay on the worker's disk. The newest always does, and each that another run uses."""
 
     last: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
@@ -112,7 +112,7 @@ class Keep(Frozen):
         "written before others go, so the disk holds one more.",
     )
     best: bool = Field(
-        True, description="Besides the newest, the one with the best held-out result, if it was evaluated at its step."
+        True, description="Besides the newest, the one with the best held-out result, if an evaluation ran at its step."
     )
 
     @property
@@ -137,7 +137,7 @@ class Budget(Frozen):
     )
     eval_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         25,
-        description="Steps between evaluations on held-out prompts, which also run before the first step and at the end; 0 is never.",
+        description="Steps between evaluations on held-out prompts, which also run before the first step and at the end; 0 turns all of them off.",
     )
     eval_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
         500, description="Held-out prompts in one evaluation, always the same."

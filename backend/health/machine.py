@@ -30,7 +30,7 @@ def worker_silent(facts: Facts) -> Finding | None:
 
 
 @rule(
-    "A phase does not end",
+    "A phase is stuck",
     f"the current phase has taken at least {OPEN_TIMES:g} times as long as in the median of the last 50 steps, and at least {OPEN_SECONDS:g} seconds",
     "step_time",
     steps=3,
@@ -43,7 +43,7 @@ def phase_open(facts: Facts) -> Finding | None:
     if phase is None or times is None or not usual or phase.seconds < max(OPEN_TIMES * usual, OPEN_SECONDS):
         return None
     return Finding(
-        title=f"The phase {phase.name} does not end",
+        title=f"The phase {phase.name} is stuck",
         measured=f"Step {facts.step} has been in the phase {phase.name} for {duration(phase.seconds)}, "
         f"{phase.seconds / usual:.0f} times its median of {duration(usual)}.",
         advice=f"{OPEN_ADVICE.get(phase.name, 'Something slows the worker down.')} See the worker's log, and whether its machine is short "
@@ -83,7 +83,7 @@ def sampling_mismatch(facts: Facts) -> Finding | None:
     return Finding(
         measured=f"Over {span(gap.values)} the log-probs of sampling ({facts.text('sampling.engine') or 'native'} engine) and of training "
         f"differed by {figure(mean)} nats per token on average.",
-        advice="The update treats tokens as its own that another policy drew. Check that the engine has the same weights, dtype, "
+        advice="The update treats tokens that another policy drew as if the policy had drawn them itself. Check that the engine has the same weights, dtype, "
         "tokenizer and temperature; sampling.engine: native samples with the model that is trained.",
         numbers={"mean_difference": mean},
         evidence=evidence(gap.values, "sampling_logprob_diff", step=gap.peak),

@@ -58,7 +58,7 @@ def gradient_explodes(facts: Facts) -> Finding | None:
     return Finding(
         measured=f"In {len(large)} of the last {RECENT} steps the gradient norm was above {figure(LARGE_TIMES * usual)}, up to "
         f"{figure(largest)}; the median of the {len(before)} steps before is {figure(usual)}.",
-        advice=f"Each of them was scaled down to max_grad_norm = {limit:g}, but points where a broken batch points. Look at the "
+        advice=f"Each of them was scaled down to max_grad_norm = {limit:g}, but still points in the direction of a broken batch. Look at the "
         "groups of the largest: long, broken texts or odd rewards are the usual cause. If it goes on, start again from an earlier "
         "checkpoint with a lower learning rate.",
         numbers={"largest": largest, "usual_median": usual, "steps": len(large)},

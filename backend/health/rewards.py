@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the reward was above 0 before: the "
-    f"median of the earlier ones among the first {RECENT} and the last {HISTORY} steps",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the median reward of the first {RECENT} "
+    f"and the last {HISTORY} steps, without the zeros at the end, is above 0",
     "reward",
     "reward_std",
     steps=ZEROS,
@@ -157,8 +157,8 @@ def unscored(facts: Facts) -> Finding | None:
         return None
     whole = any(group.state == "unscored" and group.step == peak for group in facts.groups)
     return Finding(
-        measured=f"{percent(mean)} of the completions of {span(share.values)} could not be scored, at most "
-        f"{percent(share.finite[peak])} (step {peak}); above {percent(most)} in a step the run fails.",
+        measured=f"{percent(mean)} of the completions of {span(share.values)} could not be scored, with a peak of "
+        f"{percent(share.finite[peak])} at step {peak}; above {percent(most)} in a step the run fails.",
         advice="Open one of them: its card shows the error of the reward function. A function that raises, hangs or returns no number "
         "leaves the completion out; mend the function, or raise rewards.time_limit if it ran out of time.",
         numbers={"mean_share": mean, "max_unscored": most},

@@ -72,7 +72,7 @@ class ThumbedGroup:
 
 @dataclass(frozen=True)
 class Judgements:
-    """All that people said of a run's completions, also of steps that a resume took back: which of two texts is better does not
+    """All that people said of a run's completions, also of steps that were done again after a resume: which of two texts is better does not
     depend on that. If there is a choice between two completions, their thumbs do not count. Two equal texts are not a pair.
     """
 

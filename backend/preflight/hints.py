@@ -40,7 +40,7 @@ def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
     source, known = config.model.source, [card.source for card in CARDS]
     if source.startswith("builtin:") and source not in known:
         nearest = get_close_matches(source, known, n=1, cutoff=0)[0]
-        text = f"there is no {source}; the models that come along are {', '.join(known)}"
+        text = f"there is no {source}; the built-in models are {', '.join(known)}"
         yield _hint("error", "model.source", text, nearest)
 
 

@@ -76,7 +76,7 @@ def _draw_controls(draft: Draft) -> None:
             key=completions_key,
             on_change=take_completions,
             width=180,
-            help=f"From {request.ENOUGH} on, dead groups are forecast for G = 2 to {request.ENOUGH}; for a larger G sample as many.",
+            help=f"With {request.ENOUGH} or more, dead groups are forecast for G = 2 to {request.ENOUGH}. To forecast a larger G, sample at least G completions.",
         )
         st.button(
             "Sample again" if draft.sample_id is not None else "Sample",
@@ -109,8 +109,8 @@ def _how_far(sample: Run) -> tuple[float, str]:
     progress = sample.progress
     if sample.status == "queued":
         if not fetch_workers():
-            return 0.0, "no worker is connected; start one with `groupscope worker`, and it begins at once"
-        return 0.0, "an idle worker begins at once, one that trains between two steps"
+            return 0.0, "no worker is connected; start one with `groupscope worker`, and it starts at once"
+        return 0.0, "an idle worker starts at once; one that is training starts between two steps"
     if sample.requested in STOPS:
         return 0.0, "it ends within a moment"
     phase = progress.phase or "starting"

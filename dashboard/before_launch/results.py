@@ -109,10 +109,10 @@ def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) 
     trace = failed[0].error or ""
     # a traceback ends with the error itself
     last = next((line.strip().rstrip(".") for line in reversed(trace.splitlines()) if line.strip()), "no reason")
-    fate = "and this one would" if share > allowed else "which this one would not"
+    fate = "would" if share > allowed else "would not"
     return (
         f"Rewards failed on some of the {counted(len(completions), 'completion')}: {names}. The first error: {last}. "
-        f"A run fails if more than {percent(allowed)} are unscored, {fate}."
+        f"A run fails if more than {percent(allowed)} are unscored; this one {fate} fail."
     ), trace
 
 
@@ -200,7 +200,7 @@ def _choose_threshold(draft: Draft, sample: Run) -> float | None:
 def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
     if found is None:
         st.info(
-            f"From {request.ENOUGH} scored completions of a prompt on, the success rate and the dead groups to expect stand here.",
+            f"The success rate and the expected dead groups appear here once a prompt has at least {request.ENOUGH} scored completions.",
             icon=":material/query_stats:",
         )
         return

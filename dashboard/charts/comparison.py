@@ -261,7 +261,7 @@ def _pointed(lines: alt.Chart, look: Look) -> alt.Chart:
         said = [("label:N", "run"), *said_of_a_point(thinned=look.thinned), *smoothed]
     else:
         step = step_tip("means of steps", thinned=look.thinned)
-        said = [("label:N", "group"), step, ("mean:Q", "mean", NUMBER), *estimated(NUMBER)]
+        said = [("label:N", "setting"), step, ("mean:Q", "mean", NUMBER), *estimated(NUMBER)]
     touched = found_by_pointer(lines, (STEPS if look.by_run else SPAN) if look.thinned else None)
     points: alt.Chart = touched.mark_point(clip=look.zoomed, filled=True, size=50, aria=False)
     points = points.encode(opacity=shown.otherwise(alt.value(0)), tooltip=tips(*said, METRIC))

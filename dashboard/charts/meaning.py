@@ -213,7 +213,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "eval/scored_items": Meaning(
         "Held-out prompts, all samples scored",
-        "The pass rate of several samples is a share of these prompts.",
+        "With several samples per prompt, pass@k is computed over these prompts only.",
         axis="~s",
     ),
     "eval/reward": Meaning("Held-out reward", "Mean reward on held-out prompts.", "higher"),

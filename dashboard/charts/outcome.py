@@ -1,4 +1,4 @@
-"""The results of runs, one by one or in groups over their seeds: final and best values, and gains, also as a picture."""
+"""The results of runs, one by one or by setting, over its seeds: final and best values, and gains, also as a picture."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from dashboard.charts.series import stretches_of
 
 SUCCESS = "eval/pass@1"
 SUCCESS_TITLE = f"Gain in {meaning(SUCCESS).title.lower()}"
-ROW = 26  # pixels of a group in the picture of the gains
+ROW = 26  # pixels of a setting in the picture of the gains
 AXIS_HEIGHT = 60  # and of the numbers and the title below them
 
 
@@ -129,7 +129,7 @@ def by_gain(groups: Sequence[Group]) -> list[Group]:
 
 
 def gain_figure(groups: Sequence[Group], front: Collection[int]) -> Figure:
-    """What each group gained in held-out success: a dot with its 95 % interval, the largest on top."""
+    """What each setting gained in held-out success: a dot with its 95 % interval, the largest on top."""
     ranked = by_gain(groups)
     rows = [
         {
@@ -167,7 +167,7 @@ def _gain_spec(look: tuple[tuple[str, str], ...]) -> Spec:
     rule = canvas().transform_aggregate(rows="count()").mark_rule(strokeDash=[4, 3], color=NEUTRAL)
     zero = rule.encode(x=alt.datum(0))
     intervals = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("lower:Q"), x2="upper:Q")
-    said = tips(("label:N", "group"), ("mean:Q", "gain", ".3~f"), *estimated(".3~f"))
+    said = tips(("label:N", "setting"), ("mean:Q", "gain", ".3~f"), *estimated(".3~f"))
     dots = base.mark_point(filled=True, size=95, opacity=1).encode(x=x, tooltip=said)
     numbers = base.mark_text(align="left", dx=9, dy=-9, fontSize=11)
     values = numbers.encode(x="mean:Q", text=alt.Text("mean:Q", format="+.3f"))

@@ -1,1 +1,1 @@
-"""Runs beside each other: which they are, each alone, and in groups over their seeds."""
+"""Runs beside each other: which they are, each alone, and by setting, over its seeds."""

@@ -99,13 +99,13 @@ def draw_controls(runs: list[Run], *, sweep: bool) -> Controls:
         placeholder="Nothing: each run is a line",
         help="Runs with the same values in these fields are drawn as one line: the mean over their seeds, with its 95 % interval\\. "
         "The fields in which the runs differ come first\\.",
-        on_change=write,  # other groups are other lines
+        on_change=write,  # other settings are other lines
         kwargs={_FRONT: None},
         wrap=True,
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         axis = st.segmented_control(
-            "Along", list(AXES), default="step", required=True, key="x", bind="query-params", on_change=reset_zoom
+            "X axis", list(AXES), default="step", required=True, key="x", bind="query-params", on_change=reset_zoom
         )
         weight = st.slider("Smoothing", 0.0, 0.95, 0.6, 0.05, key="smooth", bind="query-params", width=220)
         log = st.toggle(

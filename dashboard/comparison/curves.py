@@ -1,4 +1,4 @@
-"""The curves of runs, one by one or in groups over their seeds; their results, what each setting gained, and whether it is luck."""
+"""The curves of runs, one by one or by setting, over its seeds; their results, what each setting gained, and whether it is luck."""
 
 from collections.abc import Sequence
 
@@ -42,8 +42,8 @@ from dashboard.session import guard
 from dashboard.status import look
 from dashboard.stored import completions_per_step, get
 
-CALM = 5  # this many groups can all be in front
-BEST = 3  # of more groups, the first and those that gained most
+CALM = 5  # this many settings can all be in front
+BEST = 3  # of more settings, the first and those that gained most
 
 
 def groups_of(runs: Sequence[Run], found: Found, fields: Sequence[str]) -> list[Group]:
@@ -61,7 +61,7 @@ def groups_of(runs: Sequence[Run], found: Found, fields: Sequence[str]) -> list[
 
 
 def group_stroke(place: int) -> Stroke:
-    """The second eight groups have the colours of the first, with dashed lines."""
+    """The second eight settings have the colours of the first, with dashed lines."""
     return Stroke(GROUPS[place % len(GROUPS)], dashed=place // len(GROUPS) % 2 == 1)
 
 
@@ -70,9 +70,9 @@ def _member(run: Run, found: Found, *, counts: bool) -> Member:
 
 
 def draw_curves(runs: list[Run], controls: Controls) -> None:
-    """Draw the charts, with the gains of groups above them; then the results, and for groups whether they are luck."""
+    """Draw the charts, with the gains of settings above them; then the results, and for settings whether they are luck."""
     charts = st.container()
-    st.subheader("Results, and are they luck?" if controls.by else "Results", anchor=False)
+    st.subheader("Results, and whether they are luck" if controls.by else "Results", anchor=False)
     judged = choose_judgement(controls.names, runs)
     names = (*controls.names, judged.name)  # the runs may be judged by a metric that no chart shows
     with guard():
@@ -86,7 +86,7 @@ def draw_curves(runs: list[Run], controls: Controls) -> None:
 
 
 def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -> None:
-    """The gains of groups, the legend, and a chart for each metric."""
+    """The gains of settings, the legend, and a chart for each metric."""
     gains = st.container()
     states = {} if controls.by else {run.id: _state(run) for run in runs}
     entries = [
@@ -98,7 +98,7 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
         with gains:
             _draw_gains(groups, front)
         words = (
-            "Lines are means over the n seeds of a group, bands their 95 % t intervals, cut where they would flatten the lines; for "
+            "Lines are means over the n seeds of a setting, bands their 95 % t intervals, cut where they would flatten the lines; for "
             "two seeds the band is their range. Runs with the same seed count once, by their mean."
         )
     elif any(series.stretches is not None for group in groups for series in group.members[0].metrics.series.values()):
@@ -115,7 +115,7 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
 
 
 def in_front(groups: Sequence[Group], *, by_run: bool) -> frozenset[int]:
-    """Which lines are in front unless somebody chose: all runs, all of a few groups, or the first and the best of many."""
+    """Which lines are in front unless somebody chose: all runs, all of a few settings, or the first and the best of many."""
     if by_run or len(groups) <= CALM:
         return frozenset(group.number for group in groups)
     leading = [group.number for group in by_gain(groups) if group.number][:BEST]
@@ -140,10 +140,10 @@ def _draw_gains(groups: list[Group], front: frozenset[int]) -> None:
         st.markdown(
             f"**{SUCCESS_TITLE}**",
             help="The last evaluation minus the first, in each finished run; the dot is the mean over its seeds, the bar its 95 % "
-            "t interval\\. A group whose bar stays right of 0 has learned something\\.",
+            "t interval\\. A setting whose bar stays right of 0 has learned something\\.",
         )
         if figure.data.empty:
-            st.caption("A row appears for each group as soon as one of its runs has finished with two evaluations.")
+            st.caption("A row appears for each setting as soon as one of its runs has finished with two evaluations.")
         else:
             show(figure, key="gain", about=SUCCESS_TITLE)
 
@@ -164,14 +164,14 @@ def _draw_outcomes(runs: Sequence[Run], groups: list[Group], controls: Controls,
         if controls.by:
             before = judged.name.startswith(EVALUATION)  # these begin before the first step
             gained = {"gain": gain_and_interval(gain(group, judged.name))} if before else {}
-            return {"group": group.label, "n": count(found.n if found else 0), **cells, **gained, **others}
+            return {"setting": group.label, "n": count(found.n if found else 0), **cells, **gained, **others}
         at_step = count(outcome(judged.name, group.members[0].metrics.series, judged.tail).best_step)
         run = by_id[group.number]
         state = {"state": look(run).word, "open": f"/run?id={run.id}"}
         return {"run": group.label, **cells, "at step": at_step, **others, **state}
 
     ranked = in_rank(groups, lambda group: found.mean if (found := finals[group.label]) else None, judged)
-    words = ("group",) if controls.by else ("run", "state")
+    words = ("setting",) if controls.by else ("run", "state")
     draw_table(pd.DataFrame([row(group) for group in ranked]), key="finals" if controls.by else "outcomes", words=words)
     if controls.by:
         st.caption(
@@ -184,7 +184,7 @@ def _draw_outcomes(runs: Sequence[Run], groups: list[Group], controls: Controls,
 
 
 def updates_of(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, str]:
-    """Group -> the number of updates its runs make with each batch, in words; empty for runs on pairs."""
+    """Setting -> the number of updates its runs make with each batch, in words; empty for runs on pairs."""
     found: dict[str, set[str]] = {}
     for run in runs:
         updates = get(run.config, "algorithm.updates_per_batch")
@@ -198,16 +198,16 @@ def unequal(mine: str, theirs: str) -> str:
 
 
 def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str, str]) -> None:
-    """Each group against one of them, in words."""
+    """Each setting against one of them, in words."""
     if len(groups) < 2:
-        st.caption("Only one group: there is nothing to compare it with.")
+        st.caption("Only one setting: there is nothing to compare it with.")
         return
     labels = [group.label for group in groups]
     against = st.selectbox("Compared with", labels, key="against", bind="query-params", width=300)
     reference = groups[labels.index(against)]
     values = final(reference, judged.name, judged.tail)
     lines = [
-        f"**{plain(f'{group.label} − {reference.label}')}**: "
+        f"**{plain(f'{group.label} − {reference.label}')}** · "
         f"{plain(verdict(difference(final(group, judged.name, judged.tail), values)))}"
         f"{unequal(updates[group.label], updates[reference.label])}"
         for group in groups

@@ -82,7 +82,7 @@ def settings_of_sweep(runs: Sequence[Run]) -> list[str]:
 
 
 def setting(run: Run, fields: Sequence[str]) -> str:
-    """A run's values of the fields, as the label of its group."""
+    """A run's values of the fields, as the label of its setting."""
     names, recipe = short_names(fields), run.config.get(RECIPE) or f"no recipe ({run.kind.replace('_', ' ')})"
     values = {field: f"{names[field]} {cell(get(run.config, field))}" for field in fields}
     if RECIPE in values:
@@ -106,7 +106,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def seed_of(run: Run) -> int:
-    """The seed, by which runs of different groups are paired."""
+    """The seed, by which runs of different settings are paired."""
     seed = get(run.config, SEED)
     return seed if isinstance(seed, int) else 0
 

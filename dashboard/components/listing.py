@@ -31,7 +31,7 @@ def first_page(name: str) -> None:
 
 
 def words_field(
-    label: str, key: str, pages: str, *, placeholder: str, help: str = "Key /", width: int | None = None
+    label: str, key: str, pages: str, *, placeholder: str, help: str = "Press / to jump here.", width: int | None = None
 ) -> str | None:
     """A field that searches while a person types; None if nothing is typed. With a width, the label is for readers alone."""
     said = st.text_input(

@@ -95,7 +95,7 @@ def _chosen(client: Client, run_id: int, choices: set[str]) -> Iterator[tuple[Gr
     """
     if "bookmarked" in choices:
         for group in client.groups(run_id, bookmarked=True, limit=BOOKMARKED).items:
-            yield group, "bookmarked, of a step that a resume took back" if group.superseded else "bookmarked"
+            yield group, "bookmarked, of a step done again after a resume" if group.superseded else "bookmarked"
     if "examples" not in choices:
         return
     for end in ENDS:

@@ -94,7 +94,7 @@ def _show_messages(draft: Draft, preflight: Preflight, levels: Sequence[str]) ->
     for index, message in enumerate(sorted(preflight.messages, key=lambda one: _ORDER[one.level])):
         if message.level in levels and not message.intended:
             icon, colour = _LOOKS[message.level]
-            where = f"**{plain(path_in_words(message.field))}** " if message.field else ""
+            where = f"**{plain(path_in_words(message.field))}:** " if message.field else ""
             st.markdown(f":small[{icon} {where}:{colour}[{plain(in_labels(message.text))}]]")
             show_fix(draft, message, f"preflight-fix-{index}")
 

@@ -201,7 +201,7 @@ def _summary(name: str, value: Json) -> str:
 
 def _every(what: str, steps: Json) -> str:
     if not steps:
-        return f"no {what} on the way"
+        return f"no {what} during training"
     return f"{what} every step" if steps == 1 else f"{what} every {steps} steps"
 
 

@@ -37,8 +37,8 @@ _WAYS = {
         ("Next group", ":material/keyboard_arrow_down:", "↓"),
     ),
     "step": (
-        ("The same place one step earlier", ":material/keyboard_double_arrow_left:", "["),
-        ("The same place one step later", ":material/keyboard_double_arrow_right:", "]"),
+        ("The group with the same number, one step earlier", ":material/keyboard_double_arrow_left:", "["),
+        ("The group with the same number, one step later", ":material/keyboard_double_arrow_right:", "]"),
     ),
 }
 

@@ -50,7 +50,7 @@ def draw_bookmark(group_id: int, drawn: Bookmark | None) -> None:
                 args=(group_id, drawn, acted.note),
             )
             if acted.note:
-                st.caption("Removed, with its note; the bookmark brings the note back.", width="content")
+                st.caption("Removed, with its note. Bookmark the group again to get the note back.", width="content")
 
 
 def _draw_note(group_id: int, drawn: Bookmark | None, bookmark: Bookmark) -> None:

@@ -60,7 +60,7 @@ def _rule(run: Run) -> str | None:
         f"those at multiples of {show_number(every)} steps" if every else None,
         "the best by its held-out result" if best else None,
         f"as many as {show_number(bound)} GiB hold" if bound else None,
-        "those that other runs name",
+        "those that other runs use",
     ]
     if not (last or bound):
         return None

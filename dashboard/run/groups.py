@@ -63,7 +63,7 @@ def _draw_filters() -> None:
         "Bookmarked",
         key="bookmarked",
         bind="query-params",
-        help="The groups with a bookmark, of all steps, also of those that a resume took back.",
+        help="The groups with a bookmark, of all steps, also of steps that were done again after a resume.",
     )
     order.selectbox("Order", list(ORDERS), key="sort", bind="query-params")
     search.text_input(
@@ -71,7 +71,7 @@ def _draw_filters() -> None:
         key="search",
         bind="query-params",
         placeholder="words in prompts and completions",
-        help="Key /",
+        help="Press / to jump here.",
         icon=":material/search:",
     )
 

@@ -160,7 +160,7 @@ def _reason(status: Status, error: RunError) -> None:
     """Why the run failed or had to be ended, what to do, and the traceback, folded."""
     title = ":red[:material/cancel: **This run failed**]"
     if status == "stopped":
-        title = ":orange[:material/stop_circle: **This run did not end by itself**]"
+        title = ":orange[:material/stop_circle: **This run had to be ended by force**]"
     with st.container(border=True, key="failure"):
         st.markdown(title)
         show_text(error.message)

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import streamlit as st
 
-from backend.contract.records import Metrics, Run, Series
+from backend.contract.records import TERMINAL, Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
@@ -109,7 +109,8 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
 
 def _hint(run: Run) -> str:
     if not run.summary:
-        return ":material/hourglass_empty: Nothing is logged yet; the lines begin with the first step."
+        later = "was logged" if run.status in TERMINAL else "is logged yet; the lines begin with the first step"
+        return f":material/hourglass_empty: Nothing {later}."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
     means = "Lines are means, faint bands show the lowest to highest values. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."

@@ -180,7 +180,7 @@ def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
         view = one_of("View", (CARDS, STACKED, TABLE), key="layout")
         order = one_of("Order", ORDERS, key="order")
         full = st.toggle("Full texts", key="full", bind="query-params")
-        visible = st.toggle("Show spaces", key="visible", bind="query-params", help="And control characters.")
+        visible = st.toggle("Show spaces", key="visible", bind="query-params", help="Also shows control characters.")
         st.space("stretch")
         panel = st.pills("Open", PANELS, key=PANEL, bind="query-params", label_visibility="collapsed")
     return view, order == BY_ADVANTAGE, visible, full, panel

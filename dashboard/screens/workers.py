@@ -85,7 +85,7 @@ def draw_use() -> None:
         return
     now = datetime.now(UTC)
     start = beginning(held, now)
-    st.markdown("#### Use over time")
+    st.markdown("#### How busy the workers were")
     shares = {
         name: busy([one for one in held if one.worker == name], start, now)
         for name in sorted({one.worker for one in held})

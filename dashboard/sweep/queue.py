@@ -142,6 +142,6 @@ def _show_checked(plan: Plan, seeds: int) -> tuple[Sequence[Checked], list[str]]
 
 def _miscounted(plan: Plan, seeds: Sequence[int]) -> list[str]:
     if not seeds:
-        return [f"The seeds are 1 to {MOST_SEEDS} whole numbers from 0 on, such as 0, 1, 2"]
+        return [f"Give 1 to {MOST_SEEDS} seeds, each a whole number of 0 or more, such as 0, 1, 2"]
     runs = len(plan.variants) * len(seeds)
     return [f"{count(runs)} runs are too many for one sweep; at most {MOST_RUNS}"] if runs > MOST_RUNS else []

@@ -72,7 +72,7 @@ def read_bound(field: Field, text: str) -> float:
     """An end of a range. Raises Unreadable."""
     number = read_one(field, text)
     if number is None:
-        raise Unreadable(f"a range has numbers at both ends, and “{NONE}” is none")
+        raise Unreadable(f"both ends of a range must be numbers; “{NONE}” is not a number")
     return number
 
 

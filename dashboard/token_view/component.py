@@ -69,9 +69,9 @@ def _into_address() -> None:
 def why_absent(config: Mapping[str, Json], group: Group) -> str:
     """The reason, from what the run was stored with, and the way out."""
     if group.state == "filtered":
-        return "This group was sampled, found dead and replaced before the update, so it was never trained on token by token."
+        return "This group was dead and replaced before the update, so it was never trained on and has no token values."
     if group.state == "probe":
-        return "This group is of a probe prompt: it is sampled and scored, and never trained on token by token."
+        return "This group is of a probe prompt: sampled and scored, but never trained on. It has no token values."
     if not isinstance(get(dict(config), "telemetry"), dict):
         return "A run of this kind keeps no token values: nothing is trained on its completions."
     kept = text_at(config, "telemetry.token_traces", "extremes")

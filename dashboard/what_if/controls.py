@@ -89,7 +89,7 @@ def _rewards(own: Rewards, row: DeltaGenerator) -> Rewards:
         functions.append(function.model_copy(update={"weight": weight}))
     gates = own.gates
     if gates:
-        about = "Whether a reward counts only where the one that it requires holds."
+        about = "Whether gates apply: a gated reward counts only if the reward that it requires is high enough."
         with row.container(width=200):
             combined = chosen("Combine", f"{PREFIX}combine", GATED, (GATED, SUMMED), words=str, help=about)
         gates = gates if combined == GATED else []
@@ -103,7 +103,7 @@ def _beta(own: Own, row: DeltaGenerator) -> tuple[float, str | None]:
         return beta, None
     with row.container(width=80):
         about = (
-            "Weight of the KL penalty, which this run took off the reward."
+            "Weight of the KL penalty, which this run subtracted from the reward."
             if own.penalised
             else "Weight of the KL penalty."
         )

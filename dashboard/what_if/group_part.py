@@ -35,9 +35,8 @@ def digits(value: float | None) -> str:
 def _change(before: float | None, after: float) -> str:
     if before is None:
         return "not trained on"
-    if isclose(before, after, rel_tol=1e-9):
-        return pushed(before, after)
-    return pushed(before, after) or ("more" if abs(after) > abs(before) else "less")
+    size = "as before" if isclose(before, after, rel_tol=1e-9) else "more" if abs(after) > abs(before) else "less"
+    return pushed(before, after) or size
 
 
 class _Kept(NamedTuple):
@@ -116,7 +115,7 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
         return
     kept = _kept(own, chosen, step, after, place)
     if not kept:
-        st.caption("No token values of this group were kept, or its tokens were in no training pass.")
+        st.caption("No token values of this group were kept, or it was not trained on.")
         return
     if all((one.before.ratio == 1).all() for one in kept):
         st.caption(ON_POLICY)

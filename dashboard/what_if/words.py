@@ -101,7 +101,7 @@ def kl_in_words(own: Own, chosen: Settings, kl: float | None, per_token: float |
         return "**KL:** β was 0, so no KL was measured, and no other β can be tried."
     if own.penalised:
         return (
-            f"**KL:** in the reward. Each completion's reward has β × the sum of its KL taken off, β = {number(chosen.beta)}"
+            f"**KL:** in the reward. From each completion's reward, β × the sum of its KL is subtracted, β = {number(chosen.beta)}"
             + ("." if chosen.beta == before else f" instead of {number(before)}.")
         )
     if kl is None:

@@ -199,7 +199,7 @@ SICKNESSES = [
         lambda step: {"frac_unscored": 0.1 if step == 22 else 0.0},
         (20, 29),
         22,
-        "1 % of the completions of steps 20 to 29 could not be scored, at most 10 % (step 22); above 20 %",
+        "1 % of the completions of steps 20 to 29 could not be scored, with a peak of 10 % at step 22; above 20 %",
         ["frac_unscored"],
         state="unscored",
         rewards=(LIVE, (None, 1.0)),
@@ -252,7 +252,7 @@ def test_a_phase_that_does_not_end_is_told_while_its_worker_lives(backend: Backe
         beat(backend.client, run_id, claim, 6, "reward")
         assert [hint.code for hint in backend.client.health(run_id).items] == (["phase_open"] if told else [])
     hint = only_warning(backend.client.health(run_id))
-    assert hint.title == "The phase reward does not end"
+    assert hint.title == "The phase reward is stuck"
     assert "Step 6 has been in the phase reward for 31 s, 310 times its median of 0.1 s" in hint.measured
     assert hint.evidence is not None
     assert hint.evidence.metrics == ["time/reward"]

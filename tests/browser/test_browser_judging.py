@@ -104,7 +104,7 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     up = page.locator(f".st-key-thumb-{group.completions[1].id}").get_by_role("radio", name="Thumbs up")
     expect(up).to_have_attribute("aria-checked", "true")
     page.get_by_role("button", name="Bookmarked").click()
-    expect(page.get_by_text("the bookmark brings the note back")).to_be_visible()
+    expect(page.get_by_text("Bookmark the group again to get the note back")).to_be_visible()
     up.click()
     wait_until(lambda: stack.client.group(group.id).completions[1].thumb is None, "the thumb is taken back")
     assert stack.client.group(group.id).bookmark is None, "what is done next does not bring it back"

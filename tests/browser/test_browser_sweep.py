@@ -61,7 +61,7 @@ def test_a_sweep_is_queued_with_one_click_and_its_comparison_shows_means_and_ban
     expect(reward.locator("svg.marks .mark-area path")).to_have_count(2)
     for recipe in RECIPES:
         expect(lines(reward).and_(page.locator(f"[aria-label*='{recipe}']")).first).to_be_attached()
-    expect(page.get_by_text(re.compile(r"grpo-notebook − grpo:.*two seeds cannot tell"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"grpo-notebook − grpo ·.*two seeds cannot tell"))).to_be_visible()
     table = page.locator("canvas table").filter(has=page.locator("th", has_text=re.compile(r"^gain$")))
     for recipe in RECIPES:
         row = table.locator("tbody tr").filter(has=page.get_by_text(recipe, exact=True))

@@ -128,7 +128,7 @@ def test_runs_are_judged_by_a_metric_that_is_not_drawn(open_page: Open, backend:
     next(box for box in at.multiselect if box.label == "Group by").set_value(["recipe"]).run()
     assert float(frame(at, "gain")["final"][0]) == pytest.approx(held_out, abs=0.005)
     next(box for box in at.selectbox if box.label == "Compared by").set_value("reward").run()
-    assert "A row appears for each group" not in sentences(at)
+    assert "A row appears for each setting" not in sentences(at)
 
 
 def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_differ(
@@ -139,13 +139,13 @@ def test_runs_are_grouped_by_two_fields_at_once_and_by_one_in_which_they_do_not_
     together = next(box for box in at.multiselect if box.label == "Group by")
     assert together.options[:3] == ["recipe", "sampling.group_size", "optimizer.learning_rate"]
     together.set_value(["optimizer.learning_rate", "sampling.group_size"]).run()
-    assert set(frame(at, "gain")["group"]) == {
+    assert set(frame(at, "gain")["setting"]) == {
         "learning_rate 1e-4 · group_size 8",
         "learning_rate 5e-4 · group_size 4",
     }
     next(box for box in at.multiselect if box.label == "Group by").set_value(["model.source"]).run()
     assert len(frame(at, "gain")) == 1
-    assert "Only one group" in sentences(at)
+    assert "Only one setting" in sentences(at)
 
 
 def test_a_zoom_in_the_address_shows_its_part_of_the_axis_and_offers_the_way_back(

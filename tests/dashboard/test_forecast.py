@@ -135,7 +135,7 @@ def test_a_reward_that_fails_is_named_with_its_error_and_what_a_run_would_do() -
     assert found is not None
     assert found[0] == (
         "Rewards failed on some of the 4 completions: correctness on 2. The first error: Traceback: the verifier gave up. "
-        "A run fails if more than 20 % are unscored, and this one would."
+        "A run fails if more than 20 % are unscored; this one would fail."
     )
     assert results.unscored(group(RIGHT, WRONG).completions, CONFIG) is None
 

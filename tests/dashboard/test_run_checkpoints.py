@@ -81,7 +81,7 @@ def test_a_run_that_removes_checkpoints_says_which_it_keeps_and_offers_no_other(
         backend.client.checkpoint(run_id, recorded.checkpoint_of(1, step, run_id))
     at = open_page("run", id=run_id, tab="checkpoints")
     assert at.dataframe[0].value["step"].tolist() == [30, 40, 50]
-    assert "This run keeps the newest 2, those at multiples of 30 steps, those that other runs name" in shown(at)
+    assert "This run keeps the newest 2, those at multiples of 30 steps, those that other runs use" in shown(at)
 
 
 def test_a_run_that_keeps_all_says_nothing_of_it(open_page: Open, saved: int) -> None:

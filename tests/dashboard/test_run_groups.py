@@ -174,7 +174,7 @@ def test_a_bookmark_of_a_step_that_a_resume_took_back_stays_in_the_list_and_in_t
     assert at.dataframe[0].value[["star", "state"]].values.tolist() == [["★", "live, superseded"]]
     assert "above the mean it is reinforced" in shown(open_page("group", id=kept))
     [chosen] = gather(backend.client, run_id, ["bookmarked"]).groups
-    assert chosen.why == "bookmarked, of a step that a resume took back"
+    assert chosen.why == "bookmarked, of a step done again after a resume"
 
 
 def test_a_resumed_run_shows_the_steps_that_it_took_again(open_page: Open, backend: Backend, trained: int) -> None:

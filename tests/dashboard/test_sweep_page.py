@@ -138,7 +138,7 @@ def test_a_recipe_that_cannot_work_here_is_named_and_nothing_can_be_queued(open_
 
 def finals(at: AppTest) -> Mapping[str, Mapping[str, str]]:
     table = next(frame.value for frame in at.dataframe if "gain" in frame.value.columns)
-    return table[["group", "n", "final", "best", "gain"]].set_index("group").to_dict("index")
+    return table[["setting", "n", "final", "best", "gain"]].set_index("setting").to_dict("index")
 
 
 def together(at: AppTest) -> Multiselect:
@@ -158,7 +158,7 @@ def test_the_comparison_of_a_sweep_is_by_recipe_with_means_intervals_and_words(o
     }
     assert (table["grpo-notebook"]["n"], table["grpo-notebook"]["final"]) == ("2", "0.615 ± 0.021")
     # by seed: −0.30, −0.31
-    assert "grpo-notebook − grpo**: −0.305: two seeds cannot tell; run three or more" in sentences(at)
+    assert "grpo-notebook − grpo** · −0.305: two seeds cannot tell; run three or more" in sentences(at)
     assert len(at.get("vega_lite_chart")) == 7
 
 
@@ -196,7 +196,7 @@ def test_runs_can_be_grouped_by_any_field_and_by_nothing(open_page: Open, sweep:
 def test_a_sweep_without_results_says_what_will_appear(open_page: Open, backend: Backend) -> None:
     made = backend.client.create_sweep("waiting", sweep_of(PAIR, QUICKSTART, [0]))
     at = open_page("compare", sweep=made.id)
-    assert "A row appears for each group as soon as one of its runs has finished" in sentences(at)
+    assert "A row appears for each setting as soon as one of its runs has finished" in sentences(at)
     assert "no finished runs to compare" in sentences(at)
 
 

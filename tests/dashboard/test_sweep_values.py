@@ -79,7 +79,7 @@ def test_a_bound_is_a_number() -> None:
     assert read_bound(WHOLE, "8") == 8
     with pytest.raises(Unreadable, match="needs a number"):
         read_bound(WHOLE, " ")
-    with pytest.raises(Unreadable, match="at both ends"):
+    with pytest.raises(Unreadable, match="both ends"):
         read_bound(Real("delta", optional=True), "none")
 
 

@@ -73,7 +73,7 @@ def test_the_command_for_another_worker_hides_the_token_until_it_is_asked_for(
 
 def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPage, backend: Backend) -> None:
     backend.client.create_run(GrpoConfig().model_dump(mode="json"), name="mine")
-    assert "Use over time" not in texts(open_page("workers"))
+    assert "How busy the workers were" not in texts(open_page("workers"))
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (

@@ -82,7 +82,7 @@ def group_center(rewards_P_G: Array) -> Array:
 def batch_std(rewards_P_G: Array, *, eps: float) -> Array:
     """Reward relative to its group's mean, in standard deviations of the batch (PPO Lite, arXiv:2508.08221).
 
-    The std is Bessel's, around the batch's mean. Returns (P, G).
+    The std has Bessel's correction, around the batch's mean. Returns (P, G).
     """
     groups = group_statistics(rewards_P_G)
     advantages_P_G = (rewards_P_G - groups.mean_P[..., None]) / (batch_statistics(rewards_P_G).std_P + eps)
@@ -127,7 +127,7 @@ def no_baseline(rewards_P_G: Array) -> Array:
 def normalize_then_sum(rewards_P_G_K: Array, weights_K: Array, *, eps: float) -> Array:
     """Z-score each of K reward functions in its group, sum by weight, z-score that over the batch (GDPO, arXiv:2601.05242).
 
-    The stds are Bessel's. A completion that lacks a component is unscored. Returns (P, G).
+    The stds have Bessel's correction. A completion that lacks a component is unscored. Returns (P, G).
     """
     xp = array_namespace(rewards_P_G_K)
     whole_P_G_K = _whole(rewards_P_G_K)
