@@ -107,7 +107,7 @@ def tables(measured: OnGpu) -> str:
         "TRL, transformers' generate": (measured.trl.second, "time/generate"),
         "Groupscope, beside continuous batching": (measured.batching.first, "time/rollout"),
         "transformers' continuous batching": (measured.batching.second, "time/rollout"),
-        "Groupscope, completions of many lengths": (measured.mixed.first, "time/rollout"),
+        "Groupscope, completions of varying length": (measured.mixed.first, "time/rollout"),
         "transformers' continuous batching, the same": (measured.mixed.second, "time/rollout"),
     }
     rows = []
@@ -116,7 +116,7 @@ def tables(measured: OnGpu) -> str:
         apart = [value for one in side.metrics if (value := one.get("sampling_logprob_diff")) is not None]
         nats = f"{median(apart):.4f}" if apart else ""
         rows.append([name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}", nats, side.attention])
-    header = ("", "seconds", "tokens a second", "nats a token apart from the training pass", "computed by")
+    header = ("", "seconds", "tokens per second", "nats per token apart from the training pass", "computed by")
     parts = [side_by_side({"whole steps": measured.trl}), "### Sampling\n\n" + table(header, rows)]
     if measured.trl.floor is not None:
         parts.append(where_the_time_goes("on a GPU", measured.trl.first, measured.trl.floor))

@@ -37,7 +37,7 @@ def tables(results: Results) -> str:
 def side_by_side(compared: dict[str, Comparison]) -> str:
     """Seconds of a step, and how many times as fast."""
     header = (
-        "work", "steps", "Groupscope", "TRL", "samples a second", "tokens a step, Groupscope / TRL", "tokens a second",
+        "work", "steps", "Groupscope", "TRL", "samples per second", "tokens per step, Groupscope / TRL", "tokens per second",
         "memory, Groupscope / TRL",
     )  # fmt: skip
     rows = [
@@ -148,9 +148,9 @@ def _telemetry(one: Comparison) -> str:
     costs = [(on - off) / on for on, off in zip(one.first.seconds, one.second.seconds, strict=True)]
     same = "the same tokens" if one.first.lengths == one.second.lengths else "other tokens"
     return (
-        f"### The cost of telemetry\n\n{one.about}. With the defaults {one.first.step:.2f} s a step, without token traces "
-        f"{one.second.step:.2f} s, {len(costs)} steps of each in turns on {same}: **{median(costs):+.1%}** of the step (the median; "
-        f"{min(costs):+.1%} to {max(costs):+.1%}). {_place(one.where, one.first.versions)}."
+        f"### The cost of telemetry\n\n{one.about}. With the defaults {one.first.step:.2f} s per step, without token traces "
+        f"{one.second.step:.2f} s, {len(costs)} steps of each in turns on {same}. Telemetry cost **{median(costs):+.1%}** of the step, the median "
+        f"of the {len(costs)} paired differences ({min(costs):+.1%} to {max(costs):+.1%}). {_place(one.where, one.first.versions)}."
     )
 
 
@@ -171,7 +171,7 @@ def _learning(one: Learning) -> str:
         )
     header = (
         "seed", "tokens of the first step", "log-probs, sampling: largest difference", "training pass", "final reward, fast",
-        "plain", "step, fast", "plain",
+        "final reward, plain", "step, fast", "step, plain",
     )  # fmt: skip
     intervals = {kind: estimate(values) for kind, values in finals.items()}
     said = "; ".join(

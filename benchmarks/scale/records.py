@@ -105,7 +105,7 @@ def _live(live: Live) -> str:
     rows = [
         (name, f"{median(seconds):.2f} s", f"{max(seconds):.2f} s")
         for name, seconds in (
-            ("its number in the head of the page", live.shown),
+            ("the step's number in the head of the page", live.shown),
             ("every chart drawn anew", live.drawn),
         )
     ]
@@ -121,7 +121,7 @@ def _memory(memory: Memory) -> str:
         for whose in ("dashboard", "backend")
     ]  # fmt: skip
     since, until = memory.since / 60, last.seconds / 60
-    header = ("process", "at first", "at last", f"a minute, between minutes {since:.0f} and {until:.0f}")
+    header = ("process", "at the start", "at the end", f"change per minute, minutes {since:.0f} to {until:.0f}")
     return f"### Memory while somebody watches\n\n{table(header, rows)}\n\n{last.steps} steps came in that time."
 
 

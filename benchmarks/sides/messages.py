@@ -77,7 +77,7 @@ class Trained(BaseModel):
 
 @dataclass(frozen=True)
 class Step:
-    """A step that a side trained, and its seconds: from the word to go until it was done and reported."""
+    """A step that a side trained, and its seconds: from the start signal until it was done and reported."""
 
     trained: Trained
     seconds: float

@@ -1,4 +1,4 @@
-"""A worker whose gradient has an infinity in its second tensor, in one update and later in three on end."""
+"""A worker whose gradient has an infinity in its second tensor, in one update and later in three in a row."""
 
 import sys
 from collections.abc import Sequence
