@@ -214,7 +214,7 @@ def agree(check: Check) -> Line:
 
 
 def cut(check: Check) -> Line:
-    """top-p without an order keeps what an order keeps, and takes less time."""
+    """top-p without sorting keeps the same tokens as sorting would, and takes less time."""
     rows, vocabulary = (8, 512) if check.toy else (256, 151_936)
     logits = 2 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).to(check.device)
     edges, seconds = list[Tensor](), list[float]()
@@ -229,7 +229,7 @@ def cut(check: Check) -> Line:
     kept = [(logits >= edge).sum(-1) for edge in edges]
     most = int((kept[0] - kept[1]).abs().max())  # long sums round differently
     return Line(
-        "top-p keeps what an order of the vocabulary keeps, and takes less time",
+        "top-p keeps the same tokens as sorting would, and takes less time",
         most <= 2 and (check.toy or seconds[0] < seconds[1]),
         f"{rows} × {vocabulary}: at most {most} tokens more or fewer, {1e3 * seconds[0]:.1f} ms against {1e3 * seconds[1]:.1f}",
     )

@@ -173,7 +173,7 @@ BOUNDED = frozenset(one.model_fields["kind"].default for one in get_args(get_arg
 
 
 class Gate(Frozen):
-    """A reward that counts only where another one holds: correctness only if the format holds."""
+    """A reward that counts only if another one is high enough: correctness only with the right format."""
 
     reward: Name = Field(description="The reward that is gated.")
     requires: Name = Field(description="The reward it depends on.")

@@ -1,4 +1,4 @@
-"""Runs and groups of runs on one chart: a line for each, with the band over the seeds of a group."""
+"""Runs, or settings of several runs, on one chart: a line for each, with the band over the seeds of a setting."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -161,7 +161,7 @@ def _bands(name: str, groups: Sequence[Group], view: View, front: Collection[int
 
 
 def band(group: Group, name: str, view: View) -> pd.DataFrame:
-    """Mean and 95 % interval over the group's seeds at each stretch of steps, of series smoothed one by one.
+    """Mean and 95 % interval over the setting's seeds at each stretch of steps, of series smoothed one by one.
 
     Runs of one seed count once, by their mean. A stretch counts if at least two seeds have a value (one, if only one has any); a
     single value has no interval. `least` and `most` are the ends of the values, `step` is the last step that a run has logged.

@@ -26,7 +26,7 @@ AXIS_HEIGHT = 60  # and of the numbers and the title below them
 
 
 class Stroke(NamedTuple):
-    """How the line of a group is drawn."""
+    """How the line of a setting is drawn."""
 
     colour: str
     dashed: bool = False
@@ -34,7 +34,7 @@ class Stroke(NamedTuple):
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a group. A group over seeds counts only finished runs; a run on its own counts as far as it is."""
+    """One run of a setting. A setting's seeds count only finished runs; a run on its own counts as far as it is."""
 
     seed: int
     counts: bool

@@ -40,7 +40,7 @@ Recorder = CudaGraphs | Recomputation
 
 
 class RecordedSteps:
-    """Steps by their shapes; those that come often are recorded, and of these the ones that were not played for longest go."""
+    """Steps by their shapes; those that come often are recorded, and of these the least recently replayed are dropped first."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
