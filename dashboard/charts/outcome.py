@@ -34,7 +34,7 @@ class Stroke(NamedTuple):
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a setting. A setting's seeds count only finished runs; a run on its own counts as far as it is."""
+    """One run of a setting. A setting counts only finished runs; a run on its own counts as far as it is."""
 
     seed: int
     counts: bool

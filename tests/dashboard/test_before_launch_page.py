@@ -166,7 +166,7 @@ def test_fewer_than_16_completions_are_shown_without_a_forecast(open_page: OpenP
     at, sample = asked(open_page, backend)
     answer(backend, sample, [1.0, 0.1] * 4)
     at.run()
-    assert "From 16 scored completions of a prompt on" in texts(at)
+    assert "appear here once a prompt has at least 16 scored completions" in texts(at)
     assert "4 of 8 completions right" in texts(at)
 
 
@@ -179,7 +179,7 @@ def test_a_reward_that_raises_and_a_hostile_completion_are_shown_as_text(open_pa
         "Rewards failed on some of the 16 completions: correctness on 4. The first error: Traceback: the verifier gave up"
         in said
     )
-    assert "A run fails if more than 20 % are unscored, and this one would." in said
+    assert "A run fails if more than 20 % are unscored; this one would fail." in said
     html = "".join(str(element.proto.body) for element in at.get("html"))  # type: ignore[attr-defined]
     assert "&lt;script&gt;" in html
     assert SCRIPT not in html

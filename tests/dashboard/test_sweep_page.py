@@ -99,7 +99,7 @@ def test_the_form_of_a_run_can_be_the_common_ground(open_page: Open, backend: Ba
 
 @pytest.mark.parametrize(
     ("seeds", "label", "reason"),
-    [("3, 5 8", "Queue 3 runs", None), ("one", "Queue runs", "whole numbers"), ("-1", "Queue runs", "whole numbers")],
+    [("3, 5 8", "Queue 3 runs", None), ("one", "Queue runs", "a whole number"), ("-1", "Queue runs", "a whole number")],
 )
 def test_seeds_are_named_or_refused(open_page: Open, seeds: str, label: str, reason: str | None) -> None:
     at = open_page("sweep", recipes="grpo")
