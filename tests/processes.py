@@ -119,11 +119,16 @@ class Site:
         self.client.close()
 
 
+# Completions are cut when an answer has begun, which takes three times as many tokens; what they begin with differs all the same.
+BEGINNINGS: dict[str, object] = {"name": "begins", "kind": "pattern", "patterns": ["x", "-", "1", "3", "5"]}
+
+
 def tiny_run(steps: int, *, every: int = 3, seed: int = 0, **changes: object) -> dict[str, object]:
     """A configuration whose steps take a fraction of a second."""
     return {
         "kind": "grpo",
-        "sampling": {"prompts_per_step": 2, "group_size": 4},
+        "sampling": {"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 6},
+        "rewards": {"functions": [BEGINNINGS]},
         "budget": {"steps": steps, "eval_every": 0, "checkpoint_every": every, "seed": seed},
     } | changes
 

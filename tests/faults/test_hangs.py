@@ -113,14 +113,15 @@ def test_a_second_stop_ends_a_healthy_run_at_once_and_a_retry_goes_on_from_its_c
     site.client.command(run.id, "stop")
 
 
-def test_a_download_that_hangs_is_ended_by_a_stop(site: Site, silent: str) -> None:
+def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the_setting_to_raise(
+    site: Site, silent: str
+) -> None:
     site.backend()
-    site.worker(**SHORT, HF_HUB_OFFLINE="0", HF_ENDPOINT=silent, HF_HOME=str(site.home / "hub"))
+    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HOME": str(site.home / "hub")}
+    site.worker(GROUPSCOPE_LOADING_SECONDS="8", **SHORT, **hub)
     of_nobody: dict[str, object] = {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}
-    for phase, config in (
-        ("loading the task", tiny_run(1, task=of_nobody)),
-        ("loading the model", tiny_run(1, model={"source": "nobody/nothing"})),
-    ):
+    no_model = tiny_run(1, model={"source": "nobody/nothing"})
+    for phase, config in (("loading the task", tiny_run(1, task=of_nobody)), ("loading the model", no_model)):
         run = site.client.create_run(config)
         in_phase(site, run.id, phase)
         site.client.command(run.id, "stop")
@@ -128,31 +129,24 @@ def test_a_download_that_hangs_is_ended_by_a_stop(site: Site, silent: str) -> No
         assert ended.status == "stopped"
         assert ended.error is not None
         assert f"in the phase '{phase}'" in ended.error.message
-    next_run_finishes(site)
-
-
-def test_loading_past_its_deadline_fails_the_run_with_the_setting_to_raise(site: Site, silent: str) -> None:
-    site.backend()
-    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HOME": str(site.home / "hub")}
-    site.worker(GROUPSCOPE_LOADING_SECONDS="2", **hub)
-    run = site.client.create_run(tiny_run(1, model={"source": "nobody/nothing"}))
-    ended = site.wait_for_end(run.id)
+    overdue = site.client.create_run(no_model)  # the worker is there for the next run
+    ended = site.wait_for_end(overdue.id)
     assert (ended.status, ended.attempt) == ("failed", 1)
     assert ended.error is not None
     assert ended.error.code == "phase_deadline"
-    assert "No end in the phase 'loading the model' after 2 s" in ended.error.message
+    assert "No end in the phase 'loading the model' after 8 s" in ended.error.message
     assert "GROUPSCOPE_LOADING_SECONDS" in ended.error.message
 
 
 def test_silence_in_training_is_tried_again_in_a_fresh_process_and_given_up_with_the_reason(site: Site) -> None:
-    site.backend()
-    worker = site.worker(**looping(site), GROUPSCOPE_SILENCE_SECONDS="2")
+    site.backend(GROUPSCOPE_MAX_FAILURES="2")
+    worker = site.worker(**looping(site), GROUPSCOPE_SILENCE_SECONDS="1")
     run = site.client.create_run(hanging())
     ended = site.wait_for_end(run.id)
-    assert (ended.status, ended.attempt, ended.failures) == ("failed", 3, 3)
+    assert (ended.status, ended.attempt, ended.failures) == ("failed", 2, 2)
     assert ended.error is not None
-    assert "No sign of life in the phase 'rollout' for 2 s" in ended.error.message
-    assert said(site, run.id).count("No sign of life in the phase 'rollout'") == 3  # of each attempt
+    assert "No sign of life in the phase 'rollout' for 1 s" in ended.error.message
+    assert said(site, run.id).count("No sign of life in the phase 'rollout'") == 2  # of each attempt
     assert worker.poll() is None
 
 

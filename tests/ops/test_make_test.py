@@ -1,5 +1,6 @@
 """`make test` runs everything whatever fails, and its last lines say what failed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Only the plugins that a test names: importing all that are installed takes longer than the tests.
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+ALONE = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 # In the place of pytest: it notes what it was asked for, and fails in one of the two calls.
 STAND_IN = """#!{python}
 import pathlib, sys
@@ -71,18 +75,8 @@ def test_the_list_names_failures_and_errors_once(tmp_path: Path, workers: str) -
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
         "from failed_list import pytest_addoption, pytest_unconfigure\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        workers,
-        "--failed-list=list",
-        "test_one.py",
-    ]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    command = [*PYTEST, "-p", "xdist.plugin", "-n", workers, "--failed-list=list", "test_one.py"]
+    subprocess.run(command, cwd=tmp_path, env=ALONE, capture_output=True, check=False, timeout=60)
     assert sorted((tmp_path / "list").read_text().split()) == ["test_one.py::test_a", "test_one.py::test_c"]
 
 
@@ -95,8 +89,8 @@ def test_property_tests_draw_the_same_examples_every_day(tmp_path: Path) -> None
     )
     drawn = []
     for _ in range(2):
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_drawn.py"]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+        command = [*PYTEST, "-p", "_hypothesis_pytestplugin", "test_drawn.py"]
+        subprocess.run(command, cwd=tmp_path, env=ALONE, capture_output=True, check=True, timeout=60)
         drawn.append((tmp_path / "drawn").read_text())
         (tmp_path / "drawn").unlink()
     assert drawn[0] == drawn[1]
