@@ -75,7 +75,9 @@ def up(home: Path, *options: str) -> Iterator[Up]:
         one.process.wait()
 
 
-def test_three_processes_come_up_and_one_interrupt_stops_them_without_losing_the_run(tmp_path: Path) -> None:
+def test_three_processes_come_up_one_interrupt_stops_them_without_losing_the_run_and_a_home_serves_one_at_a_time(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     with up(home) as first:
         children = first.children()
@@ -92,16 +94,10 @@ def test_three_processes_come_up_and_one_interrupt_stops_them_without_losing_the
         assert not any(Path(f"/proc/{pid}").exists() for pid in children.values())
     with up(home) as second:
         assert [one.name for one in second.client.runs().items] == ["quickstart"]
-        assert second.interrupt() == 0
-
-
-def test_a_home_serves_one_at_a_time(tmp_path: Path) -> None:
-    with up(tmp_path / "home", "--no-quickstart") as first:
-        assert first.client.runs().items == []
         ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
-        command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(tmp_path / "home"), *ports]
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert second.returncode == 1
-        assert f"already runs in {tmp_path / 'home'}" in second.stderr
-        assert f"http://127.0.0.1:{first.port}" in second.stderr
-        assert first.interrupt() == 0
+        command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(home), *ports]
+        third = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert third.returncode == 1
+        assert f"already runs in {home}" in third.stderr
+        assert f"http://127.0.0.1:{second.port}" in third.stderr
+        assert second.interrupt() == 0
