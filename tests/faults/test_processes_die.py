@@ -43,8 +43,8 @@ def test_a_killed_workers_run_goes_on_from_its_last_checkpoint_and_equals_the_un
 def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(site: Site) -> None:
     config = {
         "kind": "reward_model",
-        "pairs": {"kind": "sampled", "prompts": 40, "held_out_prompts": 10, "group_size": 4},
-        "budget": {"steps": 40, "pairs_per_step": 8, "eval_every": 20, "checkpoint_every": 3},
+        "pairs": {"kind": "sampled", "prompts": 16, "held_out_prompts": 8, "group_size": 4},
+        "budget": {"steps": 20, "pairs_per_step": 4, "eval_every": 10, "checkpoint_every": 3},
     }
     site.backend()
     first = site.worker()
@@ -62,7 +62,7 @@ def test_a_killed_workers_reward_model_goes_on_with_the_pairs_that_were_sampled(
     site.wait_for_end(undisturbed.id)
     histories = [site.client.metrics(one.id, names=["loss", "eval/accuracy"]).series for one in (run, undisturbed)]
     assert histories[0] == histories[1]
-    assert histories[0]["loss"].step == list(range(40))
+    assert histories[0]["loss"].step == list(range(20))
 
 
 def test_a_killed_backend_loses_nothing_it_acknowledged_and_training_goes_on_meanwhile(site: Site) -> None:
@@ -125,7 +125,7 @@ def test_a_paused_worker_whose_lease_ran_out_can_change_nothing_afterwards(site:
 def test_a_worker_that_is_told_to_end_saves_and_gives_its_run_back_without_a_failure(site: Site) -> None:
     site.backend()
     first = site.worker()
-    run = site.client.create_run(tiny_run(60, every=50))
+    run = site.client.create_run(tiny_run(30, every=50))
     reached = site.wait_for_step(run.id, 3).progress.step
     first.terminate()
     assert first.wait(timeout=30) == 0
@@ -135,7 +135,7 @@ def test_a_worker_that_is_told_to_end_saves_and_gives_its_run_back_without_a_fai
     site.worker()
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.attempt, ended.failures) == ("finished", 2, 0)
-    assert live_steps(site, run.id) == list(range(60))
+    assert live_steps(site, run.id) == list(range(30))
 
 
 def test_a_run_that_kills_its_worker_every_time_is_given_up_with_the_reason(site: Site) -> None:
@@ -175,10 +175,10 @@ def test_two_workers_share_a_queue_and_never_a_run(site: Site) -> None:
         site.home.parent / "elsewhere"
     )  # another machine has a home of its own: only address and token are shared
     workers: list[subprocess.Popen[bytes]] = [site.worker(), site.worker(home=elsewhere)]
-    runs = [site.client.create_run(tiny_run(6, every=0, seed=seed)) for seed in range(8)]
+    runs = [site.client.create_run(tiny_run(4, every=0, seed=seed)) for seed in range(6)]
     ended = [site.wait_for_end(run.id) for run in runs]
-    assert [(run.status, run.attempt) for run in ended] == [("finished", 1)] * 8
+    assert [(run.status, run.attempt) for run in ended] == [("finished", 1)] * 6
     assert len({run.worker for run in ended}) == 2
     for run in ended:
-        assert live_steps(site, run.id) == list(range(6))
+        assert live_steps(site, run.id) == list(range(4))
     assert all(worker.poll() is None for worker in workers)

@@ -46,7 +46,8 @@ def prompt_beyond_the_context(site: Site) -> dict[str, object]:
 
 
 def reward_that_hangs(site: Site) -> dict[str, object]:
-    return tiny_run(2, rewards={"functions": [FOREVER], "time_limit": 0.3})
+    whole = {"prompts_per_step": 2, "group_size": 4}  # an answer as long as the model makes it
+    return tiny_run(2, sampling=whole, rewards={"functions": [FOREVER], "time_limit": 0.3})
 
 
 def adapters_on_no_layer(site: Site) -> dict[str, object]:

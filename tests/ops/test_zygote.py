@@ -19,14 +19,15 @@ def start(log: Path, statement: str, *, files: int | None = None, **environment:
 
 def test_a_fork_has_its_own_environment_limit_and_log_and_says_how_it_ended(tmp_path: Path) -> None:
     statement = (
-        "import os, resource, sys; print(os.environ['TEST_NAME'], 'GROUPSCOPE_HOME' in os.environ, "
-        "resource.getrlimit(resource.RLIMIT_NOFILE)[0], 'backend.app' in sys.modules, flush=True); os._exit(3)"
+        "import os, resource, sys, tempfile; print(os.environ['TEST_NAME'], 'GROUPSCOPE_HOME' in os.environ, "
+        "resource.getrlimit(resource.RLIMIT_NOFILE)[0], 'backend.app' in sys.modules, tempfile.gettempdir(), flush=True); os._exit(3)"
     )
     for name in ("one", "other"):
-        process = start(tmp_path / name, statement, files=90, TEST_NAME=name)
+        (tmp_path / f"of {name}").mkdir()
+        process = start(tmp_path / name, statement, files=90, TEST_NAME=name, TMPDIR=str(tmp_path / f"of {name}"))
         assert isinstance(process, zygote.Forked)
         assert (process.wait(timeout=60), process.poll()) == (3, 3)
-        assert (tmp_path / name).read_text() == f"{name} False 90 True\n"
+        assert (tmp_path / name).read_text() == f"{name} False 90 True {tmp_path / f'of {name}'}\n"
 
 
 def test_a_fork_can_be_stopped_and_killed_and_its_siblings_stay(tmp_path: Path) -> None:
