@@ -25,7 +25,12 @@ def site(tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> I
     (tmp_path / "spy.py").write_text(
         "import os\ndef spy(completions, **_):\n    return [float('sk-a' in str(dict(os.environ)))]\n"
     )
-    judge = {"url": f"{service.url}/v1", "model": "judge-1", "api_key_env": "TEST_JUDGE_KEY", "requests_per_minute": 1e6}
+    judge = {
+        "url": f"{service.url}/v1",
+        "model": "judge-1",
+        "api_key_env": "TEST_JUDGE_KEY",
+        "requests_per_minute": 1e6,
+    }
     monkeypatch.setenv("GROUPSCOPE_JUDGES", json.dumps({"strict": judge}))
     monkeypatch.setenv("GROUPSCOPE_REWARD_FUNCTIONS", "spy:spy")
     monkeypatch.setenv("GROUPSCOPE_REWARD_PATH", str(tmp_path))
