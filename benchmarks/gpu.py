@@ -7,6 +7,10 @@
 16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
 """
 
+import gc
+
+gc.disable()  # what is imported stays
+
 import json
 import random
 import tempfile
@@ -18,6 +22,7 @@ from statistics import median
 from results.page import MEASURED, PAGE, command_line, gpu, show_tables, table, where
 from results.records import Comparison, OnGpu
 from results.tables import side_by_side, where_the_time_goes
+from sides.floor import SECONDS
 from sides.messages import Lengths
 from sides.process import fast_and_plain, floor_inputs, ours, take_turns, theirs
 from sides.random_model import random_model
@@ -50,7 +55,8 @@ class Bench:
         with ours(native, self.models, self.logs / "groupscope.log") as own:
             with theirs(native, own, self.logs / "trl.log") as other:
                 first, second = take_turns(("Groupscope", "TRL"), (own, other), STEPS)
-            floor = floor_inputs(native, own, value_bytes=4 if self.toy else 2)
+            size, at_least = (4, 0.0) if self.toy else (2, SECONDS)
+            floor = floor_inputs(native, own, value_bytes=size, at_least=at_least)
             against_trl = Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
         batching, mixed = (self._against_batching(lengths) for lengths in ("fixed", "mixed"))
         model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
@@ -133,6 +139,8 @@ def main() -> None:
     """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
+    gc.freeze()
+    gc.enable()
     arguments = parser.parse_args()
     if not arguments.toy and gpu() is None:
         parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")

@@ -20,6 +20,7 @@ from statistics import median
 from results.page import MEASURED, PAGE, command_line, show_tables, where
 from results.records import Alone, Comparison, Learning, Measured, Results
 from results.tables import tables
+from sides.floor import SECONDS
 from sides.process import fast_and_plain, floor_inputs, ours, show, take_turns, theirs
 from sides.workloads import (
     LEARNING,
@@ -59,7 +60,7 @@ class Bench:
             theirs(work, own, self.logs / f"{work.name}-trl.log") as other,
         ):
             first, second = take_turns(("Groupscope", "TRL"), (own, other), work.steps)
-            floor = floor_inputs(work, own)
+            floor = floor_inputs(work, own, at_least=0.0 if self.trial else SECONDS)
         return Comparison(about=work.about, where=where(), first=first, second=second, floor=floor)
 
     def against_checkout(self, work: Workload, checkout: Path) -> str:

@@ -22,7 +22,7 @@ FORWARD_AND_BACKWARD = 3  # the gradients of a product's two factors cost one pr
 # norm reads the gradient twice, reads the weight and two moments, and writes those three.
 UPDATE_NUMBERS = 3 + 2 + 3 + 3
 
-_SECONDS, _TIMES = 0.1, 5  # each point of the table is measured at least this long, and this often
+SECONDS, _TIMES = 0.1, 5  # each point of the table is measured at least this long, and this often
 _MOST = 1000  # times; a small product's median is settled long before its time is up
 _CALLS = 20
 _BANDWIDTH_BYTES = 2**29
@@ -248,8 +248,8 @@ def shape_of(config: PreTrainedConfig, parameters: Iterable[torch.nn.Parameter])
 
 
 @torch.no_grad()
-def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> Rates:
-    """With matrices of the model's own shapes, each alone and so as near to the processor as it can be."""
+def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype, at_least: float) -> Rates:
+    """With matrices of the model's own shapes, each alone and so as near to the processor as it can be, for `at_least` seconds."""
     counts = ROWS if device.type == "cpu" else ACCELERATOR_ROWS
     matrices = {matrix.name: matrix for matrix in [*shape.layer_matrices, shape.head_matrix]}
     seconds: dict[str, Seconds] = {}
@@ -258,10 +258,12 @@ def measure_rates(shape: Shape, *, device: torch.device, dtype: torch.dtype) -> 
         for name, matrix in matrices.items():
             weight = torch.randn(matrix.outputs, matrix.inputs, device=device, dtype=dtype)
             seconds[way][name] = {
-                rows: _median_seconds(product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight)
+                rows: _median_seconds(
+                    product, torch.randn(rows, matrix.inputs, device=device, dtype=dtype), weight, at_least
+                )
                 for rows in counts
             }
-    return Rates(seconds=seconds, bandwidth=measure_bandwidth(device))
+    return Rates(seconds=seconds, bandwidth=measure_bandwidth(device, at_least))
 
 
 def products(device: torch.device) -> dict[str, Product]:
@@ -273,21 +275,21 @@ def products(device: torch.device) -> dict[str, Product]:
     return ways
 
 
-def measure_bandwidth(device: torch.device) -> float:
+def measure_bandwidth(device: torch.device, at_least: float) -> float:
     """Bytes a second: the faster of reading a large array, and of copying it (which reads and writes)."""
     source = torch.ones(_BANDWIDTH_BYTES // 4, device=device)
     target = torch.empty_like(source)
-    reading = _median_seconds(lambda one, _: one.sum(), source, source)
-    copying = _median_seconds(lambda one, other: other.copy_(one), source, target)
+    reading = _median_seconds(lambda one, _: one.sum(), source, source, at_least)
+    copying = _median_seconds(lambda one, other: other.copy_(one), source, target, at_least)
     return max(_BANDWIDTH_BYTES / reading, 2 * _BANDWIDTH_BYTES / copying)
 
 
-def _median_seconds(product: Product, left: Tensor, right: Tensor) -> float:
+def _median_seconds(product: Product, left: Tensor, right: Tensor, at_least: float) -> float:
     """Of one call; on an accelerator, of many in a row, since starting one takes longer than computing a small one."""
     calls = 1 if left.device.type == "cpu" else _CALLS
     product(left, right)
     taken: list[float] = []
-    while len(taken) < _TIMES or (sum(taken) < _SECONDS and len(taken) < _MOST):
+    while len(taken) < _TIMES or (sum(taken) < at_least and len(taken) < _MOST):
         synchronize(left.device)
         began = time.perf_counter()
         for _ in range(calls):

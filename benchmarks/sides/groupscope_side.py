@@ -3,12 +3,14 @@
 It hears a Job first, and then Commands; see `sides/messages.py`.
 """
 
-# Before torch, as in the worker's process: it says how OpenMP's threads wait.
+# Both before torch, as in the worker's process: how OpenMP's threads wait, and no look through what stays while it comes.
+import gc
+
 import worker  # noqa: F401
 
+gc.disable()
 # isort: split
 import base64
-import gc
 import io
 import os
 import tempfile
@@ -82,10 +84,10 @@ class Gate:
 
     def wait(self) -> None:
         """Until the driver wants a step."""
-        while self._pipe.asked(Command).do == "rates":
+        while (asked := self._pipe.asked(Command)).do == "rates":
             shape, device = shape_of(self._policy.config, self._policy.parameters()), self._policy.device
             dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-            self._pipe.tell(measure_rates(shape, device=device, dtype=dtype))
+            self._pipe.tell(measure_rates(shape, device=device, dtype=dtype, at_least=asked.at_least))
 
 
 def _trace(report: Report) -> Trace | None:
@@ -103,8 +105,9 @@ def main() -> None:
     job = pipe.asked(Job)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    keep_freed_memory()  # this and the next as the worker's process does
+    keep_freed_memory()  # this and the two below as the worker's process does
     gc.freeze()
+    gc.enable()
     config = RUN_CONFIG.validate_python(job.config)
     assert isinstance(config, GrpoConfig)
     kind = fastest_kind() if job.accelerator else "cpu"

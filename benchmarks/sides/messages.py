@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 
 from backend.contract.base import Json
-from sides.floor import Shape
+from sides.floor import SECONDS, Shape
 
 Message = TypeVar("Message", bound=BaseModel)
 Lengths = Literal["model", "fixed", "mixed"]
@@ -55,6 +55,7 @@ class Command(BaseModel):
     """What to do next: train a step, or measure the rates of this process's matrix products."""
 
     do: Literal["step", "rates"]
+    at_least: float = SECONDS  # that each rate is measured
 
 
 class Trace(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from results.records import Agreement, FloorInputs, Measured, Pair
 
 from backend.contract.base import Json
-from sides.floor import Rates
+from sides.floor import SECONDS, Rates
 from sides.messages import Command, Job, Message, Ready, Step, Trace, Trained
 from sides.workloads import WARM_UP, Workload
 
@@ -66,9 +66,9 @@ class Side:
         trained = self._ask(Command(do="step"), Trained)
         return Step(trained, time.perf_counter() - began)
 
-    def rates(self) -> Rates:
-        """Measure the rates of its matrix products."""
-        return self._ask(Command(do="rates"), Rates)
+    def rates(self, at_least: float) -> Rates:
+        """Measure the rates of its matrix products, each for at least this many seconds."""
+        return self._ask(Command(do="rates", at_least=at_least), Rates)
 
     def _ask(self, question: BaseModel, kind: type[Message]) -> Message:
         """Raises SideEnded with the end of the side's log."""
@@ -142,11 +142,11 @@ def fast_and_plain(work: Workload, models: Path, logs: Path) -> Pair:
     return Pair(seed=seed, fast=measured[0], plain=measured[1], agreement=Agreement.of(*traces))
 
 
-def floor_inputs(work: Workload, side: Side, *, value_bytes: int = 4) -> FloorInputs:
+def floor_inputs(work: Workload, side: Side, *, value_bytes: int = 4, at_least: float = SECONDS) -> FloorInputs:
     """The lengths of the counted steps' prompts, and the rates of the side's own process, measured now."""
     assert side.ready.shape is not None
     count = work.config.sampling.prompts_per_step
     lengths = [len(prompt.ids) for prompt in side.ready.prompts]
     steps = range(WARM_UP, WARM_UP + work.steps)
     prompts = [lengths[step * count : (step + 1) * count] for step in steps]
-    return FloorInputs(shape=side.ready.shape, prompts=prompts, rates=side.rates(), value_bytes=value_bytes)
+    return FloorInputs(shape=side.ready.shape, prompts=prompts, rates=side.rates(at_least), value_bytes=value_bytes)

@@ -3,6 +3,10 @@
 torch is loaded before anything of Groupscope's, so that OpenMP's threads wait as they do by default.
 """
 
+import gc
+
+gc.disable()  # until all is imported, by the trainer, too: it stays
+
 import os
 import tempfile
 import time
@@ -173,6 +177,7 @@ def main() -> None:
     trainer.model.generate = watch.around(trainer.model.generate)
     names = ("trl", "torch", "transformers", "accelerate")
     versions = {name: version(name) for name in names}
+    gc.enable()
     pipe.tell(Ready(versions=versions, threads=torch.get_num_threads(), omp_wait_policy=waiting))
     trainer.train()
 
