@@ -1,7 +1,7 @@
 """What tests of several parts share."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -35,9 +35,22 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """What has been imported is looked through once, and never again."""
+    gc.enable()
+    _keep()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Nor is what the tests of a file leave behind, most of it imported while they ran."""
+    ran = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _keep()
+    return ran
+
+
+def _keep() -> None:
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture
