@@ -12,10 +12,11 @@ from serving import TOKEN, Backend
 from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.scriptrunner.script_cache import ScriptCache
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
+from streamlit.util import calc_hash
 
 import dashboard
 from dashboard import session
-from dashboard.session import PageName, script
+from dashboard.session import PageName
 
 APP = Path(dashboard.__file__).with_name("app.py")
 SECONDS = 20  # a page takes well under one; a loaded machine may not
@@ -51,9 +52,7 @@ def open_page(backend: Backend, dashboard_of: Callable[[str], None]) -> Callable
     def open_(page: PageName, **query: object) -> AppTest:
         at = AppTest.from_file(APP, default_timeout=SECONDS)
         if page != "runs":
-            at.run()
-            at.switch_page(script(page))
-            at.run()  # moving to a page clears the address's query, as a click on a link without one does
+            at._page_hash = calc_hash(page)  # switch_page() knows no page before one was drawn
         for name, value in query.items():
             at.query_params[name] = str(value)
         at.run()
