@@ -1,13 +1,13 @@
 """The scorer: scores, gates, what a failing function means, and the process that can be killed."""
 
 import logging
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from multiprocessing.connection import Connection
 
 import numpy as np
 import psutil
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 RIGHT = "<think>2 x 6 = 12; 2 + 12 = 14</think><answer>14</answer>"
 ITEM = Item("arithmetic:2 + 2 x 6", "Calculate 2 + 2 x 6", None, "14", {"kind": "numeric"})
 TIME_LIMIT = 0.5
+FORKED = multiprocessing.get_context("fork")  # a worker without the seconds that importing torch takes
 
 
 def samples(*texts: str) -> list[Sample]:
@@ -351,34 +352,36 @@ def test_a_process_that_died_between_two_calls_is_replaced(act: Callable[..., Sc
     assert raws(act("one", "one")) == [1.0, 1.0]
 
 
+def see_paused() -> None:
+    with acting() as scorer:
+        sys.exit(scorer.score(samples("pause the worker", "one")).total.tolist() != [1.0, 1.0])
+
+
 def test_results_count_however_late_a_paused_worker_looks() -> None:
-    program = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_scoring import acting, samples
-with acting() as scorer:
-    sys.exit(scorer.score(samples("pause the worker", "one")).total.tolist() != [1.0, 1.0])
-"""
-    with subprocess.Popen([sys.executable, "-c", program]) as worker:
-        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, seconds=60.0)
-        resume = time.monotonic() + 2 * TIME_LIMIT
-        until(lambda: time.monotonic() > resume)
-        worker.send_signal(signal.SIGCONT)
-        assert worker.wait(30) == 0
+    worker = FORKED.Process(target=see_paused)
+    worker.start()
+    until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, seconds=60.0)
+    resume = time.monotonic() + 2 * TIME_LIMIT
+    until(lambda: time.monotonic() > resume)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGCONT)
+    worker.join(30)
+    assert worker.exitcode == 0
+
+
+def score_without_end(what: str, pids: Connection) -> None:
+    with acting() as scorer:
+        pids.send(scorer.score(samples("pid")).components[0][0].raw)
+        scorer.score(samples(what))
 
 
 @pytest.mark.parametrize("what", ["hang", "sleep", "hang without the interpreter"])
-def test_a_hanging_function_dies_even_if_the_worker_was_killed(what: str, tmp_path: Path) -> None:
-    program = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_scoring import acting, samples
-with acting() as scorer:
-    print(scorer.score(samples("pid")).components[0][0].raw, flush=True)
-    scorer.score(samples({what!r}))
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        child = int(float(worker.stdout.readline()))
-        worker.kill()
+def test_a_hanging_function_dies_even_if_the_worker_was_killed(what: str) -> None:
+    heard, told = FORKED.Pipe(duplex=False)
+    worker = FORKED.Process(target=score_without_end, args=(what, told))
+    worker.start()
+    assert heard.poll(60.0)
+    child = int(heard.recv())
+    worker.kill()
+    worker.join()
     until(lambda: group(child) == [])
