@@ -37,6 +37,7 @@ def test_forty_steps_of_dead_groups_with_a_kl_penalty_leave_every_weight_bit_equ
         model=model,
         rewards=EQUAL_REWARDS,
         algorithm={"kl": {"beta": 0.04}},
+        sampling={"prompts_per_step": 3, "group_size": 4, "max_new_tokens": 16},
         budget={"steps": 40, "eval_every": 0, "checkpoint_every": 0},
     )
     source = resolve(TINY_ARITHMETIC, converted=tmp_path, root=None, checkpoint=None)
@@ -74,7 +75,7 @@ def test_a_model_as_wide_as_smollm2_keeps_its_weights_in_any_micro_batches(token
         policy.copy_reference()
     config = configured(
         algorithm={"kl": {"beta": 0.04}},
-        sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 24},
+        sampling={"prompts_per_step": 2, "group_size": 4, "max_new_tokens": 16},
         optimizer={"micro_batch_tokens": tokens, "learning_rate": 1e-3},
     )
     learner, rollout, before = Learner(policy, config), roll_out(policy, config), weights(policy)
