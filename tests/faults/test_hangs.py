@@ -118,7 +118,7 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
 ) -> None:
     site.backend()
     hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HOME": str(site.home / "hub")}
-    site.worker(GROUPSCOPE_LOADING_SECONDS="8", **SHORT, **hub)
+    site.worker(GROUPSCOPE_LOADING_SECONDS="15", **SHORT, **hub)
     of_nobody: dict[str, object] = {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}
     no_model = tiny_run(1, model={"source": "nobody/nothing"})
     for phase, config in (("loading the task", tiny_run(1, task=of_nobody)), ("loading the model", no_model)):
@@ -134,7 +134,7 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
     assert (ended.status, ended.attempt) == ("failed", 1)
     assert ended.error is not None
     assert ended.error.code == "phase_deadline"
-    assert "No end in the phase 'loading the model' after 8 s" in ended.error.message
+    assert "No end in the phase 'loading the model' after 15 s" in ended.error.message
     assert "GROUPSCOPE_LOADING_SECONDS" in ended.error.message
 
 
