@@ -41,6 +41,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     expect(numbers(page)).to_have_count(8)
     before = numbers(page).all_text_contents()
     expect(metric(page, "Sign changes")).to_have_text("0")
+    settled(page)  # what is drawn further would close the list
     page.locator(".st-key-set-wi_estimator").get_by_role("combobox").click()
     page.get_by_role("option", name="softmax").click()
     expect(page.get_by_text("these are not the run's own settings")).to_be_visible()

@@ -17,6 +17,8 @@ def page() -> None:
     st.button("Step 4", on_click=write, kwargs={"step": "4"})
     st.button("Step 3 of the groups", on_click=write, kwargs={"step": "3", "tab": "groups"})
     st.text(f"knows {browser_knows()}")
+    if "bound" in st.query_params:
+        st.text_input("Step", key="step", bind="query-params")
     if "pulse" in st.query_params:
         listen()
         st.stop()
@@ -48,11 +50,25 @@ def test_a_request_from_before_takes_nothing_back(at: AppTest) -> None:
     assert at.query_params["step"] == "3"
 
 
-def test_a_pulse_sends_what_the_browser_has_not_heard_of_again_and_nothing_else(at: AppTest) -> None:
+def test_a_pulse_sends_what_the_browser_should_have_heard_of_again(
+    at: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at.query_params["pulse"] = "yes"
+    assert shown(at.run()) == ["knows False"]
+    assert at.query_params == {"pulse": "yes"}  # it may be on its way
+    later = address.monotonic() + 2.1
+    monkeypatch.setattr(address, "monotonic", lambda: later)
     assert shown(at.run()) == ["knows False"]
     assert at.query_params == {"pulse": "yes", "step": "3"}
     assert shown(at.run()) == ["knows True"]
+
+
+def test_what_a_widget_has_been_bound_to_since_is_the_widgets(at: AppTest) -> None:
+    at.button[2].click().run()
+    at.query_params.clear()
+    at.query_params["bound"] = "yes"
+    assert shown(at.run()) == ["knows False", "step newest"]
+    assert at.query_params == {"bound": "yes", "tab": "groups"}
 
 
 def test_reading_one_name_sends_all_that_was_written(at: AppTest) -> None:
