@@ -86,6 +86,7 @@ def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callab
     def open_(address: str) -> Page:
         new = address == "about:blank" or not left_tabs
         page = context.new_page() if new else left_tabs.pop()
+        page.bring_to_front()  # behind another tab of the window a list closes as it opens
         (prepared if address == "about:blank" else opened).append(page)
         page.goto(address)
         return page

@@ -36,8 +36,7 @@ def test_other_settings_change_group_and_step_on_the_spot_and_their_address_brin
     open_page: Callable[[str], Page], stack: Stack
 ) -> None:
     group = stack.client.groups(stack.second, step=2, state="live").items[0]
-    page = open_page("about:blank")  # a new tab: in one that served others the list of estimators closes as it opens
-    page.goto(f"/group?id={group.id}")
+    page = open_page(f"/group?id={group.id}")
     unfold(page)
     expect(numbers(page)).to_have_count(8)
     before = numbers(page).all_text_contents()
