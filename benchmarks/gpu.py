@@ -7,10 +7,6 @@
 16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
 """
 
-import gc
-
-gc.disable()  # what is imported stays
-
 import json
 import random
 import tempfile
@@ -139,8 +135,6 @@ def main() -> None:
     """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
-    gc.freeze()
-    gc.enable()
     arguments = parser.parse_args()
     if not arguments.toy and gpu() is None:
         parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")

@@ -6,9 +6,6 @@ python benchmarks/gpu_check.py --toy      every branch on a CPU, in less than 3 
 """
 
 import gc
-
-gc.disable()  # what is imported stays
-
 import subprocess
 import sys
 import tempfile
@@ -391,8 +388,6 @@ def _no_waiting(device: torch.device) -> Iterator[None]:
 
 def main() -> int:
     """Check, print, and end with 1 if a line does not hold."""
-    gc.freeze()
-    gc.enable()
     parser = command_line(__doc__, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="every branch on the CPU")
     arguments = parser.parse_args()

@@ -62,7 +62,7 @@ class Algorithm(Frozen):
         "sequence_mean",
         description="sequence_mean: each completion counts once (DeepSeekMath). token_mean: each token counts once (DAPO). constant: divided by "
         "completions × max new tokens (Dr. GRPO). sequence_sum: mean over completions of their tokens' sum (LUSPO). group_sum: token losses are "
-        "summed over each group, then averaged over prompts. group_token_mean: the same with each completion's mean token loss.",
+        "summed over each group, then averaged over prompts. group_token_mean: each completion's mean token loss, summed and averaged the same way.",
     )
     logprobs: Logprobs = Field(
         "tempered",

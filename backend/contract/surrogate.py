@@ -30,7 +30,7 @@ class Clip(SurrogateLoss):
     epsilon_low: Epsilon = Field(0.2, description="The ratio is clipped below 1 − this.")
     epsilon_high: Epsilon = Field(0.2, description="The ratio is clipped above 1 + this.")
     delta: Annotated[float, Field(gt=1, le=1000)] | None = Field(
-        None, description="A cap on the unclipped ratio too, which bounds the loss of discouraged tokens."
+        None, description="Also caps the ratio in the unclipped term ρ·A, which bounds the loss of discouraged tokens."
     )
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ class Arithmetic(Prompted):
         ["+", "-", "x"], description="The operators to draw from."
     )
     precedence: bool = Field(
-        True, description="Only expressions that a reader from left to right, blind to precedence, gets wrong."
+        True, description="Only expressions that come out wrong if computed from left to right, without precedence."
     )
     template: Prompt = Field("Calculate {expression}", description="The prompt; {expression} is replaced.")
 

@@ -39,8 +39,8 @@ def agreement(own: Own, chosen: Settings, difference: float | None) -> str:
         return "**The run's own settings.** Computed again, every advantage of the step equals the stored one, digit for digit."
     if difference <= ROUNDING:
         return (
-            f"**The run's own settings.** Computed again, the advantages are the stored ones up to rounding "
-            f"({scientific(difference)}): they were recorded by another version, or on another kind of machine."
+            f"**The run's own settings.** Computed again, the advantages equal the stored ones except for rounding "
+            f"(at most {scientific(difference)}), because another version or kind of machine recorded them."
         )
     return (
         f"**The run's own settings**, yet the stored advantages differ by up to {number(difference)}: they were not computed "

@@ -255,7 +255,7 @@ def test_what_was_replaced_or_only_probed_has_no_part_in_the_batch() -> None:
 
 def test_what_was_recorded_by_other_arithmetic_is_said_to_be() -> None:
     own = own_of()
-    assert "up to rounding" in agreement(own, own.settings, 2e-16)
+    assert "except for rounding (at most" in agreement(own, own.settings, 2e-16)
     assert "differ by up to 0.500" in agreement(own, own.settings, 0.5)
     assert "What if" in agreement(own, with_weights(own, 1, 1), 0.5)
     assert "stored no advantages" in agreement(own, own.settings, None)

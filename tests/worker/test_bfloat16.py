@@ -36,19 +36,23 @@ LIKE_SMOLLM2 = replace(SHAPES[SMOLLM2], layers=6)  # each adds the same
 LENGTHS = {"short completions": (256, 64, 8), "long completions": (64, 512, 2)}  # prompt, completion, completions
 
 
+def dimensions(shape: ModelShape) -> dict[str, Any]:
+    """As transformers' configurations name them."""
+    return {
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.context,
+        "tie_word_embeddings": True,
+    }
+
+
 def qwen2(dtype: str) -> Policy:
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=SHAPE.vocabulary,
-        hidden_size=SHAPE.hidden,
-        intermediate_size=SHAPE.intermediate,
-        num_hidden_layers=SHAPE.layers,
-        num_attention_heads=SHAPE.heads,
-        num_key_value_heads=SHAPE.kv_heads,
-        max_position_embeddings=SHAPE.context,
-        initializer_range=0.045,
-        tie_word_embeddings=True,
-    )
+    config = Qwen2Config(**dimensions(SHAPE), initializer_range=0.045)
     return Policy(Qwen2ForCausalLM(config), tiny_policy(reference=False).tokenizer, CPU, dtype)
 
 
@@ -109,17 +113,7 @@ def test_preflight_counts_the_copies_of_the_weights(monkeypatch: pytest.MonkeyPa
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of SmolLM2's shape with fewer layers and random weights."""
     folder = tmp_path_factory.mktemp("models") / "smollm2"
-    config = LlamaConfig(
-        vocab_size=LIKE_SMOLLM2.vocabulary,
-        hidden_size=LIKE_SMOLLM2.hidden,
-        intermediate_size=LIKE_SMOLLM2.intermediate,
-        num_hidden_layers=LIKE_SMOLLM2.layers,
-        num_attention_heads=LIKE_SMOLLM2.heads,
-        num_key_value_heads=LIKE_SMOLLM2.kv_heads,
-        max_position_embeddings=LIKE_SMOLLM2.context,
-        tie_word_embeddings=True,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**dimensions(LIKE_SMOLLM2))).save_pretrained(folder)
     tiny_policy(reference=False).tokenizer.save_pretrained(folder)
     return folder
 
