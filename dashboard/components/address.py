@@ -72,7 +72,6 @@ def write_only(**values: Value) -> None:
 
 def repeat() -> None:
     """Send the browser its address again, if an answer to an earlier choice may still be on its way there."""
-    _put_written()
     st.query_params.update({})
 
 
@@ -82,10 +81,17 @@ def browser_knows() -> bool:
 
 
 def listen() -> None:
-    """Note what the browser has heard of, so that a link to the same page is soon free; send again what it should know by now."""
-    just_written()
-    if any(not entry.heard and monotonic() - entry.when > _AT_LEAST for entry in st.session_state[_WRITTEN].values()):
-        _put_written()
+    """Note what the browser has heard of, so that a link to the same page is soon free; send again what it should know by now.
+
+    Called before the page's widgets are drawn: what one of them is bound to is its own.
+    """
+    held, written = just_written(), st.session_state[_WRITTEN]
+    if (context := get_script_run_ctx()) is None:
+        return
+    with context.session_state.query_params() as address:
+        late = [name for name in held if not written[name].heard and monotonic() - written[name].when > _AT_LEAST]
+        lost = {name: held[name] for name in late if not address.is_bound(name)}
+    _put(lost)
 
 
 def just_written() -> dict[str, list[str]]:
@@ -197,17 +203,8 @@ def _texts(value: Value) -> list[str]:
 
 
 def _hold(name: str) -> None:
-    if name in just_written():
-        _put_written()
-
-
-def _put_written() -> None:
-    """Send all of it, since the browser's address becomes what is sent; what a widget has been bound to since is the widget's."""
-    if (context := get_script_run_ctx()) is None:
-        return
-    with context.session_state.query_params() as address:
-        free = {name: texts for name, texts in just_written().items() if not address.is_bound(name)}
-    _put(free)
+    if name in (written := just_written()):
+        _put({name: written[name]})
 
 
 def _put(values: dict[str, list[str]]) -> None:

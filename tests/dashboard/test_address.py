@@ -63,19 +63,14 @@ def test_a_pulse_sends_what_the_browser_should_have_heard_of_again(
     assert shown(at.run()) == ["knows True"]
 
 
-def test_what_a_widget_has_been_bound_to_since_is_the_widgets(at: AppTest) -> None:
+def test_what_a_widget_has_been_bound_to_since_is_the_widgets(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     at.button[2].click().run()
     at.query_params.clear()
-    at.query_params["bound"] = "yes"
-    assert shown(at.run()) == ["knows False", "step newest"]
-    assert at.query_params == {"bound": "yes", "tab": "groups"}
-
-
-def test_reading_one_name_sends_all_that_was_written(at: AppTest) -> None:
-    at.button[2].click().run()
-    at.query_params.clear()
-    assert shown(at.run()) == ["knows False", "step 3"]
-    assert at.query_params == {"step": "3", "tab": "groups"}
+    at.query_params.update({"bound": "yes", "pulse": "yes"})
+    later = address.monotonic() + 2.1
+    monkeypatch.setattr(address, "monotonic", lambda: later)
+    assert shown(at.run()) == ["knows False"]
+    assert at.query_params == {"bound": "yes", "pulse": "yes", "tab": "groups"}
 
 
 def test_what_a_tick_brought_holds_for_the_request_that_it_overtook() -> None:
