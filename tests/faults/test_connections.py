@@ -113,7 +113,7 @@ def working(tmp_path: Path) -> Iterator[tuple[Site, Actor]]:
     site = Site(tmp_path / "home", lease_seconds=30)
     try:
         site.backend(files=FILES)
-        site.client.create_run(GRPO)
+        site.client.create_run({**GRPO, "budget": {"steps": 10_000}})  # a report each, for a minute
         with Client(site.url, TOKEN, timeout=PATIENCE) as client:
             yield site, Actor(client).begin()
     finally:

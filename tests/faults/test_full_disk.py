@@ -16,6 +16,7 @@ from worker.checkpoint import damage
 pytestmark = pytest.mark.long  # mounts a file system, for which it is root
 
 MIB = 2**20
+STEPS = 200  # a few seconds: the disk is full before they are done
 
 
 class SmallDisk:
@@ -71,14 +72,14 @@ def checkpoints_are_whole(site: Site, run_id: int) -> list[int]:
 def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(disk: SmallDisk, small: Site) -> None:
     site, kept = small, disk.mount / "home" / "reserve"
     backend = site.backend()
+    wait_until(kept.exists, "the reserve is taken")  # which it is not with less than 32 MiB free, as after five checkpoints
     worker = site.worker()
     old = site.client.create_run(tiny_run(4, every=2))
     site.wait_for_end(old.id)
-    config = tiny_run(60, every=2)
+    config = tiny_run(STEPS, every=2)
     budget = {**config["budget"], "keep": {"last": 3, "best": False}}  # type: ignore[dict-item]
     run = site.client.create_run({**config, "budget": budget})
     waiting = site.client.create_run(tiny_run(2))
-    wait_until(kept.exists, "the reserve is taken")
     wait_until(lambda: len(site.client.checkpoints(run.id)) >= 2, "two checkpoints are saved")
     disk.fill()
     failed = site.wait_for_end(run.id)
@@ -118,10 +119,10 @@ def test_a_run_on_a_full_disk_fails_in_words_space_can_be_made_and_it_goes_on(di
     site.client.command(run.id, "retry")
     ended = site.wait_for_end(run.id)
     assert (ended.status, ended.error) == ("finished", None)
-    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(60))
+    assert site.client.metrics(run.id, names=["reward"]).series["reward"].step == list(range(STEPS))
     said = [line.message for line in site.client.logs(run.id).items]
     assert any(f"resumed from checkpoint {steps[-1]} " in line for line in said), "the one before the disk was full"
-    assert checkpoints_are_whole(site, run.id) == [56, 58, 60]
+    assert checkpoints_are_whole(site, run.id) == [STEPS - 4, STEPS - 2, STEPS]
     assert not list(site.home.glob("checkpoints/run-*/.*.partial"))
     wait_until(kept.exists, "the reserve is taken again")
     assert kept.stat().st_size == reserve.BYTES
