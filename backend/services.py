@@ -58,7 +58,10 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 
 def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
-    """A route that is tried again with the reserve where the disk is full. What it had written is taken back before."""
+    """A route that is tried again with the reserve where the disk is full. What it had written is taken back before.
+
+    One with a parameter `_ending` only if it is true.
+    """
 
     @wraps(route)
     def stored(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,7 +69,8 @@ def with_reserve(route: Callable[P, T]) -> Callable[P, T]:
         try:
             return route(*args, **kwargs)
         except (DatabaseError, OSError) as error:
-            if not is_disk_full(error, services.settings.home) or not services.reserve.give_up():
+            needed = kwargs.get("_ending", True) and is_disk_full(error, services.settings.home)
+            if not needed or not services.reserve.give_up():
                 raise
             return route(*args, **kwargs)
 

@@ -59,6 +59,7 @@ _LOOK_FOR_SHUTDOWN = 0.5
 # Less than a supervisor's grace, beside the seconds that a shutdown waits for an answer.
 _LAST_WORDS = 10.0
 _TELL_AGAIN = 1.0
+_FEW_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,8 @@ def _end_process(worker: Worker, claim: Claim, verdict: Verdict) -> None:
 def _tell_the_end(worker: Worker, claim: Claim, spool: Spool, end: Finish | Fail, *, hurry: bool = False) -> None:
     """Through the spool; past it, after all that it holds, where it takes no more or the backend refused what it sent."""
     kind = "finish" if isinstance(end, Finish) else "fail"
+    if spool.waiting_bytes <= _FEW_BYTES:  # the backend's reserve is there for other ends and for deletions, too
+        worker.client.ending.add((claim.run_id, claim.attempt))
     stored = True
     try:
         spool.append(kind, end)

@@ -118,6 +118,12 @@ class Spool:
             os.ftruncate(self._file.fileno(), self._end)
             raise
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the backend did not take yet."""
+        with self._changed:
+            return self._end - self._begin
+
     def drain(self, timeout: float) -> bool:
         """Wait until everything is sent (or will never be); False if the time ran out."""
         with self._changed:

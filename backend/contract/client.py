@@ -64,6 +64,8 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
     def send(self: "Client", run_id: int, message: Message) -> M:
         secret = self.secrets.get((run_id, message.attempt))
         headers = {} if secret is None else {p.SECRET_HEADER: secret}
+        if (run_id, message.attempt) in self.ending:
+            headers[p.ENDING_HEADER] = "true"
         return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
 
     return send
@@ -81,6 +83,9 @@ class Client:
         self.people = PeopleClient(self._to)
         # of the claims that it made, by run and attempt; each request about a run carries its own
         self.secrets: dict[tuple[int, int], str] = {}
+        self.ending: set[tuple[int, int]] = (
+            set()
+        )  # by run and attempt: how it ended is known, and waits behind its reports
         self._unanswered: dict[str, str] = {}  # keys of claims, by worker, until an answer comes
 
     def __enter__(self) -> "Client":

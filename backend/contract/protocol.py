@@ -15,6 +15,8 @@ from backend.contract.records import Offers, Progress, Requested, RunError
 
 PROTOCOL = 2  # 1 had no secrets
 SECRET_HEADER = "Groupscope-Claim"  # noqa: S105 — the name of the header
+ENDING_HEADER = "Groupscope-Ending"
+"""`true` on what only the end of the attempt waits behind: a backend whose disk is full stores it with its reserve."""
 Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
 Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]

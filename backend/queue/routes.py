@@ -25,6 +25,7 @@ router = APIRouter(prefix="/api/v1/worker", tags=["worker"])
 
 
 Secret = Annotated[str, Header(alias=p.SECRET_HEADER, max_length=200)]
+Ending = Annotated[bool, Header(alias=p.ENDING_HEADER)]
 
 
 @contextmanager
@@ -58,7 +59,10 @@ def claim(services: ServicesDep, body: p.ClaimRequest) -> p.ClaimReply:
 
 
 @router.post("/runs/{run_id}/start")
-def start(services: ServicesDep, run_id: RowId, body: p.Start, secret: Secret = "") -> p.Accepted:
+@with_reserve
+def start(
+    services: ServicesDep, run_id: RowId, body: p.Start, secret: Secret = "", _ending: Ending = False
+) -> p.Accepted:
     """Where the attempt begins."""
     with _proven(services, run_id, body.attempt, secret) as tx:
         return p.Accepted(duplicate=attempts.start(tx, run_id, body, services.terms()))
@@ -76,13 +80,16 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat, secret: S
 
 
 @router.post("/runs/{run_id}/report", openapi_extra=raw_body("application/json", p.Report))
-async def report(services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "") -> p.Accepted:
+async def report(
+    services: ServicesDep, run_id: RowId, request: Request, secret: Secret = "", _ending: Ending = False
+) -> p.Accepted:
     """Store one report. Parsed off the event loop: it may be large."""
     body = await request.body()
-    return await run_in_threadpool(_report, services, run_id, body, secret)
+    return await run_in_threadpool(_report, services=services, run_id=run_id, body=body, secret=secret, _ending=_ending)
 
 
-def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Accepted:
+@with_reserve
+def _report(*, services: Services, run_id: int, body: bytes, secret: str, _ending: bool) -> p.Accepted:
     sent = reports.parse(body)
     reports.require_sound(sent)
     with services.database.read() as tx:  # before a file is written, or taken away again, in the name of the run
@@ -100,7 +107,10 @@ def _report(services: Services, run_id: int, body: bytes, secret: str) -> p.Acce
 
 
 @router.post("/runs/{run_id}/checkpoint")
-def checkpoint(services: ServicesDep, run_id: RowId, body: p.CheckpointReport, secret: Secret = "") -> p.Accepted:
+@with_reserve
+def checkpoint(
+    services: ServicesDep, run_id: RowId, body: p.CheckpointReport, secret: Secret = "", _ending: Ending = False
+) -> p.Accepted:
     """Register a checkpoint, and forget those that do not stay beside it."""
     with _proven(services, run_id, body.attempt, secret) as tx:
         row, at = lease.hold(tx, run_id, body.attempt, services.terms()), services.clock.stamp()

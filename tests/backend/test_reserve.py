@@ -111,7 +111,16 @@ def finish(backend: Backend) -> Callable[[], object]:
     return Actor(backend.client).begin().finish
 
 
-NEEDED = pytest.mark.parametrize("prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish])
+def last_report(backend: Backend) -> Callable[[], object]:
+    backend.client.create_run(GRPO)
+    actor = Actor(backend.client).begin()
+    backend.client.ending.add((actor.run_id, actor.attempt))
+    return lambda: actor.report(0, groups=[group()])
+
+
+NEEDED = pytest.mark.parametrize(
+    "prepared", [delete, delete_upload, stop, pause, stop_sweep, fail, finish, last_report]
+)
 
 
 @NEEDED

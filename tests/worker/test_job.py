@@ -1,6 +1,7 @@
 """How a claimed run ends: the backend learns why, whatever stands in the way, and the worker lives on."""
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,6 +58,25 @@ def test_why_a_run_ended_is_kept_until_a_backend_whose_disk_is_full_can_store_it
     assert told.code == "disk_full"
     assert f"The worker's disk is full: {tmp_path}, " in told.message
     assert "bytes free" in told.message
+
+
+@pytest.mark.parametrize(("few", "has_reserve"), [(2**20, True), (0, False)])
+def test_the_last_reports_of_a_run_may_have_the_reserve_of_a_backend_whose_disk_is_full_unless_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, has_reserve: bool
+) -> None:
+    monkeypatch.setattr(job, "_FEW_BYTES", few)
+    wire, refused = Wire(), threading.Event()
+    take = wire.report
+
+    def with_reserve(run_id: int, report: Report) -> Accepted:
+        if refused.is_set() and ((run_id, report.attempt) in wire.ending) == has_reserve:
+            return take(run_id, report)
+        refused.set()
+        raise ApiError(507, "disk_full", "The disk is full; nothing was changed.")
+
+    monkeypatch.setattr(wire, "report", with_reserve)
+    run_claim(worker(tmp_path, wire), claimed(SAMPLE))
+    assert [type(message) for message in wire.told][-2:] == [Report, Finish]
 
 
 @pytest.mark.parametrize("answer", ["14", "fourteen"])
