@@ -101,6 +101,7 @@ def in_words(name: str) -> str:
 
 
 _LABELS = {
+    "telemetry": "Records",
     "eval_every": "Steps between evaluations",
     "eval_items": "Prompts per evaluation",
     "eval_samples": "Samples per prompt in evaluations",

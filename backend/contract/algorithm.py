@@ -18,7 +18,7 @@ class Kl(Frozen):
     """The penalty that keeps the policy near the reference."""
 
     beta: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.04, description="Weight of the penalty; 0 turns it off and saves the reference pass."
+        0.04, description="Weight of the penalty; 0 turns it off, and the reference pass is skipped."
     )
     estimator: KlEstimator = Field(
         "k3", description="k1: lp − ref. k2: ½(lp − ref)². k3: exp(ref − lp) − (ref − lp) − 1, never negative."

@@ -18,7 +18,7 @@ class SampledPairs(Frozen):
     """Groups sampled from the run's own model before training and scored: the best of each against its worst."""
 
     kind: Literal["sampled"] = "sampled"
-    task: Task = Field(default_factory=Arithmetic, description="The task whose prompts are asked.")
+    task: Task = Field(default_factory=Arithmetic, description="The task that supplies the prompts.")
     rewards: Rewards = Field(
         default_factory=Rewards, description="What decides which completion of a group is the better one."
     )

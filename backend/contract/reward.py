@@ -198,7 +198,7 @@ class Rewards(Frozen):
         0.2, description="The run fails if a larger share of completions than this is unscored."
     )
     time_limit: Annotated[float, Field(gt=0, le=600)] = Field(
-        5.0, description="Seconds that one reward function may take for one completion before it is killed."
+        5.0, description="Seconds that one reward function may take for one completion before the function is killed."
     )
 
     @model_validator(mode="after")

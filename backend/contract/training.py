@@ -143,7 +143,8 @@ class Budget(Frozen):
         500, description="Held-out prompts in one evaluation, always the same."
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, description="Sampled completions of each prompt: pass@1 is their mean, pass@G needs one success among them."
+        1,
+        description="Sampled completions of each prompt: pass@1 is their mean; with k of them, pass@k needs one success among the k.",
     )
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         20,

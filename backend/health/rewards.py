@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the median reward of the first {RECENT} "
-    f"and the last {HISTORY} steps, without the zeros at the end, is above 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the median of the rewards of the first "
+    f"{RECENT} and the last {HISTORY} steps together, after the zeros at the end are left out, is above 0",
     "reward",
     "reward_std",
     steps=ZEROS,
@@ -74,7 +74,7 @@ def _collapsed(facts: Facts) -> str:
 
 @rule(
     "Most groups are dead",
-    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have equal rewards; it is only a note if the "
+    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have rewards that are all equal; it is only a note if the "
     f"mean reward of these steps is at least {percent(WELL)} of the highest possible",
     "frac_reward_zero_std",
 )
@@ -214,8 +214,8 @@ def length_drift(facts: Facts) -> Finding | None:
 @rule(
     "One reward decides alone",
     f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)², although it has at "
-    f"most {percent(MINOR_WEIGHT)} of the weight. Another component could still improve: its mean score is below {DONE:g}, or above "
-    f"{1 - DONE:.2g} if it is a penalty",
+    f"most {percent(MINOR_WEIGHT)} of the weight, and another component can still improve, that is, its mean score is below {DONE:g}, or "
+    f"above {1 - DONE:.2g} if it is a penalty",
     "reward",
 )
 def component_dominates(facts: Facts) -> Finding | None:

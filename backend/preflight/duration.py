@@ -58,7 +58,7 @@ def _measured(times: StepTimes, config: TrainingConfig) -> TimeEstimate:
     if due and known is None:
         beside = ", evaluations not counted"
     elif due:
-        beside = f"; {due} evaluation{'s' if due > 1 else ''} at {known:.1f} s each, as in similar runs, loading and checkpoints included"
+        beside = f"; {due} evaluation{'s' if due > 1 else ''} at {known:.1f} s each, as in similar runs; the total includes loading and checkpoints"
     return TimeEstimate(
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps + due * (known or 0.0),
@@ -84,7 +84,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate
         seconds_per_step=seconds,
         total_seconds=seconds * config.budget.steps,
         basis=f"not measured yet: computed from the model's shape at the speed of an {MEASURED_ON}, as if every completion reached its token limit; "
-        "scoring and evaluations come on top",
+        "scoring and evaluations are not counted",
         measured=False,
         with_evaluations=False,
         parts=parts,

@@ -144,7 +144,7 @@ def held_out_success(names: Sequence[str]) -> Panel:
     return Panel(
         "held-out",
         "Held-out success",
-        f"{meaning('eval/pass@1').help} pass@G needs one right answer among G samples: it shows how much sampling could still find. "
+        f"{meaning('eval/pass@1').help} pass@k needs one right answer among k samples: it shows how much sampling could still find. "
         "Greedy always takes the likeliest token.",
         {name: name.removeprefix("eval/").replace("greedy_pass", "greedy pass") for name in passes},
         axis="~%",

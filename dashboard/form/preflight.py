@@ -106,10 +106,10 @@ def _show_pairs(draft: Draft, preflight: Preflight, trained: int) -> None:
     prompts, group = (draft.get(f"pairs.{name}") for name in ("prompts", "group_size"))
     if preflight.training_pairs:
         times = trained / preflight.training_pairs
-        where = f" from {show_number(prompts)} groups of {show_number(group)}" if prompts else ""
+        where = f"of {show_number(prompts)} groups of {show_number(group)}" if prompts else ""
         about = "at most" if prompts and preflight.success_rate is None else "about"
-        seen = f"each {number(times)} times" if times >= 1 else f"{percent(times)} of them are seen"
-        shown += f"  \nof {about} **{count(preflight.training_pairs)}** different ones{where}: {seen}"
+        seen = f"each is used {number(times)} times" if times >= 1 else f"{percent(times)} of these are used"
+        shown += f",  \ndrawn from {about} **{count(preflight.training_pairs)}** different ones{f' ({where})' if where else ''}: {seen}"
     st.markdown(shown, help=_FEWER_PAIRS if prompts and preflight.success_rate is not None else None)
 
 

@@ -17,14 +17,8 @@ from dashboard.form.schema import Field, Record, Union
 from dashboard.format import counted, model_name, plain
 from dashboard.session import client
 from dashboard.stored import get
-from dashboard.wording import in_words, show_number
+from dashboard.wording import in_words, label_of, show_number
 
-LABELS = {
-    "telemetry": "Records",
-    "pairs.task": "Task",
-    "pairs.rewards": "Rewards",
-    "pairs.decoding": "Decoding",
-}
 NAMING = {"judge": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
 EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
 
@@ -54,11 +48,6 @@ def layout_of(config: Mapping[str, Json]) -> Layout:
         return Layout(("pairs",), numbers, ("model", "pairs", "optimizer", "budget"))
     sections = ("model", "pairs", "pairs.task", "pairs.rewards", "pairs.decoding", "optimizer", "budget")
     return Layout(("pairs", "pairs.task"), ("pairs.prompts", *numbers), sections)
-
-
-def label_of(path: str) -> str:
-    """What a section or a choice at the top is called."""
-    return LABELS.get(path, path.capitalize())
 
 
 @st.cache_data(ttl=10, max_entries=1, show_spinner=False)
@@ -107,7 +96,7 @@ def show_essentials(form: Form, schema: Record) -> None:
             union = _find(schema, path, draft)
             if isinstance(union, Union):
                 with column:
-                    show_kind(form, union, path, label_of(path))
+                    show_kind(form, union, path, label_of(path.rpartition(".")[2]))
         columns = (rate, seed, *st.columns(len(layout.numbers)))
         for column, path in zip(columns, (*EVERY_RUN, *layout.numbers), strict=True):
             with column:
@@ -130,7 +119,7 @@ def show_sections(form: Form, schema: Record) -> None:
         inside = [other for other in sections if other.startswith(f"{name}.")]
         wrong = form.problems_in(name) - sum(form.problems_in(other) for other in inside)
         mend = f" :red[:material/error: {wrong} to correct] ·" if wrong else ""
-        label = f"**{label_of(name)}**{mend} :small[:gray[{summary}]]"
+        label = f"**{label_of(name.rpartition('.')[2])}**{mend} :small[:gray[{summary}]]"
         # a data set needs an answer here; a section of its own key opens, and stays as the person leaves it
         kind = str(form.draft.get(f"{name}.kind"))
         key, needed = f"section-{name.replace('.', '-')}", kind == "dataset"
@@ -186,7 +175,7 @@ def _summary(name: str, value: Json) -> str:
             kl = f"KL {show_number(at('kl.beta'))}"
             parts = [worded("advantage.kind"), worded("surrogate.kind"), kl, worded("aggregation")]
         case "optimizer":
-            parts = [worded("schedule"), f"gradient norm at most {show_number(at('max_grad_norm'))}"]
+            parts = [worded("schedule", "learning rate "), f"gradient norm at most {show_number(at('max_grad_norm'))}"]
         case "budget":
             kept = at("keep.last")
             parts = [

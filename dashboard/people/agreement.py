@@ -83,7 +83,7 @@ def in_words(found: Agreement) -> str:
         )
     low, high = wilson(found.agreed, decided)
     share = found.agreed / decided
-    meaning = "which chance could do as well; more choices would tell"
+    meaning = "which chance alone could give, too; more choices would settle it"
     if low > CHANCE:
         meaning = "more often than chance"
     elif high < CHANCE:
@@ -93,9 +93,8 @@ def in_words(found: Agreement) -> str:
         f"95 % interval {percent(low)} to {percent(high)}, {meaning}."
     )
     if found.undecided:
-        verb = "is" if found.undecided == 1 else "are"
         sentence += (
-            f" {counted(found.undecided, 'more pair')} {verb} undecided: the reward is equal for both, or missing."
+            f" On {counted(found.undecided, 'more pair')} the reward says nothing: it is equal for both, or missing."
         )
     return sentence
 

@@ -86,7 +86,7 @@ def _meaning(lam: float) -> str:
         return "**λ = 0 is TD:** each A is its δ alone. It has little noise, but is as wrong as the values are."
     if lam == 1:
         return "**λ = 1 is Monte Carlo:** each A is the reward that really came, minus the value. It is right on average, but noisy."
-    return "This lies between λ = 0 (TD: little noise, but as wrong as the values) and λ = 1 (Monte Carlo: right on average, but noisy)."
+    return "This λ lies between 0 (TD: little noise, but as wrong as the values) and 1 (Monte Carlo: right on average, but noisy)."
 
 
 def _read(rewards: str, values: str) -> Tokens:

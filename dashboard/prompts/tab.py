@@ -18,7 +18,7 @@ from dashboard.text import one_line
 
 PAGES = "prompts"  # the name of the pages in the address
 ORDERS = {
-    "drawn most often first": "-draws",
+    "most draws first": "-draws",
     "most improved first": "-reward_change",
     "got worse most first": "reward_change",
     "drawn last first": "-last_step",

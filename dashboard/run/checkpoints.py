@@ -74,7 +74,7 @@ def _choose(run: Run, checkpoints: list[Checkpoint]) -> Checkpoint:
                 "step": [checkpoint.step for checkpoint in checkpoints],
                 "size": [size(checkpoint.size_bytes) for checkpoint in checkpoints],
                 "saved": [ago(checkpoint.created_at) for checkpoint in checkpoints],
-                "at": [absolute(checkpoint.created_at) for checkpoint in checkpoints],
+                "time": [absolute(checkpoint.created_at) for checkpoint in checkpoints],
                 "attempt": [checkpoint.attempt for checkpoint in checkpoints],
             }
         ),

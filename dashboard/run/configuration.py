@@ -8,18 +8,7 @@ from backend.contract.records import Run
 from dashboard.format import count, plain
 from dashboard.session import link
 from dashboard.stored import completions_per_step, number_at
-
-PARTS = {
-    "model": "Model",
-    "task": "Task",
-    "pairs": "Pairs",
-    "rewards": "Rewards",
-    "sampling": "Sampling",
-    "algorithm": "Algorithm",
-    "optimizer": "Optimizer",
-    "budget": "Budget",
-    "telemetry": "Records",
-}
+from dashboard.wording import label_of
 
 
 def draw_configuration(run: Run) -> None:
@@ -47,7 +36,7 @@ def draw_configuration(run: Run) -> None:
     columns = st.columns(2)
     for place, (name, value) in enumerate([("run", rest), *parts.items()]):
         with columns[place % 2]:
-            st.markdown(f"**{PARTS.get(name, 'Other' if name != 'run' else 'Run')}**")
+            st.markdown(f"**{label_of(name)}**")
             st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter colours null and false like errors
 
 

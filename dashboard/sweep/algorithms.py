@@ -26,7 +26,7 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
         "rewards, decoding, steps, completions per step. Several seeds show whether a difference is luck."
     )
     known = comparable(recipes)
-    help = "Every run takes its model, task, rewards, decoding, prompts and evaluation from here\\. Only a length penalty comes from the recipe\\."
+    help = "Every run takes its model, task, rewards, decoding, prompts and evaluation from here\\. Of the rewards, only a length penalty comes from the recipe\\."
     base = choose_base("Settings that all runs share", grounds_of(known, others), help).config
     chosen = show_recipes(distinct(known, base))
     variants = [Variant(card.id, on_common_ground(card.config, base), {"recipe": card.id}) for card in chosen]

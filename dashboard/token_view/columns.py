@@ -47,7 +47,7 @@ def _of_the_loss(trace: TokenTrace, completion: CompletionRecord, config: Mappin
             about = (
                 "0: the completion was cut at the token limit, and this run leaves such completions out of the loss."
             )
-        yield Column("pull", "Advantage × weight", about, pull_T, signed=True)
+        yield Column("pull", "Pull", about, pull_T, signed=True)
     by_token = trace.value is not None
     whose = "Of this token, by GAE." if by_token else "Of the completion: every token has the same."
     yield Column("advantage", "Advantage", whose, advantage_T, signed=True, offered=by_token)
@@ -66,7 +66,10 @@ _TITLES = {  # and what each means
         "Entropy",
         "Entropy of the distribution from which the token was drawn, in nats: at 0 only one token was possible.",
     ),
-    "logprob": ("Log-prob", "At the last update on the batch, in nats: 0 is certain, far below 0 a surprise."),
+    "logprob": (
+        "Log-prob",
+        "In the training pass of the last update on the batch, before its optimizer step, in nats: 0 is certain, far below 0 a surprise.",
+    ),
     "change": ("Change of log-prob", "By this step's update: the log-prob after it, minus the one before it."),
     "mismatch": (
         "Sampling − training",

@@ -1,4 +1,4 @@
-"""One group before and after: a picture, every digit, and what the clip range does to the tokens that were kept."""
+"""One group before and after: a picture, every digit, and what the clip range does to the tokens that have a trace."""
 
 from collections.abc import Sequence
 from math import isclose
@@ -126,7 +126,7 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
         tokens = sum(len(one.before.ratio) for one in kept)
         before = sum(int((one.before.low | one.before.high).sum()) for one in kept)
         now = sum(int((one.after.low | one.after.high).sum()) for one in kept)
-        st.caption(f"Clipped: {before} of {counted(tokens, 'token')} that were kept; with the chosen range {now}.")
+        st.caption(f"Clipped: {before} of {counted(tokens, 'token')} with a trace; with the chosen range {now}.")
     with picture, st.container(key="what-if-tokens"):
         options = [str(one.completion.index + 1) for one in kept]
         best = max(kept, key=lambda one: one.completion.reward if one.completion.reward is not None else float("-inf"))
@@ -137,7 +137,7 @@ def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed,
             key="what-if-tokens-chart",
             about="Each token's surrogate, stored and what if; clipped tokens are crossed",
         )
-        st.caption("A red cross marks a clipped token: its weight is cut.")
+        st.caption("A red cross marks a clipped token: the clip range limits its pull.")
 
 
 def _kept(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place: int) -> list[_Kept]:

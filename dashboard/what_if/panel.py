@@ -23,7 +23,7 @@ from dashboard.what_if.words import agreement, kl_in_loss, kl_in_words, kl_per_t
 _TITLE = "What if: another estimator, other weights, another clip range or β"
 DEAD = (
     "Groups in which all rewards are equal, of those with two scored completions or more. An estimator that does not compare a "
-    "group with its own mean (softmax, batch baseline, none) pushes them all the same."
+    "group with its own mean (softmax, batch baseline, none) pushes all completions of such a group equally."
 )
 _STYLE = f'<style>.st-key-what-if-{FIGURES} [data-testid="stMetricValue"] {{ font-size: 1.35rem; }}</style>'
 _ROWS = 8  # of the list that are in sight

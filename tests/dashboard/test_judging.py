@@ -124,10 +124,10 @@ def agreement(agreed: int, disagreed: int, undecided: int = 0) -> Agreement:
 def test_the_agreement_is_said_with_its_count_and_interval() -> None:
     assert in_words(agreement(41, 9, 1)) == (
         "**The reward agrees with people on 41 of 50 pairs**: 82 %, 95 % interval 69 % to 90 %, more often than chance. "
-        "1 more pair is undecided: the reward is equal for both, or missing."
+        "On 1 more pair the reward says nothing: it is equal for both, or missing."
     )
     assert "less often than chance" in in_words(agreement(1, 12))
-    assert "chance could do as well" in in_words(agreement(1, 0))
+    assert "chance alone could give" in in_words(agreement(1, 0))
     assert in_words(agreement(0, 0, 2)).startswith("**The reward says nothing about the 2 pairs**")
     assert said(agreement(2, 0)) == "2 choices, 1 thumb up, 0 thumbs down so far."
 

@@ -207,7 +207,7 @@ def test_the_time_is_of_the_steps_alone_and_says_so(open_page: OpenPage, backend
     at = open_page("new-run")
     [time] = [one.value for one in at.markdown if one.value.startswith(":gray[Time]")]
     assert " for 100 steps" in time
-    assert "scoring and evaluations come on top" in time
+    assert "scoring and evaluations are not counted" in time
 
 
 def test_what_is_no_number_is_refused_where_it_was_typed(open_page: OpenPage) -> None:

@@ -47,8 +47,8 @@ def test_a_recipe_of_another_kind_brings_its_own_form_and_starts_a_run_of_its_ki
     assert sections(at) == ["Model", "Pairs", "Task", "Rewards", "Decoding", "Optimizer", "Budget"]
     steps = 60 if kind == "reward_model" else 100
     assert f"16 pairs × {steps} steps = **{16 * steps:,}** pairs" in texts(at)
-    seen = "96 % of them are seen" if kind == "reward_model" else "each 1.60 times"
-    assert f"of at most **1,000** different ones from 1000 groups of 8: {seen}" in texts(at)
+    seen = "96 % of these are used" if kind == "reward_model" else "each is used 1.60 times"
+    assert f"drawn from at most **1,000** different ones (of 1000 groups of 8): {seen}" in texts(at)
     next(button for button in at.button if button.label == "Start run").click().run()
     assert not at.exception
     [run, *_] = backend.client.runs(limit=1).items
@@ -65,7 +65,7 @@ def test_own_pairs_are_chosen_by_their_columns(open_page: OpenPage, backend: Bac
     assert not at.exception
     assert draft.get("pairs.chosen_column") == "chosen"
     assert draft.get("pairs.rejected_column") == "rejected"
-    assert "of about **2** different ones" in texts(at)
+    assert "drawn from about **2** different ones" in texts(at)
     draft.change({"pairs.chosen_column": "poem"})
     at.run()
     assert "column poem is missing in rows 1, 2" in texts(at)
