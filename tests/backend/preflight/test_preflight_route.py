@@ -45,7 +45,7 @@ def test_earlier_runs_and_workers_are_what_the_estimates_rest_on(backend: Backen
     assert answer.time is not None
     assert (answer.time.seconds_per_step, answer.time.total_seconds) == (2.0, 14.0 + 2 * 3.0)
     assert answer.time.basis.endswith(
-        "2 similar steps on CPU, 2 threads; 2 evaluations at 3.0 s each, as in similar runs, loading and checkpoints included"
+        "2 similar steps on CPU, 2 threads; 2 evaluations at 3.0 s each, as in similar runs; the total includes loading and checkpoints"
     )
     assert (answer.success_rate, answer.success_basis) == (0.4, "pass@1 before training in run 1")
     assert answer.memory is not None
