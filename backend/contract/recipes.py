@@ -111,7 +111,7 @@ GROUP_RELATIVE: tuple[RecipeCard, ...] = (
         "group-wise-softmax",
         "Group-wise softmax",
         "Each completion's log-likelihood, weighted by the softmax of the group's rewards: no completion is pushed down.",
-        "To see what a centred advantage is good for. Most of each weight is the same for all completions and only adds noise; it trails the z-score by little.",
+        "To see what a centred advantage is good for. Most of each weight is the same for all completions and only adds noise; in results the recipe trails the z-score by little.",
         "The tutorial “Understanding Group-wise Policy Optimization”, section 2",
         r"\begin{aligned}w_i&=\frac{e^{r_i}}{\sum_j e^{r_j}}\\ \mathcal L&=-\sum_i w_i\,\log\pi(o_i)\end{aligned}",
         Algorithm(advantage=Softmax(), surrogate=PolicyGradient(), kl=Kl(beta=0), aggregation="group_sum"),
@@ -254,7 +254,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
         "ppo",
         "PPO",
         "A value head learns what to expect at every token, and GAE compares with that. The group plays no part.",
-        "To see what GRPO leaves out, and what it costs: another head, another loss, three more settings.",
+        "To see what GRPO leaves out, and what that part costs: another head, another loss, three more settings.",
         "PPO (arXiv:1707.06347) with GAE (arXiv:1506.02438); reward on the last token, k1 KL in the reward",
         r"\begin{aligned}\delta_t&=r_t+\gamma V_{t+1}-V_t,\quad A_t=\delta_t+\gamma\lambda A_{t+1}\\ \mathcal L&=\mathbb E_t\big[-\min(\rho_tA_t,\operatorname{clip}(\rho_t,0.8,1.2)A_t)\\ &\qquad+c_1(V_t-V_t^\mathrm{target})^2-c_2H_t\big]\end{aligned}",
         Algorithm(

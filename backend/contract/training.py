@@ -80,7 +80,7 @@ class Optimizer(Frozen):
     micro_batch_tokens: Annotated[int, Field(ge=16, le=16_777_216)] = Field(
         8192,
         description="Tokens, prompts included, in one forward and backward pass. Less memory if smaller; never another result. "
-        "On a CPU a pass takes fewer tokens if this many would need more than 1.5 GiB; larger passes are not faster there.",
+        "On a CPU a pass is kept below 1.5 GiB even if this allows more: larger ones are not faster.",
     )
 
     def require_time(self, steps: int) -> None:
@@ -144,7 +144,7 @@ class Budget(Frozen):
     )
     eval_samples: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
-        description="Sampled completions of each prompt: pass@1 is their mean; with k of them, pass@k needs one success among the k.",
+        description="Sampled completions of each prompt: pass@1 is the mean success of the samples; pass@k counts a prompt as solved if at least one of its k samples is right.",
     )
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         20,

@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the median of the rewards of the first "
-    f"{RECENT} and the last {HISTORY} steps together, after the zeros at the end are left out, is above 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if rewards were above 0 before: of the first "
+    f"{RECENT} and the last {HISTORY} steps, those before the zeros at the end have a median reward above 0",
     "reward",
     "reward_std",
     steps=ZEROS,

@@ -25,8 +25,8 @@ def draw_before_launch(draft: Draft) -> None:
     elif draft.sample_id is not None:
         write(**{request.SAMPLE: draft.sample_id})
     st.caption(
-        "A worker samples one group for each of a few prompts from the form's model, with its decoding, and scores them with its "
-        "rewards. The prompts are those that the first training step would draw. Nothing is trained."
+        "For each of a few prompts a worker samples one group from the form's model, with the form's decoding, and scores it with the "
+        "form's rewards. The prompts are those that the first training step would draw. Nothing is trained."
     )
     _draw_controls(draft)
     if draft.sample_refused is not None:

@@ -226,7 +226,8 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
             with st.popover("How this is computed", type="tertiary", icon=":material/function:"):
                 st.markdown(plain(underestimate(found, own)))
                 st.markdown(
-                    "A golden tick shows the share of groups whose rewards are all equal, if other rewards make it differ from the bar."
+                    "A bar counts groups that are all right or all wrong. If there are rewards beside correctness, a golden tick shows the share of "
+                    "groups whose total rewards are all equal, where that is different."
                 )
 
 

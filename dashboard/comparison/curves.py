@@ -98,8 +98,9 @@ def _draw_charts(runs: Sequence[Run], groups: list[Group], controls: Controls) -
         with gains:
             _draw_gains(groups, front)
         words = (
-            "Lines are means over the n seeds of a setting, bands their 95 % t intervals, cut where they would flatten the lines; for "
-            "two seeds the band is their range. Runs with the same seed count once, by their mean."
+            "Lines are means over the n seeds of a setting, bands their 95 % t intervals (a very wide band is cut off, so that "
+            "the lines still fill the chart); for two seeds the band is their range. Runs of a setting with the same seed are averaged first and "
+            "count as one."
         )
     elif any(series.stretches is not None for group in groups for series in group.members[0].metrics.series.values()):
         bands = ", faint bands show their lowest to highest values" if len(runs) <= FEW else ""
@@ -194,7 +195,7 @@ def updates_of(runs: Sequence[Run], fields: Sequence[str]) -> dict[str, str]:
 
 def unequal(mine: str, theirs: str) -> str:
     """What a verdict leaves out: that one of the two made more updates with what it sampled."""
-    return f" (at {mine} updates a batch against {theirs})" if mine and theirs and mine != theirs else ""
+    return f" (with {mine} updates per batch, the other with {theirs})" if mine and theirs and mine != theirs else ""
 
 
 def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str, str]) -> None:
@@ -215,7 +216,7 @@ def _draw_differences(groups: list[Group], judged: Judgement, updates: dict[str,
     ]
     st.markdown("  \n".join(lines))
     st.caption(
-        f"{meaning(judged.name).title} at the end, with Student's t interval over the seeds that both have finished; with fewer than "
-        "three common seeds, Welch's over the seeds of each. Two seeds cannot tell two settings apart, nor can differences that are "
-        "the same in each seed. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
+        f"The difference in {meaning(judged.name).title} at the end, with Student's t interval over the seeds that both settings have "
+        "finished; with fewer than three common seeds, Welch's over the seeds of each. There is no verdict with two seeds, or if the "
+        "difference is exactly the same in every seed: without a spread there is no interval. Each interval stands by itself: one comparison in twenty excludes 0 by luck alone."
     )

@@ -32,8 +32,8 @@ def draw_downloads(run: Run) -> None:
                 selection_mode="multi",
                 format_func=lambda name: _GROUPS[name],
                 key="report-groups",
-                help="Examples come from the first and from the newest step with live groups: those with the widest spread, the "
-                "highest and the lowest mean. The newest dead and the newest unscored group are added.",
+                help="Examples are the groups with the widest spread and with the highest and the lowest mean, from the first and from the "
+                "newest step that has live groups. The newest dead and the newest unscored group are added.",
             )
             asked = {"groups": ",".join(chosen) or "none"}
         rows = []

@@ -118,7 +118,7 @@ def _show_dead_groups(draft: Draft, preflight: Preflight, measured: Forecast | N
     own = draft.get("sampling.group_size") or draft.get("pairs.group_size")  # None where the pairs are there already
     if measured is not None:
         basis = f"measured: success rate {number(measured.rate)} on {len(measured.rates_P)} prompts"
-        about = "All right or all wrong; the sample says more\\."
+        about = "Groups that are all right or all wrong\\. Before launch shows more\\."
         known = {one.group_size: one.right_or_wrong for one in measured.shares}
         shares = {size: share for size, share in known.items() if size in (2, 4, 8, 16, own)}
     elif own is None or not (preflight.ok or preflight.dead_groups):

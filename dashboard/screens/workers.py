@@ -91,7 +91,7 @@ def draw_use() -> None:
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Busy for this share of the time: "
+        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
         + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
         + "."
     )

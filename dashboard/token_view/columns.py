@@ -78,7 +78,7 @@ _TITLES = {  # and what each means
     "value": ("Value", "The reward that the critic expected before this token."),
     "returns": ("Return", "What the critic should have expected, by GAE."),
     "sampling_logprob": ("Log-prob, sampled", "Under the sampler."),
-    "old_logprob": ("Log-prob, before", "Before the update: what the ratio divides by."),
+    "old_logprob": ("Log-prob, before the update", "What the ratio divides by."),
     "logprob_after": ("Log-prob, after", "After the update."),
     "reference_logprob": ("Log-prob, reference", "Under the reference policy."),
 }

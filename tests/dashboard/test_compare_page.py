@@ -212,7 +212,7 @@ def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend
     asked = ",".join(map(str, run_ids))
     at = open_page("compare", runs=asked, by="algorithm.updates_per_batch")
     (verdict,) = (text.value for text in at.markdown if "one seed cannot tell" in text.value)
-    assert verdict.endswith("(at 2 updates a batch against 1)")
+    assert verdict.endswith("(with 2 updates per batch, the other with 1)")
 
 
 def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:
