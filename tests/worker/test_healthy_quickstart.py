@@ -32,6 +32,7 @@ class Reporting(Witness):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a minute of nothing but training: on a machine with much else to do it may be ten
 def test_no_rule_warns_at_any_step_of_a_healthy_quickstart(backend: Backend, tmp_path: Path) -> None:
     card = next(card for card in RECIPES if card.id == QUICKSTART)
     config = GrpoConfig.model_validate(card.config)
