@@ -1,11 +1,13 @@
 """Files of a killed run that are not what was written: the run goes on from what is whole, and its page says what was not."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from processes import Site, tiny_run, wait_until
 
 pytestmark = pytest.mark.slow
+STEPS = 24
 
 
 def flip_a_bit(path: Path) -> None:
@@ -18,11 +20,22 @@ def killed_after(site: Site, checkpoints: int) -> tuple[int, list[Path]]:
     """A run whose worker was killed when it had this many checkpoints; the run, and where they lie."""
     site.backend()
     worker = site.worker()
-    run = site.client.create_run(tiny_run(12, every=2))
-    wait_until(lambda: len(site.client.checkpoints(run.id)) >= checkpoints, f"{checkpoints} checkpoints are saved")
+    run = site.client.create_run(tiny_run(STEPS, every=2))
+    folders: list[Path] = []
+
+    def has_told_of_them() -> bool:
+        """A checkpoint that waits in the spool is registered by the next worker, and is none of those that a test damages."""
+        worker.send_signal(signal.SIGSTOP)
+        folders[:] = [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
+        whole = {manifest.parent for manifest in site.home.glob(f"checkpoints/run-{run.id}/step-*/manifest.json")}
+        if len(folders) >= checkpoints and whole == set(folders):
+            return True
+        worker.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(has_told_of_them, f"{checkpoints} checkpoints are saved", longest_pause=0.05)
     worker.kill()
     worker.wait()
-    folders = [site.home / "checkpoints" / saved.path for saved in site.client.checkpoints(run.id)]
     return run.id, folders
 
 
@@ -34,7 +47,7 @@ def finishes_whole(site: Site, run_id: int) -> None:
     site.worker()
     ended = site.wait_for_end(run_id)
     assert (ended.status, ended.attempt) == ("finished", 2)
-    assert site.client.metrics(run_id, names=["reward"]).series["reward"].step == list(range(12))
+    assert site.client.metrics(run_id, names=["reward"]).series["reward"].step == list(range(STEPS))
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(site: Site) -> None:
