@@ -133,7 +133,7 @@ def _draw(run: Run) -> None:
         for rule in health.checked:
             if rule.code not in fired:
                 sign = ":gray[:material/remove:]" if rule.missing else ":green[:material/check:]"
-                found = f"not checked: {said(rule.missing)}" if rule.missing else "not found"
+                found = f"not checked: {said(rule.missing)}" if rule.missing else "no sign of it"
                 st.markdown(f"{sign} **{said(rule.title)}:** :gray[{found}. Rule: {said(rule.rule)}.]")
 
 

@@ -108,7 +108,7 @@ _LABELS = {
     "checkpoint_every": "Steps between checkpoints",
     "trace_every": "Steps between traces",
     "probe_every": "Steps between probes",
-    "sync_every": "Steps between copies",
+    "sync_every": "Steps between renewals",
     "keep": "Checkpoints to keep",
     "last": "How many of the newest",
     "every": "Steps divisible by",

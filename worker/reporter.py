@@ -184,7 +184,7 @@ class Reporter:
         self._background.put(lambda: self._channels.send("start", start))
         for remark in place.remarks:
             self.log("warning", remark)
-        begun = f"resumed from checkpoint {from_step}" if place.resume else "started from the model's own weights"
+        begun = f"resumed from checkpoint {from_step}" if place.resume else "started from the model's initial weights"
         self.log("info", f"{begun} on {place.device_name}: {about}")
 
     def step(self, step: int, describe: Callable[[], StepContent]) -> None:

@@ -33,7 +33,7 @@ class Kl(Frozen):
         "of the policy, renewed every sync_every steps.",
     )
     sync_every: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        50, description="Steps between two copies of a synced reference."
+        50, description="Steps between two renewals of a synced reference: it becomes a copy of the policy."
     )
 
     @model_validator(mode="after")

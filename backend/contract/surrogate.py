@@ -91,7 +91,10 @@ class Dpo(SurrogateLoss):
     acronym = True
     weighs = "pairs"
     uses_ratio = False
-    beta: Positive = Field(0.1, description="How hard a pair pulls before its margin satisfies it; not the KL's β.")
+    beta: Positive = Field(
+        0.1,
+        description="DPO's β, not the KL's: the larger it is, the smaller a margin is enough for a pair to stop pulling.",
+    )
 
 
 Surrogate = Annotated[Clip | PolicyGradient | Cispo | Sapo | Vespo | Dpo, Field(discriminator="kind")]

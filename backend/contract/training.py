@@ -133,7 +133,7 @@ class Budget(Frozen):
     """How long to train, when to evaluate and when to save."""
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        100, description="Each step samples, scores and updates once."
+        100, description="Each step samples and scores one batch, and updates on it."
     )
     eval_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         25,

@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if rewards were above 0 before: of the first "
-    f"{RECENT} and the last {HISTORY} steps, those before the zeros at the end have a median reward above 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the reward was above 0 before: the first "
+    f"{RECENT} and the last {HISTORY} steps are taken, the zeros at their end are left out, and the median reward of the rest is above 0",
     "reward",
     "reward_std",
     steps=ZEROS,
@@ -214,8 +214,8 @@ def length_drift(facts: Facts) -> Finding | None:
 @rule(
     "One reward decides alone",
     f"over the last {RECENT} steps one component brings at least {percent(DOMINANT)} of the sum of (weight × std)², although it has at "
-    f"most {percent(MINOR_WEIGHT)} of the weight, and another component can still improve, that is, its mean score is below {DONE:g}, or "
-    f"above {1 - DONE:.2g} if it is a penalty",
+    f"most {percent(MINOR_WEIGHT)} of the weight. Another component must have room to improve: a mean score below {DONE:g} (of a "
+    f"penalty: above {1 - DONE:.2g})",
     "reward",
 )
 def component_dominates(facts: Facts) -> Finding | None:

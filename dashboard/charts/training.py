@@ -54,7 +54,7 @@ def panels(names: Sequence[str], rewards: Sequence[str]) -> list[Panel]:
         ),
         held_out_success(names),
         single("group_reward_std", from_zero=True),
-        _together("dead", "Dead groups, unscored", dead),
+        _together("dead", "Dead groups and unscored completions", dead),
         single("kl", from_zero=True),
         single("entropy", from_zero=True),
         single("completions/mean_length"),

@@ -155,7 +155,7 @@ def _measures(completion: CompletionRecord) -> str:
         lines.append(f"after this update: log-prob (sum) {number(before)} → {number(after)} ({signed(after - before)})")
     elif before is not None:
         lines.append(f"log-prob (sum) {number(before)}")
-    about = "Log-prob is the sum, KL, entropy and ratio are the means over the completion's tokens, in nats."
+    about = "Log-prob is the sum over the completion's tokens; KL, entropy and ratio are the means. All but the ratio are in nats."
     return f'<div class="measures" title="{escape(about)}">{"<br>".join(lines)}</div>'
 
 

@@ -19,7 +19,7 @@ BY_CHANCE = 0.01  # below it, a step without a right answer is not an accident
 
 
 def describe_states(run: Run, summary: StepSummary) -> str:
-    """16 groups: 11 live · 5 dead (all right) · and 2 probes, not trained on."""
+    """16 groups: 11 live · 5 dead (all correct) · and 2 probes, not trained on."""
     equal = "dead" if stored_estimator(run.config).centred else "with equal rewards, trained on all the same"
     words = {
         "live": "live",
@@ -40,13 +40,13 @@ def describe_states(run: Run, summary: StepSummary) -> str:
 
 
 def _what_they_got(run: Run, groups: Sequence[GroupSummary]) -> str:
-    """All right, or: 3 all right, 2 all at 0.1."""
+    """All correct, or: 3 all correct, 2 all at 0.1."""
     highest = reward_bound(run.config)
     kinds: Counter[str] = Counter()
     for group in groups:
         reward = next((reward for reward in group.rewards if reward is not None), None)
         right = reward is not None and highest is not None and abs(reward - highest) < 1e-6
-        kinds["all right" if right else f"all at {number(reward)}"] += 1
+        kinds["all correct" if right else f"all at {number(reward)}"] += 1
     if len(kinds) == 1:
         return next(iter(kinds))
     return ", ".join(f"{n} {kind}" for kind, n in kinds.most_common(4))

@@ -71,14 +71,14 @@ def _nothing_to_compare(config: Mapping[str, Json]) -> str:
 
 
 def _same(group: AnyGroup, otherwise: str, highest: float | None) -> str:
-    """all 8 scored completions got 1.00, the highest possible (all right)."""
+    """all 8 scored completions got 1.00, the highest possible (all correct)."""
     rewards = {completion.reward for completion in group.completions if completion.reward is not None}
     if len(rewards) != 1:
         return otherwise
     reward = rewards.pop()
     meant = ""
     if highest is not None and math.isclose(reward, highest, abs_tol=1e-6):
-        meant = ", the highest possible (all right)"
+        meant = ", the highest possible (all correct)"
     elif highest is not None and reward == 0:
         meant = " (all wrong)"
     return f"all {group.scored} scored completions got {number(reward)}{meant}"

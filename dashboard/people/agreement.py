@@ -43,7 +43,7 @@ def draw_agreement(run: Run) -> None:
     if not found.pairs:
         st.info(
             f"{said(found)} Open a group and choose the better of two completions, or give one a thumbs up and another a "
-            "thumbs down: this page will then show how often the reward agrees, and the pairs to train on.",
+            "thumbs down: this page will then show how often the reward agrees with you, and the pairs to train on.",
             icon=":material/balance:",
         )
         _draw_way_to_judge(run)
@@ -83,7 +83,7 @@ def in_words(found: Agreement) -> str:
         )
     low, high = wilson(found.agreed, decided)
     share = found.agreed / decided
-    meaning = "which chance alone could give, too; more choices would settle it"
+    meaning = "so that this agreement may be chance; more choices would tell"
     if low > CHANCE:
         meaning = "more often than chance"
     elif high < CHANCE:

@@ -95,7 +95,9 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
         left, right = st.columns(2, gap="medium")
         with left:
             st.markdown(ratio_in_a_line(surrogate, new, old))
-            _draw(objectives, surrogate, new / old, "objective", "The objective of the update, over the ratio")
+            _draw(
+                objectives, surrogate, new / old, "objective", "The objective of the update, as a function of the ratio"
+            )
         with right:
             st.markdown(_pulls_in_words(pulled))
             _draw(pulled, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
@@ -174,7 +176,7 @@ def _pulls_in_words(pulls: Sequence[tuple[str, float, Traced]]) -> str:
         elif abs(traced.at) < 1e-9:
             parts.append(f"{name}: **no pull**, the gradient is cut off")
         else:
-            parts.append(f"{name}: pulled **{'up' if traced.at > 0 else 'down'}** with {signed(traced.at)}")
+            parts.append(f"{name}: pulled **{'up' if traced.at > 0 else 'down'}**, slope {signed(traced.at)}")
     return " · ".join(parts)
 
 

@@ -14,7 +14,10 @@ from dashboard.wording import label_of
 def draw_configuration(run: Run) -> None:
     """The stored configuration in its parts, to read, to download and to start from."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(f"{_arithmetic(run)} Stored when the run was created; it never changes.", width="stretch")
+        st.caption(
+            f"{_arithmetic(run)} This configuration was stored when the run was created; it never changes.",
+            width="stretch",
+        )
         st.download_button(
             "YAML",
             _yaml(run.config),

@@ -95,7 +95,7 @@ def _random(swept: Mapping[str, Sweepable], base: Config) -> tuple[list[dict[str
         0,
         place=seed,
         key="draw-seed",
-        help="The same seed draws the same values again; more draws begin with the same ones\\. The runs' own seeds stand to the right\\.",
+        help="The same seed draws the same values again; if you ask for more draws, the first ones stay the same\\. The runs' own seeds stand to the right\\.",
     )
     if problems:
         return [], problems

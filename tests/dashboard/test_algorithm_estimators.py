@@ -225,8 +225,8 @@ def test_a_dead_group_says_whether_all_were_right_or_all_wrong() -> None:
     twice, unknown = ({"rewards": {"functions": [{"kind": kind, "weight": 2.0}]}} for kind in ("correctness", "python"))
     right = group(completion(0, 1.0, 0.0), completion(1, 1.0, 0.0), state="zero_variance", mean=1.0, std=0.0)
     wrong = group(completion(0, 0.0, 0.0), completion(1, 0.0, 0.0), state="zero_variance", mean=0.0, std=0.0)
-    assert "all 2 scored completions got 1.00, the highest possible (all right)" in state_in_words(right, CONFIG)
-    assert "(all right)" not in state_in_words(right, twice)
+    assert "all 2 scored completions got 1.00, the highest possible (all correct)" in state_in_words(right, CONFIG)
+    assert "(all correct)" not in state_in_words(right, twice)
     assert "got 0 (all wrong)" in state_in_words(wrong, CONFIG)
     for unbounded in (right, wrong):
         assert "(all" not in state_in_words(unbounded, unknown)

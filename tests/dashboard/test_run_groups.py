@@ -66,7 +66,7 @@ def test_dead_groups_are_explained_with_the_numbers_of_the_step(open_page: Open,
     rate = {"rewards/correctness/mean": 0.9375}
     backend.client.report(run_id, p.Report(attempt=claimed.attempt, seq=0, step=0, groups=groups, metrics=rate))
     page = shown(open_page("run", id=run_id, tab="groups"))
-    assert "4 groups: 1 live · 3 dead (all right)" in page
+    assert "4 groups: 1 live · 3 dead (all correct)" in page
     assert "0.938^4 + 0.0625^4 = 77 %" in page
 
 
