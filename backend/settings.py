@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import URL
 
-from backend.contract.home import DATABASE, DEFAULT, Token
+from backend.contract.home import DATABASE, DEFAULT, LISTED, Token
 
 
 class Settings(BaseSettings):
@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     token: Token | None = Field(None, description="What clients must show; made and kept in <home>/token if unset.")
     backend_host: str = Field("127.0.0.1", description="The address to listen on; anything but loopback needs a token.")
     backend_port: Annotated[int, Field(ge=0, le=65_535)] = Field(8000, description="The port to listen on.")
-    backend_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    backend_allowed_hosts: Annotated[tuple[str, ...], NoDecode, LISTED] = Field(
         (), description="Host names that requests may name besides the loopback ones, separated by commas."
     )
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
@@ -40,11 +40,6 @@ class Settings(BaseSettings):
     busy_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
         5.0, description="How long a request waits for a locked database before it is answered 503."
     )
-
-    @field_validator("backend_allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @property
     def resolved_database_url(self) -> str:

@@ -14,11 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import streamlit
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 from streamlit import config
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.starlette import App
 
 from backend.contract.home import in_words, load, make_private
@@ -91,7 +93,7 @@ class Door:
         refusal = self._refusal(scope)
         if refusal is None:
             with suppress(WebSocketDisconnected):  # a tab was closed while its page was on the way
-                await self.app(scope, receive, guarded)
+                await self.app(scope, _of_the_page_asked_last(receive), guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before it was accepted: the server answers 403
         else:
@@ -105,6 +107,27 @@ class Door:
         if of_another_site(headers) and not _opened_by_a_link(scope, headers):
             return 403, ANOTHER_SITE
         return None
+
+
+def _of_the_page_asked_last(receive: Receive) -> Receive:
+    """What a browser's WebSocket brings, without what the parts of a page that it has left still ask: it was under way already, or
+    a chart came in sight. Streamlit would answer in the name of that page, and the browser would empty the new one for good."""
+    page = ""
+
+    async def next_message() -> Message:
+        nonlocal page
+        while True:
+            message = await receive()
+            try:
+                asked = BackMsg.FromString(message.get("bytes") or b"").rerun_script
+            except DecodeError:  # Streamlit answers it
+                return message
+            if not asked.fragment_id:
+                page = asked.page_script_hash or page
+            if not asked.fragment_id or asked.page_script_hash == page or not page:
+                return message
+
+    return next_message
 
 
 def _opened_by_a_link(scope: Scope, headers: Headers) -> bool:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from backend.contract.home import DEFAULT, CannotStart, Token, stored_token
+from backend.contract.home import DEFAULT, LISTED, CannotStart, Token, stored_token
 
 
 class Settings(BaseSettings):
@@ -21,15 +21,10 @@ class Settings(BaseSettings):
         None, description="What the backend asks for; else the file `token` in the home is read."
     )
     home: Path = Field(DEFAULT, description="The data directory; here only the token is read from it.")
-    dashboard_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    dashboard_allowed_hosts: Annotated[tuple[str, ...], NoDecode, LISTED] = Field(
         (),
         description="Host names under which the dashboard may be opened besides the loopback ones, separated by commas.",
     )
-
-    @field_validator("dashboard_allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     def secret(self) -> str:
         """The token; empty where there is none, which the backend then refuses in words of its own."""

@@ -7,10 +7,10 @@ import socket
 from pathlib import Path
 from typing import IO, Annotated
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from backend.contract.home import DEFAULT, Token, stored_token
+from backend.contract.home import DEFAULT, LISTED, Token, stored_token
 from backend.contract.reward import Name, PythonFunction
 
 
@@ -30,12 +30,8 @@ class JudgeSettings(BaseModel):
 class Settings(BaseSettings):
     """What a worker needs to know before it can ask for work; an empty variable counts as unset."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="GROUPSCOPE_",
-        env_ignore_empty=True,
-        extra="ignore",
-        frozen=True,
-        hide_input_in_errors=True,  # a judge's address may hold a password
+    model_config = SettingsConfigDict(  # hides a wrong value: a judge's address may hold a password
+        env_prefix="GROUPSCOPE_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
     home: Path = Field(DEFAULT, description="Data directory: checkpoints, spool, converted models.")
@@ -59,7 +55,7 @@ class Settings(BaseSettings):
     stop_seconds: Annotated[float, Field(gt=0)] = Field(
         30.0, description="A run that does not answer a stop for longer is ended, with the worker's process."
     )
-    reward_functions: Annotated[tuple[PythonFunction, ...], NoDecode, Field(max_length=256)] = Field(
+    reward_functions: Annotated[tuple[PythonFunction, ...], NoDecode, LISTED, Field(max_length=256)] = Field(
         (), description="Python functions that rewards may name, as module:function, separated by commas."
     )
     reward_path: Path | None = Field(None, description="A folder that their modules are imported from.")
@@ -73,11 +69,6 @@ class Settings(BaseSettings):
         None, description="The folder through which it gets the weights; both see it under this path."
     )
     vllm_api_key: str | None = Field(None, description="What the server was started with as --api-key.")
-
-    @field_validator("reward_functions", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _vllm_gets_its_weights(self) -> "Settings":

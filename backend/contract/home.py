@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 
 S = TypeVar("S")
 DEFAULT = Path(".groupscope")
@@ -29,7 +29,12 @@ def _readable(token: SecretStr) -> SecretStr:
     return token
 
 
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 Token = Annotated[SecretStr, AfterValidator(_readable)]
+LISTED = BeforeValidator(_split)  # of a setting with several values, separated by commas
 
 
 def load(settings: Callable[..., S], **given: object) -> S:

@@ -18,14 +18,31 @@ PAGE, TABLE = "[data-testid=stMain]", ".dvn-scroller"
 # As in a browser at work, where a tick of the page that has come due goes before a click's own request: it brings what was clicked.
 TICK_FIRST = """() => {
   const send = WebSocket.prototype.send
-  let held
+  let clicked, held
+  document.addEventListener("click", () => { clicked = true }, {capture: true, once: true})
   WebSocket.prototype.send = function (data) {
+    if (!clicked) return send.call(this, data)
     if (!held) return void (held = data)
     WebSocket.prototype.send = send
     this.send(data)
     this.send(held)
   }
 }"""
+# As in a browser at work, where a part of the page asks behind a click on a link, before the browser hears of the new page.
+TICK_BEHIND = """() => new Promise(ticked => {
+  const send = WebSocket.prototype.send
+  let clicked, tick
+  document.addEventListener("click", () => { clicked = true }, {capture: true, once: true})
+  WebSocket.prototype.send = function (data) {
+    send.call(this, data)
+    if (clicked) {
+      WebSocket.prototype.send = send
+      return this.send(tick)
+    }
+    tick = data
+    ticked()
+  }
+})"""
 # As in a browser at work: what happens within a quarter of a second, it sends in one message.
 ONE_MESSAGE = """() => {
   const wait = window.setTimeout
@@ -101,6 +118,19 @@ def test_a_tick_that_overtakes_a_click_does_not_take_it_back(open_page: Callable
     page.wait_for_url(re.compile(r"step=\d+"))
     settled(page)
     expect(page.get_by_role("switch", name="Follow the newest")).not_to_be_checked()
+
+
+def test_a_tick_behind_a_click_on_a_link_does_not_empty_the_next_page(
+    open_page: Callable[[str], Page], stack: Stack
+) -> None:
+    page = open_page(f"/run?id={stack.live[0]}")
+    settled(page)
+    page.evaluate(TICK_BEHIND)
+    page.get_by_role("link", name="Sweep", exact=True).click()
+    expect(page.get_by_role("combobox", name="Fields to sweep")).to_be_visible()
+    settled(page)
+    page.go_back()
+    expect(page.get_by_role("tab", name="Groups")).to_be_visible()
 
 
 def test_the_charts_below_are_drawn_when_somebody_scrolls_there(open_page: Callable[[str], Page], run_id: int) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
 
 from dashboard.server import Door
 from dashboard.settings import Settings
@@ -41,7 +44,9 @@ def page(_: Request) -> PlainTextResponse:
 
 async def socket(connection: WebSocket) -> None:
     await connection.accept("streamlit")
-    await connection.close()
+    with suppress(WebSocketDisconnect):
+        while True:
+            await connection.send_bytes(await connection.receive_bytes())
 
 
 @pytest.fixture
@@ -90,6 +95,24 @@ def test_a_page_of_our_own_may_do_everything(client: TestClient) -> None:
         assert client.request(method, "/_stcore/upload_file/1/2", headers=own).status_code == 200
     with client.websocket_connect("/_stcore/stream", ["streamlit"], headers={"Host": "127.0.0.1:8501", **own}):
         pass
+
+
+def test_what_a_part_of_a_page_asks_after_the_page_was_left_goes_nowhere(client: TestClient) -> None:
+    def asks(page: str, part: str = "") -> bytes:
+        return BackMsg(rerun_script=ClientState(page_script_hash=page, fragment_id=part)).SerializeToString()
+
+    passed = [
+        *(asks(""), asks("run", "header"), asks("run", "chart")),
+        *(asks("sweep"), b"no message of Streamlit's", BackMsg(app_heartbeat=True).SerializeToString()),
+        *(asks("sweep", "values"), asks("run"), asks("run", "header")),
+    ]
+    stopped = {4: asks("run", "header"), 7: asks("run", "chart")}  # by what they come before
+    with client.websocket_connect("/_stcore/stream", ["streamlit"], headers={"Host": "127.0.0.1:8501"}) as browser:
+        for place, message in enumerate(passed):
+            if place in stopped:
+                browser.send_bytes(stopped[place])
+            browser.send_bytes(message)
+            assert browser.receive_bytes() == message
 
 
 def test_every_answer_forbids_frames_guesses_of_its_kind_and_scripts_of_others(client: TestClient) -> None:
