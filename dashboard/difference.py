@@ -233,7 +233,7 @@ def side_html(runs: Sequence[Run], *, colour: str, visible: bool, full: bool) ->
 def in_words(found: Difference, unit: str) -> str:
     """How much the two share, in a sentence; and how much could not be aligned."""
     if all(run.shared for run in (*found.left, *found.right)):
-        return "Both say exactly the same."
+        return "Both are exactly the same."
     share = int(found.shared * 100)  # not rounded up: 100 % is said of equal texts alone
     sentence = f"They share {share} % of their {unit}s. Each {unit} that only one of them has is marked."
     if found.unaligned:

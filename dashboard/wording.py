@@ -108,13 +108,13 @@ _LABELS = {
     "checkpoint_every": "Steps between checkpoints",
     "trace_every": "Steps between traces",
     "probe_every": "Steps between probes",
-    "sync_every": "Steps between renewals",
+    "sync_every": "Steps between reference renewals",
     "keep": "Checkpoints to keep",
     "last": "How many of the newest",
-    "every": "Steps divisible by",
+    "every": "Also steps divisible by",
     "best": "The best one",
     "held_out": "Share held out",
-    "max_unscored": "Largest unscored share",
+    "max_unscored": "Unscored share allowed",
     "time_limit": "Time limit in seconds",
 }
 _WORDS = {"lora": "LoRA", "kl": "KL", "std": "std", "eps": "ε", "dtype": "precision", "eval": "evaluation"}

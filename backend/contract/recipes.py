@@ -253,7 +253,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "ppo",
         "PPO",
-        "A value head learns what to expect at every token, and GAE compares with that. The group plays no part.",
+        "A value head learns what to expect at every token, and GAE measures what follows against it. The group plays no part.",
         "To see what GRPO leaves out, and what that part costs: another head, another loss, three more settings.",
         "PPO (arXiv:1707.06347) with GAE (arXiv:1506.02438); reward on the last token, k1 KL in the reward",
         r"\begin{aligned}\delta_t&=r_t+\gamma V_{t+1}-V_t,\quad A_t=\delta_t+\gamma\lambda A_{t+1}\\ \mathcal L&=\mathbb E_t\big[-\min(\rho_tA_t,\operatorname{clip}(\rho_t,0.8,1.2)A_t)\\ &\qquad+c_1(V_t-V_t^\mathrm{target})^2-c_2H_t\big]\end{aligned}",
@@ -281,7 +281,7 @@ PREFERENCES: tuple[RecipeCard, ...] = (
     card(
         "dpo",
         "DPO",
-        "Trains on preference pairs alone, stored before the first step: no reward model, and no sampling in its steps.",
+        "Trains only on preference pairs stored before the first step: no reward model, and no sampling during training.",
         "When you have pairs of good and bad answers, or to see what a fixed set of pairs can teach.",
         "DPO (arXiv:2305.18290); β = 0.1",
         r"\mathcal L=-\log\sigma\!\Big(\beta\log\frac{\pi(y_w)}{\pi_\mathrm{ref}(y_w)}-\beta\log\frac{\pi(y_l)}{\pi_\mathrm{ref}(y_l)}\Big)",

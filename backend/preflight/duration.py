@@ -95,7 +95,7 @@ def _counted(config: GrpoConfig, shape: ModelShape, device: str) -> TimeEstimate
 def _advice(parts: Mapping[str, float], config: TrainingConfig) -> str:
     """What dominates a step and what shortens it."""
     updates = config.algorithm.updates_per_batch if isinstance(config, GrpoConfig) else 1
-    whole = "It works through every token forward and backward: fewer or shorter completions shorten it."
+    whole = "The update runs forward and backward over every token: fewer or shorter completions shorten it."
     again = f"It passes {updates} times over each batch (algorithm.updates_per_batch)."
     remedies = {
         "rollout": "Shorter completions (sampling.max_new_tokens) or fewer of them are sampled faster.",

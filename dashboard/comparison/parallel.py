@@ -82,7 +82,7 @@ def _draw(axes: list[Axis], fields: list[str], runs: list[Run], judged: Judgemen
         offer_pictures(figure, key=_CHART, about=about)
     st.caption(
         "Each line is a run: the darker the violet, the better the result; grey runs have no result yet. Drag along an axis to keep "
-        "only the runs that cross it there; more axes narrow further."
+        "only the runs that cross it there; dragging on more axes narrows further."
     )
 
 

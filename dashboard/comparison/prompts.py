@@ -43,8 +43,8 @@ def draw_prompts(runs: list[Run]) -> None:
 
 def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
     st.caption(
-        "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. Of each run, only "
-        f"the {LOOKED} prompts that it drew most often are looked at. Probes, which every run samples at the same steps, come first, "
+        "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. For each run, only "
+        f"the {LOOKED} prompts that it drew most often are considered. Probes, which every run samples at the same steps, come first, "
         "then the prompts that most runs share."
     )
 

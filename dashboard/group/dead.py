@@ -69,7 +69,7 @@ def why_dead(run: Run, summary: StepSummary) -> str | None:
     then = ", so every advantage is 0 and their rewards teach nothing. "
     if kl_in_reward and number_at(run.config, "algorithm.kl.beta", 0.0) > 0:
         then = " from the task, and only the KL penalty in the reward tells them apart. "
-    opening = f"{dead} of {compared} groups are dead: all their completions got the same reward{then}"
+    opening = f"{dead} of {compared} groups are dead: within each, all completions got the same reward{then}"
     success = _success_rates(run, summary.step, summary.step).get(summary.step)
     if success is None or not group_size:
         return f"{opening}Larger groups or prompts of middling difficulty are dead less often."

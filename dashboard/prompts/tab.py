@@ -80,7 +80,7 @@ def _columns(prompts: Sequence[PromptSummary]) -> dict[str, Column[PromptSummary
         "latest": Column("latest reward", lambda prompt: number(prompt.reward_last), 90, kind="figure"),
         "change": Column("change", _change, 75, kind="figure"),
         "course": Column(
-            "from draw to draw",
+            "reward by draw",
             picture,
             130,
             "Mean reward of each draw; all rows from the lowest of the page to its highest.",

@@ -50,7 +50,7 @@ def show_runs(variants: Sequence[Variant], seeds: Sequence[int]) -> None:
         for seed in seeds
         for one in variants
     ]
-    first = f"; these are the first {ROWS}" if len(rows) > ROWS else ""
+    first = f"; the first {ROWS} are shown" if len(rows) > ROWS else ""
     st.markdown(f"**{counted(len(rows), 'run')}** in queue order{first}")
     st.dataframe(pd.DataFrame(rows[:ROWS]), hide_index=True, key="sweep-runs", height="content")
 

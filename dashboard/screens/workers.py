@@ -58,14 +58,14 @@ def draw_worker(worker: Worker) -> None:
         offers = (
             ("judges", worker.judges),
             ("reward functions", worker.reward_functions),
-            ("other sampling engines", engines),
+            ("sampling engines besides native", engines),
         )
         for what, names in offers:
             if names:
                 device.caption(f"{what}: {plain(', '.join(names))}")
         with work:
             if worker.run_id is None:
-                st.caption("waits for a run" if worker.alive else "")
+                st.caption("waiting for a run" if worker.alive else "")
             else:
                 link("run", worker.run_name or f"run {worker.run_id}", icon=":material/play_circle:", id=worker.run_id)
         silent = worker.seconds_since_seen
@@ -91,8 +91,8 @@ def draw_use() -> None:
         for name in sorted({one.worker for one in held})
     }
     st.caption(
-        f"The last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
-        + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
+        f"Over the last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
+        + ", ".join(f"{plain(name)}: {percent(share)}" for name, share in shares.items())
         + "."
     )
     show(worker_use_figure(held, now), key="use", about="Which runs each worker held over time", file="workers-use")

@@ -40,8 +40,8 @@ VIEW = "Settings"  # of the comparison: a line through the fields for each run
 def show_settings(bases: Sequence[Base]) -> Plan:
     """The base, the fields, their values."""
     st.caption(
-        "Every run begins with the same configuration and differs in the fields that you choose: in every combination of the values "
-        "that you list, or in values drawn at random."
+        "The runs share one configuration and differ only in the fields that you choose. There is one run per seed for every combination "
+        "of the values that you list, or for each draw of values at random."
     )
     base = choose_base("Base configuration", bases, "Every run takes the fields that are not swept from here\\.")
     fields = sweepable(base.config)

@@ -66,7 +66,7 @@ def test_a_long_agreement_is_folded_but_for_what_stands_beside_a_difference() ->
 
 
 def test_what_is_said_of_the_difference_is_true() -> None:
-    assert in_words(difference(words("a b"), words("a b")), "word") == "Both say exactly the same."
+    assert in_words(difference(words("a b"), words("a b")), "word") == "Both are exactly the same."
     assert in_words(difference(words("a b"), words("a  b")), "word").startswith("They share 100 %")
     assert in_words(difference(words("a b c x"), words("a b c y")), "token").startswith(
         "They share 75 % of their tokens"

@@ -48,7 +48,7 @@ def test_a_worker_is_shown_with_what_it_is_and_what_it_runs(open_page: OpenPage,
     assert "torch 2.13.0" in shown
     assert "judges: careful" in shown
     assert "reward functions: manners:is_polite" in shown
-    assert "other sampling engines: transformers" in shown
+    assert "sampling engines besides native: transformers" in shown
     assert "last heartbeat just now" in shown
     [link] = [link for link in at.get("page_link") if link.label == "mine"]
     assert link.proto.query_string == f"id={run.id}"
@@ -77,7 +77,7 @@ def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPa
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (
-        "The last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: busy_one < 1 %."
+        "Over the last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: busy_one: < 1 %."
         in texts(at)
     )
     assert at.get("vega_lite_chart")
