@@ -66,7 +66,7 @@ class PairBudget(Frozen):
     )
     checkpoint_every: Interval = Field(
         50,
-        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since. 0 saves at the end only.",
+        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since the last one. 0 saves at the end only.",
     )
     keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed, same pairs, and the same next step from the same checkpoint on CPU.")

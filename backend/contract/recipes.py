@@ -253,7 +253,7 @@ POLICY_GRADIENT: tuple[RecipeCard, ...] = (
     on_the_quickstart(
         "ppo",
         "PPO",
-        "A value head learns what to expect at every token, and GAE measures what follows against it. The group plays no part.",
+        "A value head learns what to expect at every token, and GAE compares what follows with that. The group plays no part.",
         "To see what GRPO leaves out, and what that part costs: another head, another loss, three more settings.",
         "PPO (arXiv:1707.06347) with GAE (arXiv:1506.02438); reward on the last token, k1 KL in the reward",
         r"\begin{aligned}\delta_t&=r_t+\gamma V_{t+1}-V_t,\quad A_t=\delta_t+\gamma\lambda A_{t+1}\\ \mathcal L&=\mathbb E_t\big[-\min(\rho_tA_t,\operatorname{clip}(\rho_t,0.8,1.2)A_t)\\ &\qquad+c_1(V_t-V_t^\mathrm{target})^2-c_2H_t\big]\end{aligned}",

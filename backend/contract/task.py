@@ -45,7 +45,7 @@ class Arithmetic(Prompted):
     """Sums, differences and products of whole numbers, where precedence matters: 2 + 2 x 6 is 14, not 24."""
 
     kind: Literal["arithmetic"] = "arithmetic"
-    operands: Annotated[int, Field(ge=2, le=4)] = Field(3, description="How many numbers stand in an expression.")
+    operands: Annotated[int, Field(ge=2, le=4)] = Field(3, description="How many numbers an expression has.")
     low: Operand = Field(1, description="The smallest number.")
     high: Operand = Field(9, description="The largest number.")
     operators: Annotated[list[Literal["+", "-", "x"]], Field(min_length=1, max_length=3)] = Field(

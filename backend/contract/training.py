@@ -75,11 +75,11 @@ class Optimizer(Frozen):
     )
     weight_decay: Annotated[float, Field(ge=0, le=10)] = Field(0.0, description="AdamW's decoupled weight decay.")
     max_grad_norm: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        1.0, description="The gradient is scaled down to this norm if it is longer."
+        1.0, description="The gradient is scaled down to this norm if it is larger."
     )
     micro_batch_tokens: Annotated[int, Field(ge=16, le=16_777_216)] = Field(
         8192,
-        description="Tokens, prompts included, in one forward and backward pass. Less memory if smaller; never another result. "
+        description="Tokens, prompts included, in one forward and backward pass. Smaller takes less memory and never changes the result. "
         "On a CPU a pass is kept below 1.5 GiB even if this allows more: larger ones are not faster.",
     )
 
@@ -148,7 +148,7 @@ class Budget(Frozen):
     )
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         20,
-        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since. 0 saves at the end only.",
+        description="Steps between saved checkpoints; the last step is always saved. A crash costs at most the steps since the last one. 0 saves at the end only.",
     )
     keep: Keep = Field(default_factory=Keep, description="Which of the checkpoints stay.")
     seed: Seed = Field(0, description="Same seed and same checkpoint give the same next step on CPU.")

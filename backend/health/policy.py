@@ -132,7 +132,7 @@ def lora_rate(facts: Facts) -> Finding | None:
 
 
 @rule(
-    "The gradient is clipped nearly always",
+    "The gradient is nearly always clipped",
     f"grad_norm is above max_grad_norm in at least {percent(CLIPPED_SHARE)} of the last {CLIPPED_STEPS} steps",
     "grad_norm",
     steps=CLIPPED_STEPS,

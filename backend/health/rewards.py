@@ -31,8 +31,8 @@ def nothing_is_rewarded(facts: Facts) -> bool:
 
 @rule(
     "Every reward is 0",
-    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the reward was above 0 before: the first "
-    f"{RECENT} and the last {HISTORY} steps are taken, the zeros at their end are left out, and the median reward of the rest is above 0",
+    f"reward and its std are exactly 0 in each of the last {ZEROS} steps. It is called a collapse if the reward was above 0 before, that is, "
+    f"if the median reward of the first {RECENT} and the last {HISTORY} steps, without the zeros at the end, is above 0",
     "reward",
     "reward_std",
     steps=ZEROS,
@@ -74,7 +74,7 @@ def _collapsed(facts: Facts) -> str:
 
 @rule(
     "Most groups are dead",
-    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have rewards that are all equal; it is only a note if the "
+    f"on average over the last {RECENT} steps at least {percent(DEAD)} of the groups have rewards that are all equal; this is a note, not a warning, if the "
     f"mean reward of these steps is at least {percent(WELL)} of the highest possible",
     "frac_reward_zero_std",
 )
@@ -167,7 +167,7 @@ def unscored(facts: Facts) -> Finding | None:
 
 
 @rule(
-    "Completions change their length, and get no better",
+    "Completions change in length but get no better",
     f"the mean length of the last {RECENT} steps is at least {LENGTH_FACTOR:g} times that of the first {RECENT}, or at most half of it. "
     f"Meanwhile the reward rose by less than {BETTER:g} of its std at the start, and it is below 90 % of the highest possible",
     "completions/mean_length",

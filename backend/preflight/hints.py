@@ -156,7 +156,7 @@ def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
     """Nothing holds the policy back, or what should hold it does not."""
     algorithm, kl = config.algorithm, config.algorithm.kl
     if kl.beta == 0 and algorithm.surrogate.weighs != "pairs":  # whose own β compares with the reference
-        text = "β is 0: nothing holds the policy near its start, the reference pass is saved, and KL is not measured"
+        text = "β is 0: nothing holds the policy near its start, the reference pass is skipped, and KL is not measured"
         yield _hint("info", "algorithm.kl.beta", text)
     elif kl.beta > 0 and kl.placement == "loss" and kl.estimator == "k1":
         text = "k1 in the loss has a gradient that is 0 on average: it measures the KL, but does not hold the policy back; k3 does, and so does k1 in the reward"

@@ -93,7 +93,7 @@ def underestimate(found: Forecast, own_size: int) -> str:
     return (
         "The bars are the mean over prompts of (C(c, G) + C(n − c, G)) / C(n, G), with c of a prompt's n completions right: the share "
         "of dead ones among all groups of G that can be drawn from the sample. This is right on average. The dashed line is p^G + (1 − p)^G at "
-        f"the mean success rate. Where prompts differ it is too low, since easy and hard ones are dead more often.{numbers}"
+        f"the mean success rate. Where prompts differ it tends to be too low, since easy and hard ones are dead more often; in a small sample it can also lie above the bar.{numbers}"
     )
 
 

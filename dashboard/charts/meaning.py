@@ -65,7 +65,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "entropy": Meaning(
         "Entropy",
-        "How undecided the policy is at each token: the mean over all tokens, at the temperature that Algorithm › Log-probs uses; the sampler's own entropy is lower if "
+        "How uncertain the policy is at each token: the mean over all tokens, at the temperature that Algorithm › Log-probs uses; the sampler's own entropy is lower if "
         "top-k, top-p or a lower sampling temperature narrows its choice. Healthy: a slow fall. Near 0, all completions of a group are "
         "alike and the groups die; a rise to large values means noise.",
         unit="nats per token",

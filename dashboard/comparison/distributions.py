@@ -45,7 +45,7 @@ def draw_distributions(runs: list[Run]) -> None:
     offer_more(len(with_groups) - len(shown), "run", _RUNS, AT_ONCE, key="more-distributions")
     st.caption(
         "Each vertical slice is the histogram of one step: the stronger the colour, the more of its completions lie there. All runs "
-        "share one scale. The red row below counts completions without a value."
+        "share one scale. A red row below, if there is one, counts completions without a value."
     )
 
 

@@ -33,7 +33,7 @@ def state_in_words(group: AnyGroup, config: Mapping[str, Json]) -> str:
         )
     if group.state == "probe":
         return (
-            f"**Probe:** a fixed prompt, sampled again at regular steps to see how the policy changes and never trained on. "
+            f"**Probe:** a fixed prompt that is never trained on. It is sampled again every few steps, to show how the policy changes.  "
             f"Here {_scored(group)}."
         )
     if group.state == "unscored":

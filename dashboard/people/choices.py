@@ -112,7 +112,7 @@ def _draw_ways_on(run: Run, group: Group, *, settled: bool) -> None:
             key=f"next-from-{group.id}",
             shortcut="n",
             type="primary" if settled else "secondary",
-            help="The next live group with pairs left to judge, newest first; after the oldest, the newest again",
+            help="The next live group with pairs left to judge, newest first; after the oldest it starts over",
         ):
             following = next_to_judge(run, group) or next_to_judge(run)
             if following in (None, group.id):

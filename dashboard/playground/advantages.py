@@ -66,7 +66,7 @@ def _controls(opening: Opening) -> tuple[GroupScores, Advantage]:
         for name, rewards in EXAMPLES.items():
             change = {"rewards": None if rewards == opening.rewards else rewards}
             st.button(name, type="tertiary", on_click=write, kwargs=change, key=f"play-example-{name}")
-    about = "How a reward becomes an advantage. GAE needs a value for each token, and has a part of its own below."
+    about = "How a reward becomes an advantage. GAE needs a value for each token, and has its own section below."
     kind = choose_estimator(opening.advantage, help=about)
     advantage, wrong_setting = estimator_settings(kind, opening.advantage, *st.columns([3, 2]))
     good, wrong = last_good("rewards", lambda: read_rewards(text), lambda: read_rewards(opening.rewards))

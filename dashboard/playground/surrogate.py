@@ -100,7 +100,13 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
             )
         with right:
             st.markdown(_pulls_in_words(pulled))
-            _draw(pulled, surrogate, new / old, "pull on log p", "The objective's slope: how hard the token is pulled")
+            _draw(
+                pulled,
+                surrogate,
+                new / old,
+                "pull on log p",
+                "The objective's slope in log p: how hard the token is pulled",
+            )
         only = f" {_ONLY_THE_PULL}" if surrogate.constant_weight else ""
         st.caption(_on_policy(group) if new == old else f"{WORDS[surrogate.kind].sentence}{only}")
     return Point(surrogate, new, old, highest)
@@ -176,7 +182,7 @@ def _pulls_in_words(pulls: Sequence[tuple[str, float, Traced]]) -> str:
         elif abs(traced.at) < 1e-9:
             parts.append(f"{name}: **no pull**, the gradient is cut off")
         else:
-            parts.append(f"{name}: pulled **{'up' if traced.at > 0 else 'down'}**, slope {signed(traced.at)}")
+            parts.append(f"{name}: pulled **{'up' if traced.at > 0 else 'down'}**, slope in log p {signed(traced.at)}")
     return " · ".join(parts)
 
 

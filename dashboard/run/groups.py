@@ -63,7 +63,7 @@ def _draw_filters() -> None:
         "Bookmarked",
         key="bookmarked",
         bind="query-params",
-        help="The groups with a bookmark, of all steps, also of steps that were done again after a resume.",
+        help="Bookmarked groups of all steps, including steps that were done again after a resume.",
     )
     order.selectbox("Order", list(ORDERS), key="sort", bind="query-params")
     search.text_input(

@@ -73,7 +73,7 @@ def _choose_runs(prompt_id: str, runs: Sequence[Run]) -> None:
         key="of-runs",
         format_func=lambda run_id: f"#{run_id} {one_line(offered[run_id].name)}",
         max_selections=MOST_RUNS,
-        help="Those of the newest runs that have drawn this prompt.",
+        help="You can add any of the newest runs that have drawn this prompt.",
         on_change=on_choice("of-runs", keep),
     )
 

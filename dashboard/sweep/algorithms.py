@@ -22,7 +22,7 @@ def show_algorithms(recipes: Sequence[RecipeCard], others: Sequence[Base]) -> Pl
     """The ground, and the recipes that differ on it."""
     st.caption(
         "Each recipe brings its algorithm with its updates per batch, and its length penalty if it has one. A recipe that was made for "
-        "the chosen model also brings its optimizer settings and group size. All else is the same for all runs: model, task, other "
+        "the chosen model also brings its optimizer settings and group size. Everything else is the same in all runs: model, task, other "
         "rewards, decoding, steps, completions per step. Several seeds show whether a difference is luck."
     )
     known = comparable(recipes)

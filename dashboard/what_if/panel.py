@@ -97,7 +97,7 @@ def draw_step(step: StepArrays, after: Recomputed, number_of_step: int) -> None:
             key="what-if-distribution-chart",
             about="How many completions of the step have which advantage, stored and what if",
         )
-        st.caption("Outline: stored. Filled: what if. The grey bar holds advantages near 0.")
+        st.caption("Outline: stored. Filled: what if. A grey bar, if there is one, holds advantages near 0.")
     with listed, st.container(key="what-if-flips"):
         if flips:
             settings = {OPEN: "true", **changes_in_address()}
