@@ -41,7 +41,7 @@ def show_settings(bases: Sequence[Base]) -> Plan:
     """The base, the fields, their values."""
     st.caption(
         "The runs share one configuration and differ only in the fields that you choose. There is one run per seed for every combination "
-        "of the values that you list, or for each draw of values at random."
+        "of the values that you list, or for each random choice of values."
     )
     base = choose_base("Base configuration", bases, "Every run takes the fields that are not swept from here\\.")
     fields = sweepable(base.config)
