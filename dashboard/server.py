@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import streamlit
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the library has no types
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -124,8 +124,9 @@ def _of_the_page_asked_last(receive: Receive) -> Receive:
                 return message
             if not asked.fragment_id:
                 page = asked.page_script_hash or page
-            if not asked.fragment_id or asked.page_script_hash == page or not page:
-                return message
+            elif page and asked.page_script_hash != page:
+                continue
+            return message
 
     return next_message
 

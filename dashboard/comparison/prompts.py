@@ -31,7 +31,10 @@ def draw_prompts(runs: list[Run]) -> None:
         "Search prompts", key="prompt", bind="query-params", placeholder="Words of a prompt", width=420
     )
     with guard():
-        found = {run.id: _fetch(run, str(search or "")) for run in asked}
+        found = {
+            run.id: (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, str(search or ""))
+            for run in asked
+        }
     if common := in_common(found):
         _draw_table(asked, common[:SHOWN])
     else:
@@ -90,14 +93,9 @@ def course(draw: PromptSummary | None) -> str:
     return f"{number(draw.reward_first)} → {number(draw.reward_last)} ({count(draw.draws)})"
 
 
-def _fetch(run: Run, search: str) -> list[PromptSummary]:
-    """A run's most drawn prompts; those of an attempt that has ended are fetched once."""
-    return (_ask_once if run.status in TERMINAL else _ask)(run.id, run.attempt, search)
-
-
 def _ask(run_id: int, attempt: int, search: str) -> list[PromptSummary]:  # noqa: ARG001 — a part of the cache's key
     return client().prompts(run_id, search=search or None, sort="-draws", limit=LOOKED).items
 
 
-# the largest sweep has 200 runs: fewer entries than runs, and each redraw would ask for all of them again
+# of an attempt that has ended; the largest sweep has 200 runs: fewer entries than runs, and each redraw would ask for all of them again
 _ask_once = st.cache_data(ttl=600, max_entries=256, show_spinner=False)(_ask)

@@ -90,5 +90,5 @@ def test_the_largest_sweep_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) ->
     backend = recorded(monkeypatch, 200)
     for _ in range(2):
         for number in range(1, 201):
-            prompts._fetch(run(number), "")
+            prompts._ask_once(number, 1, "")
     assert len(backend.asked) == 200
