@@ -55,7 +55,7 @@ def choose_judgement(drawn: Sequence[str], runs: Sequence[Run]) -> Judgement:
         bind="query-params",
     )
     last = tail.number_input(
-        "Number of last values to average",
+        "Last values to average",
         1,
         200,
         10,
