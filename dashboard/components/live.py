@@ -90,6 +90,7 @@ def follow(runs: Sequence[Run]) -> None:
         with guard():
             moved = any(moment(run_now(run_id)) != drawn for run_id, drawn in live.items())
         if its_turn() and moved and browser_knows():
+            st.empty()  # a click on a link that has come meanwhile goes first: behind it, this page would be drawn in its place
             st.rerun()
 
     if live:

@@ -51,12 +51,9 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     with st.container(horizontal=True, vertical_alignment="center", key=TITLE):
         st.text(one_line(run.name), width="stretch")
         st.markdown(look(run).markdown)
-        if (
-            run.status not in TERMINAL
-            and st.toggle("Live", value=True, key="live", help="If off, the page stands still.") != live
-        ):
-            st.rerun()
-        _actions(run)
+        with st.container(horizontal=True, vertical_alignment="center", width="content"):
+            _commands(run, live)  # they come and go with the state; the links behind their container keep their places
+        _links(run)
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run.status, run.error)
@@ -66,7 +63,10 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
 
 
-def _actions(run: Run) -> None:
+def _commands(run: Run, live: bool) -> None:
+    running = run.status not in TERMINAL
+    if running and st.toggle("Live", value=True, key="live", help="If off, the page stands still.") != live:
+        st.rerun()
     for verb, change in possible(run).items():
         if change.status == "queued" and verb == "pause":
             continue  # what waits is cancelled or moved, in the list of runs
@@ -77,6 +77,9 @@ def _actions(run: Run) -> None:
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
+
+
+def _links(run: Run) -> None:
     draw_downloads(run)
     if run.kind != "sample":
         link(

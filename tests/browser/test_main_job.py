@@ -110,8 +110,13 @@ def test_a_person_trains_a_model_reads_its_groups_clones_the_run_and_compares_bo
     trainer = worker()
     with standing_still(trainer):
         first = start(page)
-        expect(page.locator(".st-key-run-title")).to_contain_text("queued")
+        header = page.locator(".st-key-run-title")
+        expect(header).to_contain_text("queued")
+        links = [header.get_by_role("link", name=name).element_handle() for name in ("Clone", "Sweep")]
     watch_it_train(page, stack, first, trainer)
+    # what somebody was about to press when the run's state changed is still that
+    shown = [link.evaluate("link => link.isConnected && link.innerText.trim().split(/\\s+/).pop()") for link in links]
+    assert shown == ["Clone", "Sweep"]
 
     group_id = open_a_live_group(page, first)
     check_the_arithmetic(page, stack, group_id)
