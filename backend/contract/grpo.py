@@ -60,7 +60,7 @@ class GrpoConfig(Frozen):
             text = f"{why} compares a completion with its siblings, and a group of {size} has none; use at least 2"
             raise Misfit(text, "sampling.group_size", {"sampling.group_size": 8})
         if advantage.reads == "components" and self.rewards.gates:
-            text = f"{advantage.kind} normalises each reward function by itself, and a gate decides over their sum; remove the gates"
+            text = f"{advantage.kind} normalises each reward function by itself, and a gate would drop scores of one because of another; remove the gates"
             raise Misfit(text, "rewards.gates", {"rewards.gates": []})
 
     def _engine_measures_what_is_asked(self) -> None:

@@ -99,7 +99,7 @@ def test_a_refused_combination_says_why_and_its_fixes_lead_to_one_that_is_not(
         (
             {"algorithm.advantage": {"kind": "normalize_then_sum"}, "rewards.gates": [{"reward": "correctness", "requires": "format"}]},
             "rewards.gates",
-            "a gate decides over their sum",
+            "a gate would drop scores of one because of another",
         ),
     ],
 )  # fmt: skip
