@@ -1,6 +1,7 @@
 """Benchmarks explain themselves: each has an entry in the docs, and a `--help` that needs neither a model nor a peer."""
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # beside other tests several threads wait for one another
 
 
 def test_every_benchmark_has_its_docs_entry() -> None:
@@ -59,6 +61,7 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
         capture_output=True,
         text=True,
         cwd=ROOT,
+        env=ONE_THREAD,
     )
     assert ran.returncode == 0, ran.stderr
     assert [words for words in promised if words not in ran.stdout] == []
@@ -68,7 +71,7 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
 @pytest.mark.slow
 def test_a_trial_of_the_check_on_a_gpu_has_a_verdict_for_each_line() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--toy"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ONE_THREAD)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^(\d+) of \1 lines hold", ran.stdout, flags=re.MULTILINE)
 
