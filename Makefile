@@ -20,7 +20,7 @@ BROWSER := tests/browser
 FAILED := .pytest_cache/failed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-trials clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -83,6 +83,9 @@ bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole ste
 
 bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (half an hour; 7 minutes with one that is kept)
 	$(BIN)/python benchmarks/inspector.py $(ARGS)
+
+bench-trials: $(VENV)/.test browser ## Try all of these at a toy scale: their figures mean nothing (2 minutes)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py
 
 clean: ## Remove the environment and what tools cached; .groupscope, the data, stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

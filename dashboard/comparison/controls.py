@@ -60,12 +60,12 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
 
 
 def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
-    """The lines that a chart of others lacks: "dapo logs no kl". Runs that have made no step may still log it."""
+    """The lines that a chart of others lacks: "no kl was recorded in dapo". Runs that have made no step may still record it."""
     lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]
     if not lacking or not any(name in names for names in logged.values()):
         return ""
     others = f" and {counted(len(lacking) - NAMED, 'other')}" if len(lacking) > NAMED else ""
-    return f"{', '.join(lacking[:NAMED])}{others} {'logs' if len(lacking) == 1 else 'log'} no {name}"
+    return f"no {name} was recorded in {', '.join(lacking[:NAMED])}{others}"
 
 
 def usual_of(runs: Sequence[Run]) -> Sequence[str]:

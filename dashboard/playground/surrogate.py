@@ -100,7 +100,7 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
             )
         with right:
             st.markdown(_pulls_in_words(pulled))
-            _draw(pulled, surrogate, new / old, "pull on log p", "Its slope in log p: how hard the token is pulled")
+            _draw(pulled, surrogate, new / old, "pull on log p", "The slope in log p: how hard the token is pulled")
         only = f" {_ONLY_THE_PULL}" if surrogate.constant_weight else ""
         st.caption(_on_policy(group) if new == old else f"{WORDS[surrogate.kind].sentence}{only}")
     return Point(surrogate, new, old, highest)

@@ -13,7 +13,7 @@ from dashboard.components.address import choose, chosen, zoom, zoom_out, zoom_to
 from dashboard.components.chart import heading, place_key, show
 from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
-from dashboard.format import count, plain
+from dashboard.format import count, counted, plain
 from dashboard.health import draw_health_line
 from dashboard.session import client, guard
 from dashboard.shared import Shared
@@ -94,7 +94,7 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             key="more",
             bind="query-params",
             format_func=_title,
-            placeholder=f"any of {len(others)} other metrics" if others else "no other metric yet",
+            placeholder=f"choose from {counted(len(others), 'other metric')}" if others else "no other metric yet",
             disabled=not others,
             width=420,
         )

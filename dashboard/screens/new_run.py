@@ -160,7 +160,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         key=tags_key,
         accept_new_options=True,
         format_func=one_line,
-        placeholder="type, Enter",
+        placeholder="type a tag, Enter",
         on_change=take_tags,
     )
     errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0

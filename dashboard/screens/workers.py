@@ -92,7 +92,7 @@ def draw_use() -> None:
     }
     st.caption(
         f"Over the last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
-        + ", ".join(f"{plain(name)}: {percent(share)}" for name, share in shares.items())
+        + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
         + "."
     )
     show(worker_use_figure(held, now), key="use", about="Which runs each worker held over time", file="workers-use")
@@ -112,7 +112,7 @@ def draw_how_to_add() -> None:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
     if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:
         st.caption(
-            "Only this machine can use that address. For a worker on another machine, set "
+            "Only the dashboard's own machine can use that address. For a worker on another machine, set "
             "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN` for the backend, as docs/settings.md explains."
         )
 

@@ -20,7 +20,7 @@ from dashboard.what_if.figures import distribution_figure
 from dashboard.what_if.group_part import draw_group, draw_tokens
 from dashboard.what_if.words import agreement, kl_in_loss, kl_in_words, kl_per_token, notes
 
-_TITLE = "What if: another estimator, other weights, another clip range or β"
+_TITLE = "What if: another estimator, other reward weights, another clip range or β"
 DEAD = (
     "Groups in which all rewards are equal, of those with two scored completions or more. An estimator that does not compare a "
     "group with its own mean (softmax, batch baseline, none) pushes all completions of such a group equally."

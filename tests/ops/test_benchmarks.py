@@ -41,7 +41,7 @@ def test_every_command_of_the_makefile_is_explained() -> None:
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.parametrize(
     ("command", "promised"),
     [
@@ -68,7 +68,7 @@ def test_a_trial_measures_both_sides_and_writes_tables(tmp_path: Path, command: 
     assert kept.stat().st_size > 0
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 def test_a_trial_of_the_check_on_a_gpu_has_a_verdict_for_each_line() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu_check.py"), "--toy"]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ONE_THREAD)
@@ -76,7 +76,7 @@ def test_a_trial_of_the_check_on_a_gpu_has_a_verdict_for_each_line() -> None:
     assert re.search(r"^(\d+) of \1 lines hold", ran.stdout, flags=re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "measured.json"
     parts = ["api", "views", "live", "memory"]

@@ -1,8 +1,10 @@
 """`make test` runs everything whatever fails, and its last lines say what failed."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,16 @@ def test_it_succeeds_where_both_do(tmp_path: Path) -> None:
 
 def test_continuous_integration_runs_no_test_twice() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert [line for line in lines if line.startswith("make ")] == ["make lint", "make test"]
+    assert [line for line in lines if line.startswith("make ")] == ["make lint", "make test", "make bench-trials"]
+
+
+def test_what_make_test_leaves_out_has_a_target_of_its_own() -> None:
+    left_out = re.findall(
+        r"not (\w+)", tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
+    )
+    assert left_out == ["long", "trials", "vllm", "containers"]
+    run = re.findall(r"-m pytest .*-m (\w+)", (ROOT / "Makefile").read_text())
+    assert sorted(run) == sorted(left_out)
 
 
 @pytest.mark.slow
