@@ -19,6 +19,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Progress, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
+SAMPLER = WORKER.model_copy(update={"name": "sampler", "engines": ["vllm"]})  # takes what no real worker here can
 EPS = 1e-8
 
 
@@ -30,9 +31,9 @@ def queue(client: Client, name: str = "recorded", **overrides: Json) -> int:
     return client.create_run(config, name=name).id
 
 
-def claim(client: Client, run_id: int) -> p.Claim:
-    """Claim and start the run; only it may be waiting."""
-    claimed = client.claim(p.ClaimRequest(worker=WORKER))
+def claim(client: Client, run_id: int, *, worker: p.WorkerInfo = WORKER) -> p.Claim:
+    """Claim and start the run; only it may be waiting, and no other worker may want it."""
+    claimed = client.claim(p.ClaimRequest(worker=worker))
     assert claimed is not None
     assert claimed.run_id == run_id
     client.start(run_id, p.Start(attempt=claimed.attempt, from_step=0, device="cpu"))

@@ -14,17 +14,10 @@ from backend.contract.client import Client
 
 pytestmark = pytest.mark.slow
 
-# A run that samples with vLLM is claimed by this worker alone, whatever other tests have started.
-SAMPLER = recorded.WORKER.model_copy(update={"name": "sampler", "engines": ["native", "vllm"]})
-
 
 def start(client: Client) -> tuple[int, p.Claim]:
     run_id = recorded.queue(client, "falls ill", sampling={"engine": "vllm"}, budget={"steps": 20})
-    claim = client.claim(p.ClaimRequest(worker=SAMPLER))
-    assert claim is not None
-    assert claim.run_id == run_id
-    client.start(run_id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
-    return run_id, claim
+    return run_id, recorded.claim(client, run_id, worker=recorded.SAMPLER)
 
 
 def step(client: Client, claim: p.Claim, number: int, *, cut: float) -> None:
