@@ -159,7 +159,7 @@ def gradient_clipped(facts: Facts) -> Finding | None:
     "The loss is about 0, as it should be",
     f"each loss of the last {RECENT} steps is below {SMALL_LOSS:g} in size, while the median gradient norm of these steps is above 0 and "
     f"at least {percent(GRADIENT_LEFT)} of that of the first {RECENT}. The rule is only for runs with one update per batch, the clipped "
-    "surrogate, and advantages that add up to 0 in each group. It is silent while every reward is 0, KL has blown up or entropy has collapsed",
+    "surrogate, and advantages that add up to 0 in each group. It is silent while every reward is 0, and when KL has blown up or entropy has collapsed",
     "loss",
     "grad_norm",
     steps=3,

@@ -22,7 +22,7 @@ class Words:
 
     sentence: str
     live: str = (
-        "Each completion is compared with its own group: above the mean it is reinforced, below it is discouraged."
+        "Each completion is compared with its own group: above the mean it is reinforced, below the mean discouraged."
     )
     equal: str = ""  # what equal rewards do, if such a group is not dead; `mean` is the group's
     dead: str = ""  # what is equal in a dead group, if it is not the rewards

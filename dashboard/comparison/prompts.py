@@ -48,7 +48,7 @@ def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
     st.caption(
         "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. For each run, only "
         f"the {LOOKED} prompts that it drew most often are considered. Probes, which every run samples at the same steps, come first, "
-        "then the prompts that most runs share."
+        "then the others, those that most runs share first."
     )
 
     def of_run(run: Run) -> Column[Common]:

@@ -81,7 +81,7 @@ def draw_surrogate(opening: Opening, group: GroupScores) -> Point:
     """The part with its controls; returns where the point stands."""
     draw_title(
         "2 · From advantages to an update",
-        "How far may a token of the best and of the worst completion move? Its ratio is its new probability over its old one.",
+        "How far may a token move, in the best completion and in the worst? Its ratio is its new probability over its old one.",
     )
     controls, picture = st.columns([1.05, 3.35], gap="medium")
     with controls:

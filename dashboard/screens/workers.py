@@ -92,7 +92,7 @@ def draw_use() -> None:
     }
     st.caption(
         f"Over the last {duration((now - start).total_seconds())}, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: "
-        + ", ".join(f"{plain(name)} {percent(share)}" for name, share in shares.items())
+        + ", ".join(f"{plain(name)} ({percent(share)})" for name, share in shares.items())
         + "."
     )
     show(worker_use_figure(held, now), key="use", about="Which runs each worker held over time", file="workers-use")

@@ -77,7 +77,7 @@ def test_what_workers_held_is_drawn_with_the_share_of_the_time(open_page: OpenPa
     backend.client.claim(p.ClaimRequest(worker=worker("busy_one")))
     at = open_page("workers")
     assert (
-        "Over the last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: busy_one < 1 %."
+        "Over the last 1 h 00 m, in your time zone. Grey: idle, away, or busy with a run that has been deleted. Share of the time that each was busy: busy_one (< 1 %)."
         in texts(at)
     )
     assert at.get("vega_lite_chart")
