@@ -80,7 +80,7 @@ START: tuple[RecipeCard, ...] = (
     card(
         "grpo-notebook",
         "GRPO, minimal",
-        "One prompt, one token, two groups of four, reward 1 or 0: GRPO small enough to check every number by hand.",
+        "One prompt drawn twice: two groups of four completions, one token each, reward 1 or 0. GRPO small enough to check every number by hand.",
         "To follow the whole calculation on SmolLM2. Most groups are dead: all four answers are wrong, or all are right.",
         "A tutorial's settings: population std, k1 KL to the old policy, top-k 10, temperature 0.7, log-probs at temperature 1",
         r"\begin{aligned}\rho_i&=\frac{\pi(o_i)}{\pi_\mathrm{old}(o_i)},\quad\hat A_i=\frac{r_i-\operatorname{mean}(r)}{\operatorname{std}(r)+\epsilon}\\ \mathcal L&=-\tfrac1G\sum_i\min\!\big(\rho_i\hat A_i,\ \operatorname{clip}(\rho_i,0.8,1.2)\,\hat A_i\big)\\ &\quad+\beta\,(\log\pi-\log\pi_\mathrm{old})\end{aligned}",

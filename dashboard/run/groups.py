@@ -20,7 +20,7 @@ from dashboard.what_if.panel import draw_what_if_step
 PAGE = 200
 STATES: dict[str, GroupState | None] = {"all groups": None, **{word: state for state, word in WORDS.items()}}
 ORDERS = {
-    "in the step's order": "index",
+    "as drawn": "index",
     "widest spread first": "-reward_std",
     "best first": "-reward_mean",
     "worst first": "reward_mean",
@@ -135,7 +135,7 @@ def _draw_table(run: Run, step: int | None) -> None:
 
 def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary], bool]:
     """The groups of the first pages, as many as `pages` says, and whether there are more."""
-    order = ORDERS[st.session_state.get("sort") or "in the step's order"]
+    order = ORDERS[st.session_state.get("sort") or "as drawn"]
     every = pages_of(
         lambda cursor: client().groups(
             run_id,

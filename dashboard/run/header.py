@@ -167,7 +167,7 @@ def _reason(status: Status, error: RunError) -> None:
     with st.container(border=True, key="failure"):
         st.markdown(title)
         show_text(error.message)
-        st.markdown(_ADVICE.get(error.code, "Clone the run, change what the message names, and start it again."))
+        st.markdown(_ADVICE.get(error.code, "Clone the run, change what the message names, and start the clone."))
         if error.details:
             with st.expander("Traceback"):
                 show_text(error.details)
