@@ -30,7 +30,7 @@ help: ## Show this list
 run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quickstart run; Ctrl-C stops all
 	@exec $(BIN)/groupscope up $(ARGS)
 
-test: $(VENV)/.test browser ## Install what the tests need and run all of them (minutes)
+test: $(VENV)/.test browser ## Install what the tests need and run them (minutes)
 	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
 	$(BIN)/python -m pytest $(BROWSER) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
 	nice -n 5 $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(BROWSER) --failed-list=$(FAILED); others=$$?; \
@@ -48,7 +48,7 @@ soak: $(VENV)/.test ## 500 random kills of backend and worker, then make fuzz-ht
 	PYTHONPATH=.:tests $(BIN)/python -u tests/faults/soak.py $(ARGS)
 	$(BIN)/python scripts/fuzz_http.py
 
-mutants: $(VENV)/.test ## Take each protection of tests/mutants.toml away and see its test fail (about an hour)
+mutants: $(VENV)/.test browser ## Take each protection of tests/mutants.toml away and see its test fail (about an hour)
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 test-faults: $(VENV)/.test wallclock ## Faults of docs/reliability.md with their full counts (under 20 minutes)
@@ -84,7 +84,7 @@ bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole ste
 bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (half an hour; 7 minutes with one that is kept)
 	$(BIN)/python benchmarks/inspector.py $(ARGS)
 
-bench-trials: $(VENV)/.test browser ## Try all of these at a toy scale: their figures mean nothing (2 minutes)
+bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py
 
 clean: ## Remove the environment and what tools cached; .groupscope, the data, stays

@@ -143,9 +143,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="groupscope-models-") as folder:
         random_model(toy=arguments.toy).save_pretrained(Path(folder) / MODEL)
         tiny = resolve(TINY_ARITHMETIC, converted=Path(folder), root=None, checkpoint=None)
-        AutoTokenizer.from_pretrained(tiny.location).save_pretrained(
-            Path(folder) / MODEL
-        )  # what texts say does not matter
+        AutoTokenizer.from_pretrained(tiny.location).save_pretrained(Path(folder) / MODEL)  # its texts do not matter
         logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
         measured = Bench(Path(folder), logs, arguments.toy, **sizes).measure()
     measured.write(arguments.out)

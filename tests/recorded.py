@@ -19,7 +19,9 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Progress, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
-SAMPLER = WORKER.model_copy(update={"name": "sampler", "engines": ["vllm"]})  # takes what no real worker here can
+SAMPLER = WORKER.model_copy(
+    update={"name": "sampler", "engines": ["vllm"]}
+)  # takes runs on vLLM, which no real worker of a test offers
 EPS = 1e-8
 
 
@@ -32,7 +34,7 @@ def queue(client: Client, name: str = "recorded", **overrides: Json) -> int:
 
 
 def claim(client: Client, run_id: int, *, worker: p.WorkerInfo = WORKER) -> p.Claim:
-    """Claim and start the run; only it may be waiting, and no other worker may want it."""
+    """Claim and start the run; of the runs that `worker` can take only it may be waiting, and no other worker may take it."""
     claimed = client.claim(p.ClaimRequest(worker=worker))
     assert claimed is not None
     assert claimed.run_id == run_id

@@ -7,6 +7,7 @@ from backend.contract.records import STOPS, TERMINAL, Run
 from dashboard.before_launch import request
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
+from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
 from dashboard.form.sections import fetch_workers
 from dashboard.format import count, counted
@@ -96,7 +97,7 @@ def _watch(sample_id: int) -> None:
         st.warning("The backend does not answer. The sample goes on, and so does this page once it is back.")
         return
     if sample.status in TERMINAL:
-        st.rerun()
+        draw_again()
     with st.container(border=True, key="before-launch-progress"):
         share, words = _how_far(sample)
         st.progress(share, f"{look(sample).markdown}  {words}")

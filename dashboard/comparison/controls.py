@@ -50,9 +50,7 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
         with column.container(border=True, key=f"compare-{names.index(name)}"):
             st.markdown(heading(about.title, about.unit), help=about.help)
             if drawn.data.empty:
-                st.caption(
-                    "None of these runs has logged it here." if zoom else "None of these runs has logged it yet."
-                )
+                st.caption(f"None of these runs has recorded it {'here' if zoom else 'yet'}.")
             show(drawn, key=f"comparison-{name}-{controls.view.axis}{ends}", about=about.title, on_zoom=zoom_to)
             if words := without(name, logged):
                 st.caption(plain(words))
@@ -60,12 +58,12 @@ def draw_charts(controls: Controls, logged: Mapping[str, Collection[str]], figur
 
 
 def without(name: str, logged: Mapping[str, Collection[str]]) -> str:
-    """The lines that a chart of others lacks: "no kl was recorded in dapo". Runs that have made no step may still record it."""
+    """The lines that a chart of others lacks: "No kl was recorded in dapo." Runs that have made no step may still record it."""
     lacking = [line for line, names in logged.items() if name not in names and "step_time" in names]
     if not lacking or not any(name in names for names in logged.values()):
         return ""
     others = f" and {counted(len(lacking) - NAMED, 'other')}" if len(lacking) > NAMED else ""
-    return f"no {name} was recorded in {', '.join(lacking[:NAMED])}{others}"
+    return f"No {name} was recorded in {', '.join(lacking[:NAMED])}{others}."
 
 
 def usual_of(runs: Sequence[Run]) -> Sequence[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock, local
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -81,6 +81,12 @@ def in_turn() -> Iterator[None]:
             _drawing.now = False
 
 
+def draw_again() -> NoReturn:
+    """Draw the whole page again. A click on a link that has come meanwhile goes first: after `st.rerun` it would lead to this page."""
+    st.empty()
+    st.rerun()
+
+
 def follow(runs: Sequence[Run]) -> None:
     """Draw the page again whenever one of the runs has moved."""
     tick = tick_of_whole_page()
@@ -90,8 +96,7 @@ def follow(runs: Sequence[Run]) -> None:
         with guard():
             moved = any(moment(run_now(run_id)) != drawn for run_id, drawn in live.items())
         if its_turn() and moved and browser_knows():
-            st.empty()  # a click on a link that has come meanwhile goes first: behind it, this page would be drawn in its place
-            st.rerun()
+            draw_again()
 
     if live:
         st.fragment(look, run_every=tick)()

@@ -8,6 +8,7 @@ from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.training import Decoding
 from dashboard.components.address import number_in_address, write
+from dashboard.components.live import draw_again
 from dashboard.downloads.routes import model_address
 from dashboard.format import absolute, ago, size
 from dashboard.group.cards import draw_cards
@@ -48,7 +49,7 @@ def _wait_for_others(run_id: int, shown: list[int]) -> None:
     """Draw the page again when a checkpoint is added or removed, and not before, as somebody may be typing."""
     with guard():
         if [one.step for one in client().checkpoints(run_id)] != shown:
-            st.rerun()
+            draw_again()
 
 
 def _rule(run: Run) -> str | None:
@@ -193,7 +194,7 @@ def _wait(sample_id: int) -> None:
     with guard():
         sample = client().run(sample_id)
     if sample.status in TERMINAL:
-        st.rerun()
+        draw_again()
     st.info(
         f"{look(sample).markdown}: an idle worker starts at once; one that is training starts between two steps.",
         icon=":material/hourglass_top:",

@@ -135,7 +135,7 @@ def _draw_table(run: Run, step: int | None) -> None:
 
 def _fetch(run_id: int, step: int | None, pages: int) -> tuple[list[GroupSummary], bool]:
     """The groups of the first pages, as many as `pages` says, and whether there are more."""
-    order = ORDERS[st.session_state.get("sort") or "as drawn"]
+    order = ORDERS[st.session_state.get("sort") or next(iter(ORDERS))]
     every = pages_of(
         lambda cursor: client().groups(
             run_id,

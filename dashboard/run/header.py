@@ -52,8 +52,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         st.text(one_line(run.name), width="stretch")
         st.markdown(look(run).markdown)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
-            _commands(run, live)  # they come and go with the state; the links behind their container keep their places
-        _links(run)
+            _draw_commands(run, live)  # they come and go with the state; the links after them keep their places
+        _draw_links(run)
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run.status, run.error)
@@ -63,7 +63,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         st.rerun()  # only now: the number is on the screen before what it stands for, and a press on a button is not lost
 
 
-def _commands(run: Run, live: bool) -> None:
+def _draw_commands(run: Run, live: bool) -> None:
     running = run.status not in TERMINAL
     if running and st.toggle("Live", value=True, key="live", help="If off, the page stands still.") != live:
         st.rerun()
@@ -79,14 +79,12 @@ def _commands(run: Run, live: bool) -> None:
         link_as_reward(run, run.progress.step)
 
 
-def _links(run: Run) -> None:
+def _draw_links(run: Run) -> None:
     draw_downloads(run)
     if run.kind != "sample":
-        link(
-            "new-run", "Clone", icon=":material/content_copy:", help="The form, filled in from this run.", clone=run.id
-        )
-        sweep, about = ":material/stacked_line_chart:", "Several runs that begin with this one's configuration."
-        link("sweep", "Sweep", icon=sweep, help=about, base=f"run:{run.id}", vary="Settings")
+        clone, sweep = "The form, filled in from this run.", "Several runs that begin with this one's configuration."
+        link("new-run", "Clone", icon=":material/content_copy:", help=clone, clone=run.id)
+        link("sweep", "Sweep", icon=":material/stacked_line_chart:", help=sweep, base=f"run:{run.id}", vary="Settings")
 
 
 def _origin(run: Run) -> None:

@@ -12,7 +12,7 @@ from dashboard.comparison.prompts import draw_prompts
 from dashboard.comparison.selection import Chosen, choose, draw_progress, draw_sweep, draw_sweeps, label, runs_of
 from dashboard.comparison.settings import draw_differences, setting
 from dashboard.components.address import browser_knows
-from dashboard.components.live import moment
+from dashboard.components.live import draw_again, moment
 from dashboard.session import client, guard, link
 
 CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS = "Curves", "Settings", "Distributions", "Prompts"
@@ -83,7 +83,7 @@ def follow(chosen: Chosen) -> None:
         else:
             now = [run if run.status in TERMINAL else client().run(run.id) for run in chosen.runs]
     if [(run.id, moment(run)) for run in now] != [(run.id, moment(run)) for run in chosen.runs] and browser_knows():
-        st.rerun()
+        draw_again()
 
 
 main()

@@ -6,6 +6,7 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Page, Run
 from dashboard.components.listing import show_pager
+from dashboard.components.live import draw_again
 from dashboard.leaving import go
 from dashboard.runs.actions import picked
 from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filters
@@ -58,12 +59,10 @@ def draw_live(
     """The runs that still change, read again; the whole page is drawn again once a run has ended or appeared."""
     with guard():
         page = fetch()
-    if frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
-        st.rerun()
     live = [run for run in page.items if run.status not in TERMINAL]
+    if idle != (not live) or frozenset(run.id for run in page.items if run.status in TERMINAL) != ended:
+        draw_again()
     live.sort(key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
-    if idle != (not live):
-        st.rerun()
     with compare:
         draw_compare()
     for run in live:

@@ -110,7 +110,10 @@ def load_trace(completion_id: int) -> TokenTrace | None:
 def draw_tokens(own: Own, chosen: Settings, step: StepArrays, after: Recomputed, place: int) -> None:
     """The group's traced completions; a sentence where there is nothing to clip."""
     st.markdown(
-        heading("Clip range", "its effect is known only for completions with a token trace (by default the best and the worst)")
+        heading(
+            "Clip range",
+            "its effect is known only for completions with a token trace (by default the best and the worst)",
+        )
     )
     if free_range(own.settings.surrogate) is None:
         st.caption(f"{in_words(own.settings.surrogate.kind)} has no clip range.")

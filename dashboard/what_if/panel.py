@@ -116,7 +116,7 @@ def _draw_counts(step: StepArrays, after: Recomputed, flips: int) -> None:
         cells = st.columns(5)
         for cell, label, new, old, about in zip(
             cells,
-            ("Dead groups", "Reinforced", "Discouraged", "Left alone"),
+            ("Dead groups", "Reinforced", "Discouraged", "With advantage 0"),
             (now.dead_in_words, *map(str, now[:3])),
             (before.dead_in_words, *map(str, before[:3])),
             (DEAD, None, None, None),

@@ -195,12 +195,12 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
     report = recorded.p.Report(attempt=claimed.attempt, seq=0, step=0, metrics={"step_time": 1.0, "reward": 0.5})
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")
-    assert [text.value for text in at.caption if text.value.startswith("no kl")] == [
-        rf"no kl was recorded in no \*kl\* \#{run_id}"
+    assert [text.value for text in at.caption if text.value.startswith("No kl")] == [
+        rf"No kl was recorded in no \*kl\* \#{run_id}."
     ]
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
     assert not [
-        text.value for text in grouped.caption if text.value.startswith("no kl")
+        text.value for text in grouped.caption if text.value.startswith("No kl")
     ]  # both are of one group, which has it
 
 

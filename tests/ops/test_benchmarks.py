@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
-ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # beside other tests several threads wait for one another
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # two trials at a time: threads would wait for one another
 
 
 def test_every_benchmark_has_its_docs_entry() -> None:

@@ -1,4 +1,4 @@
-"""`make test` runs everything whatever fails, and its last lines say what failed."""
+"""`make test` runs both halves whatever fails, and its last lines say what failed."""
 
 import os
 import re
