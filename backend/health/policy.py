@@ -175,7 +175,7 @@ def loss_near_zero(facts: Facts) -> Finding | None:
     broken = any(rule.hint(facts) for rule in (all_rewards_zero, kl_blow_up, entropy_collapse))
     if not gradient or gradient < GRADIENT_LEFT * (began or 0.0) or broken:
         return None
-    earlier = f"; in the first {RECENT} steps it was {figure(began)}" if began else ""
+    earlier = f", against {figure(began)} in the first {RECENT} steps" if began else ""
     return Finding(
         measured=f"Over {span(loss.values)} the loss stayed below {SMALL_LOSS:g} in size, while the median gradient norm was "
         f"{figure(gradient)}{earlier}. The policy is being trained.",

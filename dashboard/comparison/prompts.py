@@ -47,8 +47,8 @@ def draw_prompts(runs: list[Run]) -> None:
 def _draw_table(asked: Sequence[Run], common: Sequence[Common]) -> None:
     st.caption(
         "Mean reward at the first draw → at the latest draw (number of draws); one value if there was a single draw. For each run, only "
-        f"the {LOOKED} prompts that it drew most often are considered. Probes, which every run samples at the same steps, come first, "
-        "then the others, those that most runs share first."
+        f"the {LOOKED} prompts that it drew most often are considered. Probes, which every run samples at the same steps, come first; "
+        "the others follow, sorted by how many of the runs share them."
     )
 
     def of_run(run: Run) -> Column[Common]:

@@ -217,7 +217,7 @@ SICKNESSES = [
         lambda step: {"loss": 0.001, "kl": 0.02},
         (20, 29),
         None,
-        "the loss stayed below 0.01 in size, while the median gradient norm was 0.4; in the first 10 steps it was 0.4.",
+        "the loss stayed below 0.01 in size, while the median gradient norm was 0.4, against 0.4 in the first 10 steps.",
         ["loss", "grad_norm"],
         level="note",
     ),
