@@ -54,7 +54,7 @@ START: tuple[RecipeCard, ...] = (
         "grpo",
         "GRPO",
         "Group z-score, clipped ratio, KL to the initial weights: the algorithm as DeepSeekMath published it.",
-        "Start here: on the small arithmetic model it learns precedence in minutes, on any machine.",
+        "Start here: the small arithmetic model learns operator precedence in minutes, on any machine.",
         "DeepSeekMath (arXiv:2402.03300), equations 3 and 4; β = 0.04, ε = 0.2",
         FORMULA,
         GrpoConfig(optimizer=QUICKSTART_OPTIMIZER, budget=Budget(eval_samples=4)),
