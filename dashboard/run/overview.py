@@ -112,7 +112,7 @@ def _hint(run: Run) -> str:
         later = "was logged" if run.status in TERMINAL else "is logged yet; the lines begin with the first step"
         return f":material/hourglass_empty: Nothing {later}."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
-    means = "Each point is the mean of several steps, the faint band their range. " if run.progress.step > POINTS else ""
+    means = "A point is the mean of several steps, the faint band their range. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."
 
 

@@ -112,7 +112,7 @@ def draw_how_to_add() -> None:
         st.caption("The token is in the file `token` of the backend's GROUPSCOPE_HOME, or in its GROUPSCOPE_TOKEN.")
     if urlsplit(settings().backend_url).hostname in _THIS_MACHINE:
         st.caption(
-            "The address in this command works only on the dashboard's own machine. For a worker on another machine, set "
+            "The address in this command works only on the backend's own machine. For a worker on another machine, set "
             "`GROUPSCOPE_BACKEND_HOST`, `GROUPSCOPE_BACKEND_ALLOWED_HOSTS` and `GROUPSCOPE_TOKEN` for the backend, as docs/settings.md explains."
         )
 
