@@ -196,7 +196,7 @@ def test_a_run_without_a_metric_is_named_under_its_chart(open_page: Open, backen
     backend.client.report(run_id, report)
     at = open_page("compare", runs=f"{runs[0]},{run_id}")
     assert [text.value for text in at.caption if text.value.startswith("No kl")] == [
-        rf"No kl was recorded in no \*kl\* \#{run_id}."
+        rf"No kl was recorded in no \*kl\* \#{run_id}\."
     ]
     grouped = open_page("compare", runs=f"{runs[0]},{run_id}", by="sampling.group_size")
     assert not [
@@ -219,7 +219,7 @@ def test_a_verdict_says_that_one_was_updated_more_often(open_page: Open, backend
 
 def test_a_metric_that_nobody_logged_says_so(open_page: Open, backend: Backend) -> None:
     at = open_page("compare", runs=recorded.queue(backend.client))
-    assert sentences(at).count("None of these runs has logged it yet.") == 6
+    assert sentences(at).count("None of these runs has recorded it yet.") == 6
 
 
 def test_paths_into_lists_count_from_zero() -> None:
