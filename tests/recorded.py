@@ -19,9 +19,8 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.records import Progress, RunError
 
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
-SAMPLER = WORKER.model_copy(
-    update={"name": "sampler", "engines": ["vllm"]}
-)  # takes runs on vLLM, which no real worker of a test offers
+# Takes runs on vLLM, which no real worker of a test offers.
+SAMPLER = WORKER.model_copy(update={"name": "sampler", "engines": ["vllm"]})
 EPS = 1e-8
 
 

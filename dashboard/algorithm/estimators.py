@@ -93,7 +93,7 @@ WORDS: Mapping[str, Words] = {
     ),
     "batch_baseline": Words(
         "Reward minus the mean of the whole batch (REINFORCE with a baseline): an easy group is reinforced as a whole.",
-        live="Each completion is compared with the mean of the whole batch: above it is reinforced, below it discouraged.",
+        live="Each completion is compared with the mean of the whole batch: above that mean it is reinforced, below that mean discouraged.",
         equal="they are compared with the whole batch, whose mean was {mean}; unless they equal that mean, they still move the policy",
         spell=_deviation,
         remark=", the mean of the whole batch",
