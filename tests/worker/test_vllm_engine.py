@@ -175,7 +175,7 @@ def test_missed_updates_too_small_to_be_seen_add_up_until_they_are(
     monkeypatch.setattr(service, "reload", lambda folder: None)
 
     def train_a_little() -> None:
-        update(policy, 1e-8)
+        update(policy, 1e-7)
         sample(engine, policy)
 
     train_a_little()  # within rounding: it cannot be seen
