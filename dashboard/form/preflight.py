@@ -126,7 +126,7 @@ def _show_dead_groups(draft: Draft, preflight: Preflight, measured: Forecast | N
     else:
         basis = _UNKNOWN[draft.get("kind") == "grpo"]
         if preflight.dead_groups:
-            basis = f"at success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
+            basis = f"if each prompt has success rate {number(preflight.success_rate)} ({plain(preflight.success_basis or '')})"
         about = _DEAD
         shares = {one.group_size: one.share for one in preflight.dead_groups}
     st.markdown(f":gray[Dead groups expected]  \n:small[:gray[{basis}]]", help=about)
