@@ -19,6 +19,9 @@ BROWSER := tests/browser
 # What failed in either of them; beside it, what the browser's tests print until the others have ended.
 FAILED := .pytest_cache/failed
 
+# Where it is set (in many images), each process would compile the code and each test's asserts anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-trials clean python browser engine wallclock
 
