@@ -1,5 +1,7 @@
 """A damaged database file is said to be damaged, with what to do, in the shape of every error."""
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -49,7 +51,11 @@ def _overwrite_pages_of(backend: Backend, *tables: str) -> None:
         names = ", ".join(f"'{table}'" for table in tables)
         roots = tx.exec_driver_sql(f"SELECT rootpage FROM sqlite_master WHERE tbl_name IN ({names})").scalars().all()
     backend.services.database.close()  # what a connection has read it keeps
-    with (backend.home / "groupscope.db").open("r+b") as file:
+    path = backend.home / "groupscope.db"
+    # A request may still hold one; until none does, the pages are read from the write-ahead log.
+    with closing(sqlite3.connect(path, timeout=60)) as ours:
+        assert ours.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    with path.open("r+b") as file:
         for page in filter(None, roots):
             file.seek((page - 1) * size)
             file.write(b"\0" * size)

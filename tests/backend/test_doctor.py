@@ -74,7 +74,7 @@ def test_a_healthy_installation_is_found_healthy(installation: Backend) -> None:
 
 def damage_the_database(backend: Backend) -> None:
     with closing(sqlite3.connect(backend.home / "groupscope.db")) as database:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     with (backend.home / "groupscope.db").open("r+b") as file:
         file.seek(3 * 4096)
         file.write(bytes(20 * 4096))
