@@ -78,10 +78,10 @@ fmt: $(VENV)/.test ## Format the code and mend what the linter can
 bench: $(VENV)/.bench ## Measure steps against TRL and against the floor, on two CPU cores (under 40 minutes)
 	$(BIN)/python benchmarks/side_by_side.py $(ARGS)
 
-gpu-check: $(VENV)/.test ## What only a GPU can show, a verdict a line (under 8 minutes); on a CPU: make gpu-check ARGS=--toy
+gpu-check: $(VENV)/.test ## What only a GPU can show, a verdict a line (two minutes on an H100); on a CPU: make gpu-check ARGS=--toy
 	$(BIN)/python benchmarks/gpu_check.py $(ARGS)
 
-bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (under 8 minutes)
+bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole steps (minutes)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (half an hour; 7 minutes with one that is kept)

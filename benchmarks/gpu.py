@@ -1,7 +1,8 @@
 """How fast is a step on a GPU? A model of Qwen2.5-0.5B's shape with random weights, against TRL and against the floor.
 
-    python benchmarks/gpu.py            all of it (make bench-gpu): under 8 minutes on an H200
+    python benchmarks/gpu.py            all of it (make bench-gpu): over 5 minutes on an H100
     python benchmarks/gpu.py --write    and put the tables into docs/benchmarks.md
+    python benchmarks/gpu.py --only trl      a section, and keep the others: trl, batching, mixed, check
     python benchmarks/gpu.py --toy --out /tmp/toy.json    a trial of the benchmark itself, on the CPU and in seconds
 
 16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
@@ -11,12 +12,14 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from results.page import MEASURED, PAGE, command_line, gpu, show_tables, table, where
-from results.records import Comparison, OnGpu
+from results.records import Comparison, OnGpu, Pair
 from results.tables import side_by_side, where_the_time_goes
 from sides.floor import SECONDS
 from sides.messages import Lengths
@@ -45,22 +48,18 @@ class Bench:
     prompt_tokens: int = 256
     new_tokens: int = 512
 
-    def measure(self) -> OnGpu:
-        """Against TRL, then against continuous batching; one of those at a time, since each takes what memory it finds."""
+    def against_trl(self) -> Comparison:
+        """Whole steps in turns with TRL's."""
         native = self._work("native")
         with ours(native, self.models, self.logs / "groupscope.log") as own:
             with theirs(native, own, self.logs / "trl.log") as other:
                 first, second = take_turns(("Groupscope", "TRL"), (own, other), STEPS)
             size, at_least = (4, 0.0) if self.toy else (2, SECONDS)
             floor = floor_inputs(native, own, value_bytes=size, at_least=at_least)
-            against_trl = Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
-        batching, mixed = (self._against_batching(lengths) for lengths in ("fixed", "mixed"))
-        model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
-        tiny = replace(LEARNING, steps=0, config=LEARNING.config.model_copy(update={"model": model}))
-        check = fast_and_plain(self._here(tiny), self.models, self.logs)  # the first step, which warms up
-        return OnGpu(trl=against_trl, batching=batching, mixed=mixed, check=check)
+        return Comparison(about=native.about, where=self._where(), first=first, second=second, floor=floor)
 
-    def _against_batching(self, lengths: Lengths) -> Comparison:
+    def against_batching(self, lengths: Lengths) -> Comparison:
+        """The native engine in turns with transformers' continuous batching."""
         native, batching = (self._work(engine, lengths) for engine in ("native", "transformers"))
         with (
             ours(native, self.models, self.logs / f"groupscope-{lengths}.log") as own,
@@ -69,9 +68,15 @@ class Bench:
             first, second = take_turns(("Groupscope", "continuous batching"), (own, other), STEPS)
         return Comparison(about=native.about, where=self._where(), first=first, second=second)
 
+    def check(self) -> Pair:
+        """The first step of the quickstart, which warms up, with fast paths and without."""
+        model = LEARNING.config.model.model_copy(update={"dtype": "float32"})
+        tiny = replace(LEARNING, steps=0, config=LEARNING.config.model_copy(update={"model": model}))
+        return fast_and_plain(self._here(tiny), self.models, self.logs)
+
     def _work(self, engine: str, lengths: Lengths = "fixed") -> Workload:
         """Random weights say random things: the reward grows with the few characters that come out, so that groups differ."""
-        batch = 32
+        batch = 8  # with more, TRL's tokens and our slots do not fit into 80 GiB side by side
         score = {"kind": "length", "name": "length", "unit": "characters", "minimum": 8, "ramp": 8}
         sampling = {"prompts_per_step": self.prompts, "group_size": self.group_size, "max_new_tokens": self.new_tokens}
         at_once = batch * (self.prompt_tokens + self.new_tokens)  # as many tokens as TRL's batch
@@ -102,39 +107,48 @@ class Bench:
         return where() if self.toy else where() | {"machine": gpu() or "?"}
 
 
+SECTIONS: dict[str, Callable[[Bench], Comparison | Pair]] = {
+    "trl": Bench.against_trl,
+    "batching": partial(Bench.against_batching, lengths="fixed"),
+    "mixed": partial(Bench.against_batching, lengths="mixed"),
+    "check": Bench.check,
+}
+
+
 def tables(measured: OnGpu) -> str:
     """The measurements as Markdown."""
-    sampled = {
-        "Groupscope": (measured.trl.first, "time/rollout"),
-        "TRL, transformers' generate": (measured.trl.second, "time/generate"),
-        "Groupscope, beside continuous batching": (measured.batching.first, "time/rollout"),
-        "transformers' continuous batching": (measured.batching.second, "time/rollout"),
-        "Groupscope, completions of varying length": (measured.mixed.first, "time/rollout"),
-        "transformers' continuous batching, the same": (measured.mixed.second, "time/rollout"),
+    named = {
+        "trl": ("Groupscope", "TRL, transformers' generate"),
+        "batching": ("Groupscope, beside continuous batching", "transformers' continuous batching"),
+        "mixed": ("Groupscope, completions of varying length", "transformers' continuous batching, the same"),
     }
     rows = []
-    for name, (side, metric) in sampled.items():
-        seconds = median([one[metric] or 0.0 for one in side.metrics])
-        apart = [value for one in side.metrics if (value := one.get("sampling_logprob_diff")) is not None]
-        nats = f"{median(apart):.4f}" if apart else ""
-        rows.append([name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}", nats, side.attention])
+    for section, names in named.items():
+        compared: Comparison | None = getattr(measured, section)
+        for name, side in zip(names, (compared.first, compared.second) if compared else (), strict=False):
+            spent = median([one["time/generate" if "TRL" in name else "time/rollout"] or 0.0 for one in side.metrics])
+            apart = [value for one in side.metrics if (value := one.get("sampling_logprob_diff")) is not None]
+            nats = f"{median(apart):.4f}" if apart else ""
+            rows.append((name, f"{spent:.2f} s", f"{side.tokens / spent:,.0f}", nats, side.attention))
     header = ("", "seconds", "tokens per second", "nats per token apart from the training pass", "computed by")
-    parts = [side_by_side({"whole steps": measured.trl}), "### Sampling\n\n" + table(header, rows)]
-    if measured.trl.floor is not None:
+    parts = [side_by_side({"whole steps": measured.trl})] if measured.trl else []
+    parts.append("### Sampling\n\n" + table(header, rows))
+    if measured.trl and measured.trl.floor:
         parts.append(where_the_time_goes("on a GPU", measured.trl.first, measured.trl.floor))
-    found = measured.check.agreement
-    said = "### The check on this device\n\nWith fast paths the tiny model's first step (float32) drew "
-    if found.same_tokens:
-        said += f"the same tokens as without; log-probs differ by at most {found.sampling:.1e} in sampling and {found.training:.1e} in the training pass."
-    else:
-        said += "other tokens than without."
-    return "\n\n".join([*parts, said])
+    if measured.check:
+        found, drew = measured.check.agreement, "other tokens than without."
+        if found.same_tokens:
+            drew = f"the same tokens as without; log-probs differ by at most {found.sampling:.1e} in sampling and {found.training:.1e} in the training pass."
+        said = "With fast paths the tiny model's first step (float32) drew"
+        parts.append(f"### The check on this device\n\n{said} {drew}")
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     """Parse, measure, print."""
     parser = command_line(__doc__, kept=KEPT, page=PAGE)
     parser.add_argument("--toy", action="store_true", help="a toy model on the CPU; its figures mean nothing")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
     arguments = parser.parse_args()
     if not arguments.toy and gpu() is None:
         parser.error("there is no NVIDIA GPU here (nvidia-smi names none); --toy tries the benchmark itself on the CPU")
@@ -145,8 +159,10 @@ def main() -> None:
         tiny = resolve(TINY_ARITHMETIC, converted=Path(folder), root=None, checkpoint=None)
         AutoTokenizer.from_pretrained(tiny.location).save_pretrained(Path(folder) / MODEL)  # its texts do not matter
         logs = Path(tempfile.mkdtemp(prefix="groupscope-bench-"))
-        measured = Bench(Path(folder), logs, arguments.toy, **sizes).measure()
-    measured.write(arguments.out)
+        bench, measured = Bench(Path(folder), logs, arguments.toy, **sizes), OnGpu.read(arguments.out)
+        for name in arguments.only:
+            measured = measured.model_copy(update={name: SECTIONS[name](bench)})
+            measured.write(arguments.out)
     show_tables(tables(measured), arguments, began, "measured on a GPU")
 
 

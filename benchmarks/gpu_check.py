@@ -1,4 +1,4 @@
-"""Does what only a GPU can show hold? A line and a verdict for each promise, in under 8 minutes.
+"""Does what only a GPU can show hold? A line and a verdict for each promise, in minutes.
 
 python benchmarks/gpu_check.py            on the first NVIDIA GPU (make gpu-check)
 python benchmarks/gpu_check.py --write    and put the lines into docs/gpu.md
@@ -51,7 +51,7 @@ from worker.policy.packing import Packing
 from worker.policy.policy import Policy
 from worker.policy.recording import Recomputation
 from worker.policy.sources import TINY_ARITHMETIC, resolve
-from worker.rollout import choice
+from worker.rollout.choice import truncate
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Request, Rollout
 from worker.rollout.sampler import NativeEngine
@@ -214,24 +214,16 @@ def agree(check: Check) -> Line:
 
 
 def cut(check: Check) -> Line:
-    """top-p without sorting keeps the same tokens as sorting would, and takes less time."""
+    """top-p, which on a GPU sorts whole rows and looks at no number, keeps the tokens that float64 keeps on the CPU."""
     rows, vocabulary = (8, 512) if check.toy else (256, 151_936)
-    logits = 2 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).to(check.device)
-    edges, seconds = list[Tensor](), list[float]()
-    for edge_of in (choice._edge_by_halving, choice._edge_by_order):
-        for _ in range(2):  # the first warms up
-            synchronize(check.device)
-            began = time.perf_counter()
-            edge = edge_of(logits, 0.9)
-            synchronize(check.device)
-        edges.append(edge)
-        seconds.append(time.perf_counter() - began)
-    kept = [(logits >= edge).sum(-1) for edge in edges]
-    most = int((kept[0] - kept[1]).abs().max())  # long sums round differently
+    logits = 2 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0))
+    kept = truncate(logits.to(check.device), top_k=0, top_p=0.9).isfinite().sum(-1)
+    exact = truncate(logits[:16].double(), top_k=0, top_p=0.9).isfinite().sum(-1)
+    most = int((kept[:16].cpu() - exact).abs().max())  # long sums round differently
     return Line(
-        "top-p keeps the same tokens as sorting would, and takes less time",
-        most <= 2 and (check.toy or seconds[0] < seconds[1]),
-        f"{rows} × {vocabulary}: at most {most} tokens more or fewer, {1e3 * seconds[0]:.1f} ms against {1e3 * seconds[1]:.1f}",
+        "top-p keeps the same tokens as float64 does",
+        most <= 2,
+        f"{rows} × {vocabulary}: at most {most} tokens more or fewer",
     )
 
 
@@ -308,16 +300,16 @@ def quickstart(check: Check) -> Line:
 def learns(check: Check) -> Line:
     """Half precision and LoRA: the rewarded tokens become likelier."""
     policy = check.large(lora=True, vocab_size=512)  # with more, so few adapters cannot move the share
-    config = GrpoConfig.model_validate({"model": {"lora": {"rank": 16}}, "optimizer": {"learning_rate": 1e-3}})
+    config = GrpoConfig.model_validate({"optimizer": {"learning_rate": 2e-3}, "algorithm": {"kl": {"beta": 0}}})
     learner, shares = Learner(policy, config), []
     for step in range(4 if check.toy else 20):
         rollout = _rollout(policy, check, step=step)
         even = torch.tensor([sum(id % 2 == 0 for id in one.ids) / len(one.ids) for one in rollout.completions_R])
         shares.append(float(even.mean()))
-        _train(learner, rollout, even.double(), step=step)
+        _train(learner, rollout, 25 * even.double(), step=step)  # shares of 100 tokens differ by 0.04
     return Line(
         "a LoRA run in half precision learns",
-        shares[-1] > shares[0] + (-1 if check.toy else 0.05),
+        shares[-1] > shares[0] + (-1 if check.toy else 0.2),
         f"share of even tokens {shares[0]:.3f} → {shares[-1]:.3f}",
     )
 

@@ -123,10 +123,10 @@ class Learning(BaseModel):
 class OnGpu(Kept):
     """What is measured on one GPU: against TRL, and the sampling against transformers' continuous batching."""
 
-    trl: Comparison
-    batching: Comparison
-    mixed: Comparison  # the same with completions of many lengths
-    check: Pair  # of the tiny model's first step
+    trl: Comparison | None = None
+    batching: Comparison | None = None
+    mixed: Comparison | None = None  # the same with completions of many lengths
+    check: Pair | None = None  # of the tiny model's first step
 
 
 class Results(Kept):

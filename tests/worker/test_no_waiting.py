@@ -62,7 +62,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     """Half precision, as on a GPU."""
     monkeypatch.setitem(device._ABILITIES, "meta", replace(device._ABILITIES["cuda"], recorder=None))
     config = Qwen2Config(
-        vocab_size=512,
+        vocab_size=2048,  # more than the likeliest, which top-p looks at first where it may look
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,

@@ -182,34 +182,35 @@ def test_top_k_and_top_p_keep_the_likeliest() -> None:
     assert truncate(logits, top_k=0, top_p=0.01).isfinite().tolist() == [[True, False, False, False, False]]
 
 
-@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
+MOST = pytest.mark.parametrize("most", [choice._LIKELIEST, 10**6], ids=["the likeliest first", "whole rows"])
+
+
+@MOST
 @pytest.mark.parametrize("spread", [0.01, 1.0, 6.0], ids=["flat", "as at random", "peaked"])
 @pytest.mark.parametrize("vocabulary", [3, 700, 5000])
-def test_the_likeliest_that_make_up_p_are_those_of_its_definition(
-    edge_of: Callable[[torch.Tensor, float], torch.Tensor], spread: float, vocabulary: int
-) -> None:
+def test_the_likeliest_that_make_up_p_are_those_of_its_definition(most: int, spread: float, vocabulary: int) -> None:
     logits = spread * torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(vocabulary))
     logits[1, 1:] = float("-inf")  # one token alone
     logits[2, :2] = 40.0  # two equally likely ones
     for top_p in (1e-6, 0.3, 0.9, 0.999):
-        kept = logits >= edge_of(logits, top_p)
+        kept = logits >= choice._edge(logits, top_p, most)
         for row, of_row in zip(logits.double().softmax(-1), kept, strict=True):
             assert row[of_row].sum() >= top_p - 1e-6  # of float32
             assert row[row > row[of_row].min()].sum() < top_p + 1e-6
 
 
-@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
-def test_large_logits_keep_as_many_tokens_as_small_ones(edge_of: Callable[[torch.Tensor, float], torch.Tensor]) -> None:
+@MOST
+def test_large_logits_keep_as_many_tokens_as_small_ones(most: int) -> None:
     small = -0.25 * torch.arange(3000.0)[None]
     for top_p in (0.5, 0.9, 0.9999):
-        expected = small >= edge_of(small, top_p)
-        assert torch.equal(small + 2.0**20 >= edge_of(small + 2.0**20, top_p), expected)
+        expected = small >= choice._edge(small, top_p, most)
+        assert torch.equal(small + 2.0**20 >= choice._edge(small + 2.0**20, top_p, most), expected)
 
 
-@pytest.mark.parametrize("edge_of", [choice._edge_by_order, choice._edge_by_halving])
-def test_a_p_that_rounds_to_zero_keeps_the_likeliest(edge_of: Callable[[torch.Tensor, float], torch.Tensor]) -> None:
+@MOST
+def test_a_p_that_rounds_to_zero_keeps_the_likeliest(most: int) -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0]])
-    assert edge_of(logits, 1e-60).tolist() == [[2.0]]
+    assert choice._edge(logits, 1e-60, most).tolist() == [[2.0]]
 
 
 def test_a_token_of_probability_zero_is_never_chosen() -> None:

@@ -8,7 +8,6 @@ from worker.policy.device import abilities
 # The largest float32 factor that keeps u × total strictly below total, so that no token of probability 0 is chosen.
 _BELOW_ONE = 1 - 2.0**-22
 _LIKELIEST = 1024  # tokens that are looked at first
-_BITS_OF_ONE = 0x3F800000  # of the float32
 
 
 def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
@@ -20,38 +19,24 @@ def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
         edge_R_1 = logits_R_V.topk(top_k, dim=-1).values[:, -1:]
         logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_R_1, float("-inf"))
     if top_p < 1:
-        edge_of = _edge_by_halving if abilities(logits_R_V.device).asynchronous else _edge_by_order
-        logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_of(logits_R_V, top_p), float("-inf"))
+        # A GPU's recorded step cannot look whether the likeliest of them suffice: it sorts whole rows.
+        most = logits_R_V.shape[-1] if abilities(logits_R_V.device).asynchronous else _LIKELIEST
+        logits_R_V = logits_R_V.masked_fill(logits_R_V < _edge(logits_R_V, top_p, most), float("-inf"))
     return logits_R_V
 
 
-def _edge_by_order(logits_R_V: Tensor, top_p: float, most: int = _LIKELIEST) -> Tensor:
-    """The smallest logit of the likeliest tokens that make up p, (R, 1). Whole rows are sorted only where many do."""
-    top_R_K = logits_R_V.topk(min(most, logits_R_V.shape[-1]), dim=-1).values
+def _edge(logits_R_V: Tensor, top_p: float, most: int) -> Tensor:
+    """The smallest logit of the likeliest tokens that make up p, (R, 1). Whole rows are sorted only where more than `most` do."""
+    whole = most >= logits_R_V.shape[-1]
+    top_R_K = logits_R_V.sort(descending=True).values if whole else logits_R_V.topk(most).values
     largest_R_1 = top_R_K[:, :1]  # taken off first: of large logits, differences lose their digits in a sum
     probabilities_R_K = (top_R_K - largest_R_1).exp() / (logits_R_V - largest_R_1).exp().sum(-1, keepdim=True)
-    before_R_K = probabilities_R_K.cumsum(-1) - probabilities_R_K
+    before_R_K = _cumulative(probabilities_R_K) - probabilities_R_K
     kept_R_1 = (before_R_K < top_p).sum(-1, keepdim=True)
     edge_R_1 = top_R_K.gather(-1, (kept_R_1 - 1).clamp(min=0))  # none where p itself is rounded to 0
-    if most < logits_R_V.shape[-1] and len(more := (kept_R_1[:, 0] == most).nonzero()[:, 0]):
-        edge_R_1[more] = _edge_by_order(logits_R_V[more], top_p, logits_R_V.shape[-1])
+    if not whole and len(more := (kept_R_1[:, 0] == most).nonzero()[:, 0]):
+        edge_R_1[more] = _edge(logits_R_V[more], top_p, logits_R_V.shape[-1])
     return edge_R_1
-
-
-def _edge_by_halving(logits_R_V: Tensor, top_p: float) -> Tensor:
-    """The same without an order and without a look at a number, which a recorded step cannot take."""
-    # Positive floats have the order of their bits read as whole numbers: halving these ends at the very float.
-    shares_R_V = (logits_R_V - logits_R_V.amax(-1, keepdim=True)).exp()
-    enough_R_1 = top_p * shares_R_V.sum(-1, keepdim=True)
-    low_R_1 = torch.zeros_like(enough_R_1, dtype=torch.int32)  # keeps enough; `high` does not
-    high_R_1 = torch.full_like(low_R_1, _BITS_OF_ONE + 1)
-    for _ in range(_BITS_OF_ONE.bit_length()):
-        middle_R_1 = (low_R_1 + high_R_1) // 2
-        kept_R_V = shares_R_V.masked_fill(shares_R_V < middle_R_1.view(torch.float32), 0)
-        keeps_R_1 = kept_R_V.sum(-1, keepdim=True) >= enough_R_1
-        low_R_1, high_R_1 = torch.where(keeps_R_1, middle_R_1, low_R_1), torch.where(keeps_R_1, high_R_1, middle_R_1)
-    edge_R_1 = torch.where(shares_R_V >= low_R_1.view(torch.float32), logits_R_V, float("inf"))
-    return edge_R_1.amin(-1, keepdim=True)
 
 
 def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
@@ -66,13 +51,17 @@ def choose(scaled_R_V: Tensor, uniforms_R: Tensor | None) -> Tensor:
 
 def invert(probabilities_R_V: Tensor, uniforms_R: Tensor) -> Tensor:
     """The token of each row at which the cumulative distribution passes u, (R,)."""
-    # CUDA adds up a single row by another method, which rounds differently each time.
-    alone = len(probabilities_R_V) == 1 and abilities(probabilities_R_V.device).asynchronous
-    cumulative_R_V = (probabilities_R_V.repeat(2, 1) if alone else probabilities_R_V).cumsum(-1)[: len(uniforms_R)]
+    cumulative_R_V = _cumulative(probabilities_R_V)
     threshold_R_1 = uniforms_R[:, None] * _BELOW_ONE * cumulative_R_V[:, -1:]
     return torch.searchsorted(cumulative_R_V, threshold_R_1, right=True)[:, 0].clamp(
         max=probabilities_R_V.shape[-1] - 1
     )
+
+
+def _cumulative(values_R_V: Tensor) -> Tensor:
+    # CUDA adds up a single row by another method, which rounds differently each time.
+    alone = len(values_R_V) == 1 and abilities(values_R_V.device).asynchronous
+    return (values_R_V.repeat(2, 1) if alone else values_R_V).cumsum(-1)[: len(values_R_V)]
 
 
 def supports(scaled_R_V: Tensor) -> list[list[int]]:
