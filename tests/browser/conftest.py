@@ -1,7 +1,7 @@
 """One set of real processes for all browser tests, and a Chromium that looks at them."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 
 import chromium
@@ -18,6 +18,7 @@ from backend.contract.protocol import Claim, Report
 from backend.contract.records import RunError
 
 VIEWPORT = ViewportSize(width=1500, height=1000)
+OPENED = pytest.StashKey[list[Page]]()
 
 browser = pytest.fixture(scope="session")(chromium.browser)
 
@@ -77,10 +78,12 @@ def left_tabs() -> list[Page]:
 
 
 @pytest.fixture
-def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callable[[str], Page]]:
+def open_page(
+    context: BrowserContext, left_tabs: list[Page], request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Page]]:
     """Opens an address of the dashboard in a tab that this test has for itself, as a session of its own. A test that prepares
     its tab, with listeners or routes, opens "about:blank": that tab is new, and nobody has it afterwards."""
-    opened: list[Page] = []
+    opened = request.node.stash[OPENED] = list[Page]()
     prepared: list[Page] = []
 
     def open_(address: str) -> Page:
@@ -99,6 +102,19 @@ def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callab
         page.set_viewport_size(VIEWPORT)
         page.mouse.move(0, 0)
     left_tabs.extend(opened)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a test failed: what its tabs showed just then."""
+    report = yield
+    if report.failed and report.when == "call":
+        for page in item.stash.get(OPENED, []):
+            seen = page.evaluate(
+                "document.querySelector('.stApp')?.dataset.testScriptState + '\\n' + document.body.innerText"
+            )
+            report.sections.append((page.url, seen))
+    return report
 
 
 def _ended(client: Client, name: str, *, group_size: int) -> int:

@@ -17,6 +17,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+LATE = 60.0  # seconds for which they stay on a machine that has other work, until their page has followed
 KEPT = 2  # runs of a page that a message outlives in the browser's store, unless it is used
 
 
@@ -45,16 +46,18 @@ class Spectator:
         self._of_parts = False  # whether what comes now belongs to parts of the page
         self.seen = Seen()
 
-    async def watch(self, until: float) -> Seen:
-        """Open the page and stay until then."""
+    async def watch(self, until: float, after: int) -> Seen:
+        """Open the page, and stay until then and until the page has shown a step after this one."""
         address = self._url.replace("http", "ws", 1) + "/_stcore/stream"
         try:
             async with connect(address, origin=self._url, subprotocols=["streamlit"], max_size=None) as connection:  # type: ignore[arg-type,list-item]
                 await self._ask(connection)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.monotonic()):
+                    async with asyncio.timeout(until + LATE - time.monotonic()):
                         async for content in connection:
                             self._take(connection, bytes(content))  # type: ignore[arg-type]
+                            if time.monotonic() > until and max(self.seen.steps, default=0) > after:
+                                return self.seen
                         self.seen.wrong.append("the dashboard closed the connection")
         except (OSError, ConnectionClosed) as error:
             self.seen.wrong.append(f"connection: {error!r}")
@@ -142,12 +145,12 @@ class Spectator:
             self.seen.steps.setdefault(int(element.metric.body.split()[0].replace(",", "")), time.monotonic())
 
 
-def watch(url: str, page: str, query: str, number: int, arriving: float, until: float) -> list[Seen]:
-    """That number of them, who come one after the other within `arriving` seconds."""
+def watch(url: str, page: str, query: str, number: int, arriving: float, until: float, after: int) -> list[Seen]:
+    """That number of them, who come one after the other within `arriving` seconds and stay as `Spectator.watch` says."""
 
     async def come(place: int) -> Seen:
         await asyncio.sleep(arriving * place / number)
-        return await Spectator(url, page, query).watch(until)
+        return await Spectator(url, page, query).watch(until, after)
 
     async def crowd() -> list[Seen]:
         return list(await asyncio.gather(*(come(place) for place in range(number))))
