@@ -105,8 +105,8 @@ def open_page(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where a test failed: what its tabs showed just then."""
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a test failed: what its tabs showed just then, and what the dashboard had asked the backend for."""
     report = yield
     if report.failed and report.when == "call":
         for page in item.stash.get(OPENED, []):
@@ -114,6 +114,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
                 "document.querySelector('.stApp')?.dataset.testScriptState + '\\n' + document.body.innerText"
             )
             report.sections.append((page.url, seen))
+        if "stack" in item.funcargs:
+            log = item.funcargs["stack"].site.home / "dashboard.server.log"
+            report.sections.append((log.name, "\n".join(log.read_text().splitlines()[-40:])))
     return report
 
 
