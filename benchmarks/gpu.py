@@ -1,8 +1,8 @@
 """How fast is a step on a GPU? A model of Qwen2.5-0.5B's shape with random weights, against TRL and against the floor.
 
-    python benchmarks/gpu.py            all of it (make bench-gpu): over 5 minutes on an H100
+    python benchmarks/gpu.py            all of it (make bench-gpu)
     python benchmarks/gpu.py --write    and put the tables into docs/benchmarks.md
-    python benchmarks/gpu.py --only trl      a section, and keep the others: trl, batching, mixed, check
+    python benchmarks/gpu.py --only trl    a section (140 seconds on an H100), and keep the others: batching, mixed, check
     python benchmarks/gpu.py --toy --out /tmp/toy.json    a trial of the benchmark itself, on the CPU and in seconds
 
 16 prompts × 16 completions, 256 prompt tokens, exactly 512 new ones or about one in 256 the last, bfloat16. Nothing is downloaded.
@@ -117,19 +117,19 @@ SECTIONS: dict[str, Callable[[Bench], Comparison | Pair]] = {
 
 def tables(measured: OnGpu) -> str:
     """The measurements as Markdown."""
-    named = {
+    sampled = {
         "trl": ("Groupscope", "TRL, transformers' generate"),
         "batching": ("Groupscope, beside continuous batching", "transformers' continuous batching"),
         "mixed": ("Groupscope, completions of varying length", "transformers' continuous batching, the same"),
     }
     rows = []
-    for section, names in named.items():
+    for section, names in sampled.items():
         compared: Comparison | None = getattr(measured, section)
-        for name, side in zip(names, (compared.first, compared.second) if compared else (), strict=False):
-            spent = median([one["time/generate" if "TRL" in name else "time/rollout"] or 0.0 for one in side.metrics])
+        for name, side in zip(names, (compared.first, compared.second), strict=True) if compared else ():
+            seconds = median([one.get("time/rollout") or one["time/generate"] or 0.0 for one in side.metrics])
             apart = [value for one in side.metrics if (value := one.get("sampling_logprob_diff")) is not None]
             nats = f"{median(apart):.4f}" if apart else ""
-            rows.append((name, f"{spent:.2f} s", f"{side.tokens / spent:,.0f}", nats, side.attention))
+            rows.append((name, f"{seconds:.2f} s", f"{side.tokens / seconds:,.0f}", nats, side.attention))
     header = ("", "seconds", "tokens per second", "nats per token apart from the training pass", "computed by")
     parts = [side_by_side({"whole steps": measured.trl})] if measured.trl else []
     parts.append("### Sampling\n\n" + table(header, rows))

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import cache
 
 import chromium
@@ -9,6 +10,7 @@ import hostile
 import pytest
 import recorded
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+from playwright.sync_api import Error as PlaywrightError
 from processes import Site
 from stack import HOSTILE, IMAGE, LONG, ODD, SCRIPT, SHORT, Stack
 from token_traces import trace_of_tokens
@@ -18,7 +20,8 @@ from backend.contract.protocol import Claim, Report
 from backend.contract.records import RunError
 
 VIEWPORT = ViewportSize(width=1500, height=1000)
-OPENED = pytest.StashKey[list[Page]]()
+NOTHING = "/_stcore/health"  # a page of the same site, which does nothing
+SHOWN = "document.querySelector('.stApp')?.dataset.testScriptState + '\\n' + document.body.innerText"
 
 browser = pytest.fixture(scope="session")(chromium.browser)
 
@@ -78,12 +81,10 @@ def left_tabs() -> list[Page]:
 
 
 @pytest.fixture
-def open_page(
-    context: BrowserContext, left_tabs: list[Page], request: pytest.FixtureRequest
-) -> Iterator[Callable[[str], Page]]:
+def open_page(context: BrowserContext, left_tabs: list[Page]) -> Iterator[Callable[[str], Page]]:
     """Opens an address of the dashboard in a tab that this test has for itself, as a session of its own. A test that prepares
     its tab, with listeners or routes, opens "about:blank": that tab is new, and nobody has it afterwards."""
-    opened = request.node.stash[OPENED] = list[Page]()
+    opened: list[Page] = []
     prepared: list[Page] = []
 
     def open_(address: str) -> Page:
@@ -98,7 +99,7 @@ def open_page(
     for page in prepared:
         page.close()
     for page in opened:
-        page.goto("/_stcore/health")  # a page of the same site, which does nothing
+        page.goto(NOTHING)
         page.set_viewport_size(VIEWPORT)
         page.mouse.move(0, 0)
     left_tabs.extend(opened)
@@ -108,15 +109,13 @@ def open_page(
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where a test failed: what its tabs showed just then, and what the dashboard had asked the backend for."""
     report = yield
-    if report.failed and report.when == "call":
-        for page in item.stash.get(OPENED, []):
-            seen = page.evaluate(
-                "document.querySelector('.stApp')?.dataset.testScriptState + '\\n' + document.body.innerText"
-            )
-            report.sections.append((page.url, seen))
-        if "stack" in item.funcargs:
-            log = item.funcargs["stack"].site.home / "dashboard.server.log"
-            report.sections.append((log.name, "\n".join(log.read_text().splitlines()[-40:])))
+    if report.failed and report.when == "call" and "context" in item.funcargs:
+        for page in item.funcargs["context"].pages:
+            if not page.url.endswith(NOTHING):
+                with suppress(PlaywrightError):  # one that is on its way elsewhere
+                    report.sections.append((page.url, page.evaluate(SHOWN)))
+        log = item.funcargs["stack"].site.home / "dashboard.server.log"
+        report.sections.append((log.name, "\n".join(log.read_text().splitlines()[-40:])))
     return report
 
 

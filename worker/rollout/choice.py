@@ -19,14 +19,14 @@ def truncate(logits_R_V: Tensor, *, top_k: int, top_p: float) -> Tensor:
         edge_R_1 = logits_R_V.topk(top_k, dim=-1).values[:, -1:]
         logits_R_V = logits_R_V.masked_fill(logits_R_V < edge_R_1, float("-inf"))
     if top_p < 1:
-        # A GPU's recorded step cannot look whether the likeliest of them suffice: it sorts whole rows.
+        # A recorded step of a GPU cannot look at a number, and so not whether some of the tokens suffice.
         most = logits_R_V.shape[-1] if abilities(logits_R_V.device).asynchronous else _LIKELIEST
         logits_R_V = logits_R_V.masked_fill(logits_R_V < _edge(logits_R_V, top_p, most), float("-inf"))
     return logits_R_V
 
 
 def _edge(logits_R_V: Tensor, top_p: float, most: int) -> Tensor:
-    """The smallest logit of the likeliest tokens that make up p, (R, 1). Whole rows are sorted only where more than `most` do."""
+    """The smallest logit of the likeliest tokens that make up p, (R, 1). Rows in which it takes more than `most` tokens are sorted whole."""
     whole = most >= logits_R_V.shape[-1]
     top_R_K = logits_R_V.sort(descending=True).values if whole else logits_R_V.topk(most).values
     largest_R_1 = top_R_K[:, :1]  # taken off first: of large logits, differences lose their digits in a sum
