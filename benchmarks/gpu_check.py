@@ -220,7 +220,7 @@ def cut(check: Check) -> Line:
     kept = truncate(logits.to(check.device), top_k=0, top_p=0.9).isfinite().sum(-1)
     exact = truncate(logits[:16].double(), top_k=0, top_p=0.9).isfinite().sum(-1)
     most = int((kept[:16].cpu() - exact).abs().max())  # long sums round differently
-    seen = f"16 of {rows} × {vocabulary}: at most {most} tokens more or fewer"
+    seen = f"{len(exact)} of {rows} × {vocabulary}: at most {most} tokens more or fewer"
     return Line("top-p keeps the same tokens as float64 does", most <= 2, seen)
 
 
