@@ -22,9 +22,10 @@ def seen(tx: Connection, info: p.WorkerInfo, now: float) -> None:
     upsert(tx, worker, [{**info.model_dump(), "seen_at": now}])
 
 
-def heard(tx: Connection, name: str, now: float) -> None:
-    """A worker's heartbeat came."""
-    tx.execute(update(worker).where(worker.c.name == name).values(seen_at=now))
+def heard(tx: Connection, beat: p.Heartbeat, now: float) -> None:
+    """A worker's heartbeat came, with its folder of rewards where that has changed."""
+    values = beat.model_dump(include={"reward_files"}, exclude_none=True)
+    tx.execute(update(worker).where(worker.c.name == beat.worker).values(seen_at=now, **values))
 
 
 def recent(tx: Connection, now: float, silence: float) -> list[r.Worker]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import torch
 from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Client, Unreachable
-from backend.contract.config import RUN_CONFIG, TrainingConfig
+from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import (
     Accepted,
@@ -26,7 +27,7 @@ from backend.contract.protocol import (
     Start,
     WorkerInfo,
 )
-from backend.contract.records import Progress, RunError
+from backend.contract.records import Progress, RewardFile, RewardText, RunError
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
@@ -73,8 +74,14 @@ class Worker:
     shutting_down: Callable[[], bool]
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
+    reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
+
+    def ask(self, *kinds: Kind) -> Claim | None:
+        """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
+        info = self.info.model_copy(update={"reward_files": self.reward_files()})
+        return self.client.claim(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property
     def spool_folder(self) -> Path:
@@ -95,7 +102,7 @@ class Spent(Exception):
 
 def run_claim(worker: Worker, claim: Claim) -> None:
     """Do what was claimed and report how it ended. Raises Spent after the report."""
-    lease = Lease(worker.client, claim, worker.info.name)
+    lease = Lease(worker.client, claim, worker.info.name, worker.reward_files)
     spool = Spool(
         worker.spool_folder,
         claim.run_id,
@@ -249,19 +256,21 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
     """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
-    info = worker.info
-    channels.send("start", Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions))
     channels.load("task", 1)
     items = sampled_items(config, fetch_upload=worker.client.upload_content)
     channels.load("model", 1)
     policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
+    texts: list[RewardText] = []
     with ExitStack() as scoring:
         scorer = None
         if config.rewards is not None:
             # What could not be scored, and why, is what somebody wants to see: it fails no sample.
             rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
             channels.load("rewards", 1)
-            scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype))
+            scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype, texts))
+        info = worker.info
+        start = Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions, reward_texts=texts)
+        channels.send("start", start)
         sampler = GroupSampler(policy, NativeEngine(policy), scorer)
         report = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
     channels.send("report", report)
@@ -284,6 +293,7 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         versions=worker.info.versions,
         model_commit=claim.model_commit,
         remarks=remarks,
+        reward_texts=[],
     )
     if isinstance(config, GrpoConfig):
         return _train_policy(worker, claim, config, place, channels)
@@ -291,7 +301,7 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         source=_source(worker, claim, config),
         device=worker.device,
         fetch_upload=worker.client.upload_content,
-        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype, place.reward_texts),
     )
     return train_on_pairs(config, means, place, channels)
 
@@ -306,7 +316,7 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
     policy = _load(worker, source, config, place.resume)
     engine = load_engine(config.sampling.engine, policy, worker.settings)
     channels.load("rewards", steps)
-    with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
+    with _scorer(worker, claim, config.rewards, config.model.dtype, place.reward_texts) as scorer:
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
 
 
@@ -338,14 +348,31 @@ def _load(worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig,
 
 
 @contextmanager
-def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
-    """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision."""
+def _scorer(
+    worker: Worker, claim: Claim, rewards: Rewards, dtype: str, texts: list[RewardText]
+) -> Iterator[RewardScorer]:
+    """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision.
+
+    The texts of the person's own files that score are put into `texts`. Raises RunFailure where one of them has changed since
+    the attempts before.
+    """
     store = worker.settings.checkpoints
     checkpoints = {source: _named_checkpoint(store, named) for source, named in claim.reward_checkpoints.items()}
     with (
         reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
         RewardScorer(rewards, resources) as scorer,
     ):
+        texts[:] = [
+            RewardText(name=name, sha256=sha256(text.encode()).hexdigest(), text=text)
+            for name, text in scorer.load_own().items()
+        ]
+        changed = [one.name for one in texts if claim.scored_by.get(one.name, one.sha256) != one.sha256]
+        if changed:
+            raise RunFailure(
+                "reward_changed",
+                f"{changed[0]} has changed since it scored this run, whose rewards would then mean two things. Put the text back "
+                "that Configuration shows and retry the run, or retry it with the changed reward.",
+            )
         yield scorer
 
 
@@ -386,7 +413,7 @@ def _serve_samples(worker: Worker, lease: Lease) -> None:
         return
     lease.samples_waiting = False
     try:
-        claim = worker.client.claim(ClaimRequest(worker=worker.info, kinds=["sample"]))
+        claim = worker.ask("sample")
     except (Unreachable, ApiError) as error:
         log.warning("could not ask for samples: %s", error)
         return

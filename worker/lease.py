@@ -2,10 +2,11 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.protocol import Claim, Heartbeat
-from backend.contract.records import Progress, Requested
+from backend.contract.records import Progress, Requested, RewardFile
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,11 @@ class Lease:
     A backend that does not answer does not end the run: the lease is lost only when the backend says so.
     """
 
-    def __init__(self, client: Client, claim: Claim, worker: str) -> None:
-        self._client, self._claim, self._worker = client, claim, worker
+    def __init__(
+        self, client: Client, claim: Claim, worker: str, reward_files: Callable[[], list[RewardFile]] = list
+    ) -> None:
+        self._client, self._claim, self._worker, self._reward_files = client, claim, worker, reward_files
+        self._offered = reward_files()  # with the claim
         self._progress: Progress | None = None
         self._lost = threading.Event()
         self._ended = threading.Event()
@@ -63,8 +67,15 @@ class Lease:
         interval = min(_LONGEST_INTERVAL, self._claim.lease_seconds / 4)
         while not self._ended.wait(interval) and not self._lost.is_set():
             try:
-                beat = Heartbeat(attempt=self._claim.attempt, progress=self._progress, worker=self._worker)
+                files = self._reward_files()
+                beat = Heartbeat(
+                    attempt=self._claim.attempt,
+                    progress=self._progress,
+                    worker=self._worker,
+                    reward_files=None if files == self._offered else files,
+                )
                 reply = self._client.heartbeat(self._claim.run_id, beat)
+                self._offered = files
                 self.requested, self.samples_waiting = reply.requested, reply.samples_waiting
                 self.stop_at_once = reply.stop_at_once
             except Unreachable as error:

@@ -14,12 +14,13 @@ import transformers
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, in_words, load, make_private, token_in
-from backend.contract.protocol import ClaimRequest, WorkerInfo
+from backend.contract.protocol import WorkerInfo
 from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_device, versions
 from worker.process import Process
+from worker.rewards.own import OwnRewards
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
 from worker.spool import Recovery
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     gc.enable()
     process = Process(sys.argv[1:] if arguments is None else arguments)
     process.listen()
-    with lock, card, client:
+    with lock, card, client, OwnRewards(settings.own_rewards) as own:
         info = WorkerInfo(
             name=name,
             device=describe(device),
@@ -66,7 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
             reward_functions=sorted(settings.reward_functions),
             engines=list(offered_engines(settings)),
         )
-        worker = Worker(settings, info, client, device, process.shutting_down, process.hurried, process.end)
+        worker = Worker(
+            settings, info, client, device, process.shutting_down, process.hurried, process.end, lambda: own.files
+        )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)
         try:
@@ -86,7 +89,7 @@ def _serve(worker: Worker) -> None:
             if not recovered:
                 recovery.advance()
                 recovered = True
-            claim = worker.client.claim(ClaimRequest(worker=worker.info))
+            claim = worker.ask()
             wait = _IDLE_SECONDS
         except Unreachable as error:
             log.warning("%s", error)

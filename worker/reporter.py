@@ -12,7 +12,7 @@ from typing import Literal
 
 from backend.contract.groups import GroupReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
-from backend.contract.records import Progress, Requested
+from backend.contract.records import Progress, Requested, RewardText
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite
@@ -65,6 +65,7 @@ class Place:
     versions: dict[str, str]
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
+    reward_texts: list[RewardText] = field(default_factory=list)  # of own files that score, once they are loaded
 
     @property
     def folder(self) -> Path:
@@ -180,6 +181,7 @@ class Reporter:
             device=place.device_name,
             versions=place.versions,
             model_commit=place.model_commit,
+            reward_texts=place.reward_texts,
         )
         self._background.put(lambda: self._channels.send("start", start))
         for remark in place.remarks:

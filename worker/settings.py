@@ -10,7 +10,7 @@ from typing import IO, Annotated
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from backend.contract.home import DEFAULT, LISTED, Token, stored_token
+from backend.contract.home import DEFAULT, LISTED, OWN_REWARDS, Token, stored_token
 from backend.contract.reward import Name, PythonFunction
 
 
@@ -87,6 +87,11 @@ class Settings(BaseSettings):
     def models(self) -> Path:
         """Where models that had to be converted are kept."""
         return self.home.resolve() / "models"
+
+    @property
+    def own_rewards(self) -> Path:
+        """Where a person's own rewards lie."""
+        return self.home.resolve() / OWN_REWARDS
 
     @property
     def judge_cache(self) -> Path:

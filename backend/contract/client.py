@@ -179,6 +179,15 @@ class Client:
         """Pause, resume, stop or retry a run."""
         return self._to.post(r.Run, f"/api/v1/runs/{run_id}/{verb}")
 
+    def retry_with_changed_rewards(self, run_id: int) -> r.Run:
+        """Retry a run although files of rewards differ from those that scored it so far."""
+        query = q.RetryQuery(with_changed_rewards=True)
+        return r.Run.model_validate_json(self._to.send("POST", f"/api/v1/runs/{run_id}/retry", query=query).content)
+
+    def rewards(self, run_id: int) -> list[r.ScoredBy]:
+        """The person's own files that scored a run, with their texts, the newest attempt first."""
+        return self._to.get(r.Page[r.ScoredBy], f"/api/v1/runs/{run_id}/rewards").items
+
     def clone_run(self, run_id: int, overrides: Mapping[str, Json], name: str | None = None) -> r.Run:
         """Queue a copy with some fields changed, by dotted path."""
         return self._to.post(r.Run, f"/api/v1/runs/{run_id}/clone", {"overrides": dict(overrides), "name": name})

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 S = TypeVar("S")
 DEFAULT = Path(".groupscope")
 # What lies in it:
-DATABASE, TOKEN, SETTINGS = "groupscope.db", "token", ".env"
+DATABASE, TOKEN, SETTINGS, OWN_REWARDS = "groupscope.db", "token", ".env", "rewards"
 LEAST_TOKEN = 16  # characters, of a token that guards more than this machine
 
 

@@ -11,7 +11,15 @@ from pydantic import Field
 from backend.contract.base import CleanText, Count, Json, Record, ShortText, cut
 from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
-from backend.contract.records import Offers, Progress, Requested, RunError
+from backend.contract.records import (
+    MOST_REWARD_FILES,
+    Offers,
+    Progress,
+    Requested,
+    RewardFile,
+    RewardText,
+    RunError,
+)
 
 PROTOCOL = 2  # 1 had no secrets
 SECRET_HEADER = "Groupscope-Claim"  # noqa: S105 — the name of the header
@@ -73,6 +81,7 @@ class Claim(Record):
     kept: list[str] | None = (
         None  # paths of this run's checkpoints: the worker removes all others; None: it removes nothing
     )
+    scored_by: dict[str, str] = {}  # file of rewards -> sha256 in the attempts before: a changed one ends this attempt
 
 
 class ClaimReply(Record):
@@ -89,6 +98,7 @@ class Start(Record):
     device: ShortText
     versions: Versions = {}
     model_commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = None  # of a Hub model, with its tokenizer
+    reward_texts: Annotated[list[RewardText], Field(max_length=MOST_REWARD_FILES)] = []  # what scores the attempt
 
 
 class Heartbeat(Record):
@@ -97,6 +107,7 @@ class Heartbeat(Record):
     attempt: Attempt
     progress: Progress | None = None
     worker: ShortText
+    reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] | None = None  # None: as before
 
 
 class HeartbeatReply(Record):

@@ -73,6 +73,14 @@ class PageQuery(Frozen):
         return None if self.cursor is None else int(self.cursor)
 
 
+class RetryQuery(Frozen):
+    """How a run is queued again."""
+
+    with_changed_rewards: bool = Field(
+        False, description="Files of rewards may differ from those that scored the run so far."
+    )
+
+
 class RunQuery(PageQuery):
     """Runs, newest first. `recipe` and `model` (its source) are the configuration's; `training` is every kind but samples, and
     without `kind` samples are in the list too."""

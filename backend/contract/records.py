@@ -7,6 +7,7 @@ from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
+from backend.contract.reward import Argument, Unit
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
 TERMINAL: frozenset[str] = frozenset({"finished", "failed", "stopped"})
@@ -203,6 +204,21 @@ class LogRecord(Record):
     created_at: datetime
 
 
+class RewardText(Record):
+    """A file of a worker's folder of rewards as it scored a run, from the beginning of an attempt on."""
+
+    name: ShortText
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    text: Annotated[CleanText, Field(max_length=2**17)]
+
+
+class ScoredBy(Record):
+    """The files that scored a run from an attempt on, until the next attempt of the list."""
+
+    attempt: int
+    files: list[RewardText]
+
+
 class Upload(Record):
     """An uploaded JSONL file."""
 
@@ -222,6 +238,27 @@ class UploadPreview(Record):
     rows: list[dict[str, Json]]
 
 
+class OwnReward(Record):
+    """A function in a worker's folder of rewards: `file.py:function`, what it says of itself, and its parameters with defaults."""
+
+    function: ShortText
+    help: Annotated[CleanText, cut(2_000)] = ""
+    unit: Unit = "completion"
+    arguments: Annotated[dict[ShortText, Argument], Field(max_length=32)] = {}
+
+
+class RewardFile(Record):
+    """A file in a worker's folder of rewards, with its functions; `error` says why something in it cannot be used, and where."""
+
+    name: ShortText
+    sha256: ShortText = ""  # of its text and of those that it imports from the folder
+    functions: Annotated[list[OwnReward], Field(max_length=64)] = []
+    error: Annotated[CleanText, cut(5_000)] | None = None
+
+
+MOST_REWARD_FILES = 64
+
+
 class Offers(Record):
     """What a worker says it has."""
 
@@ -229,7 +266,13 @@ class Offers(Record):
     memory_bytes: Count | None = None
     judges: Annotated[list[ShortText], Field(max_length=64)] = []  # the judges that its operator named
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
+    reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] = []  # in its folder of rewards
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
+
+    @property
+    def own_rewards(self) -> dict[str, OwnReward]:
+        """The functions in its folder of rewards, by name."""
+        return {one.function: one for file in self.reward_files for one in file.functions}
 
     @property
     def on_cpu(self) -> bool:

@@ -17,6 +17,10 @@ PythonFunction = Annotated[
     str,
     Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"),
 ]
+Unit = Literal["completion", "group"]
+"""What a reward function gets at a time, and what stays unscored where a call fails."""
+Argument = bool | int | float | Annotated[CleanText, Field(max_length=10_000)]
+ArgumentName = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 KL_PENALTY = "kl_penalty"
 """The component that a KL penalty in the reward adds to a completion's: minus the sum of its tokens' KL, weighted by β."""
 # A class such as [\u0000-\uffff] takes 5 ms to compile, and a form asks at every change; an ASCII one takes nothing.
@@ -115,20 +119,40 @@ class Pattern(_Function):
 
 
 class Python(_Function):
-    """The number that a Python function gives: one that the operator of the worker allowed, with TRL's signature."""
+    """What a Python function says: one of your own in the worker's folder of rewards, or one that its operator allowed."""
 
     kind: Literal["python"] = "python"
     bounded = False
     function: PythonFunction = Field(
-        description="module:function, as the worker's GROUPSCOPE_REWARD_FUNCTIONS lists it; it is called as "
-        "function(prompts=[…], completions=[…], **columns) for one completion at a time and returns a list of one number."
+        description="file.py:function for a file in <home>/rewards of the worker; module:function for what its "
+        "GROUPSCOPE_REWARD_FUNCTIONS lists."
     )
+    unit: Unit = Field(
+        "completion",
+        description="completion: called for one completion at a time. group: called once for all completions of a prompt, so "
+        "that it can compare them; where that fails, all of them stay unscored.",
+    )
+    arguments: Annotated[dict[ArgumentName, Argument], Field(max_length=32)] = Field(
+        default_factory=dict, description="Values for the function's parameters that have a default."
+    )
+
+    @property
+    def file(self) -> str | None:
+        """The file in the folder of rewards; None for a function that an operator allowed."""
+        return file_of(self.function)
+
+
+def file_of(function: str) -> str | None:
+    """The file that `file.py:function` names; None where it is `module:function`."""
+    module = function.partition(":")[0]
+    return module if module.endswith(".py") and module.count(".") == 1 else None
 
 
 class Judge(_Function):
     """A language model's verdict from 0 to 1: the number in its reply, as a share of the scale."""
 
     kind: Literal["judge"] = "judge"
+    place: ClassVar[str] = "completion"  # in the instruction, for what is judged
     endpoint: Name = Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")
     instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
         "Rate how well the answer does what the task asks.\n\nTask:\n{prompt}\n\nAnswer:\n{completion}\n\n"
@@ -145,10 +169,41 @@ class Judge(_Function):
     def _can_judge(self) -> "Judge":
         if self.minimum >= self.maximum:
             raise Misfit(f"maximum ({self.maximum:g}) must be above minimum ({self.minimum:g})", "maximum")
-        for part in ("{prompt}", "{completion}"):
-            if part not in self.instruction:
-                raise Misfit(f"instruction has no {part}; the judge cannot rate what it is not shown", "instruction")
+        require_places(self.instruction, "{prompt}", "{completion}")
         return self
+
+
+class Ranking(_Function):
+    """A language model's order of all completions of a prompt: 1 for the best, 0 for the last, the others evenly between."""
+
+    kind: Literal["ranking"] = "ranking"
+    place: ClassVar[str] = "completions"
+    endpoint: Name = Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")
+    instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
+        "Order the answers by how well they do what the task asks.\n\nTask:\n{prompt}\n\n{completions}\n\n"
+        'Reply with the numbers of all answers, the best first, and nothing else, as {"order": [numbers]}.',
+        description="The instruction for the judge; {prompt} and {completions} are replaced, and {answer} by the reference answer.",
+    )
+    rounds: Annotated[int, Field(ge=1, le=8)] = Field(
+        2,
+        description="How often it is asked about a group, with the answers shown in another order; places are averaged. With an even "
+        "number, each order is also shown backwards, and a preference for a place cancels out.",
+    )
+    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(
+        256, description="The longest reply; a judge that reasons before its verdict needs more."
+    )
+
+    @model_validator(mode="after")
+    def _can_rank(self) -> "Ranking":
+        require_places(self.instruction, "{prompt}", "{completions}")
+        return self
+
+
+def require_places(instruction: str, *places: str) -> None:
+    """Raises Misfit where the instruction for a judge leaves out what it should judge."""
+    for place in places:
+        if place not in instruction:
+            raise Misfit(f"instruction has no {place}; the judge cannot rate what it is not shown", "instruction")
 
 
 class LearnedReward(_Function):
@@ -166,7 +221,7 @@ class LearnedReward(_Function):
 
 
 RewardFunction = Annotated[
-    Correctness | Format | Length | Pattern | LearnedReward | Judge | Python, Field(discriminator="kind")
+    Correctness | Format | Length | Pattern | LearnedReward | Judge | Ranking | Python, Field(discriminator="kind")
 ]
 BOUNDED = frozenset(one.model_fields["kind"].default for one in get_args(get_args(RewardFunction)[0]) if one.bounded)
 """The kinds whose raw score is from 0 to 1."""

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from backend.contract import records as r
-from backend.contract.queries import RunQuery
+from backend.contract.queries import RetryQuery, RunQuery
 from backend.lifecycle import commands, creation, deletion
 from backend.lifecycle.creation import overridden
-from backend.runs import store
+from backend.runs import reward_texts, store
 from backend.services import IdempotencyKey, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import columns as uploads
 
@@ -46,6 +46,14 @@ def get_run(services: ServicesDep, run_id: RowId) -> r.Run:
     """One run."""
     with services.database.read() as tx:
         return store.get(tx, run_id)
+
+
+@router.get("/{run_id}/rewards")
+def get_rewards(services: ServicesDep, run_id: RowId) -> r.Page[r.ScoredBy]:
+    """The files of a worker's folder of rewards that scored the run, with their texts, the newest attempt first."""
+    with services.database.read() as tx:
+        store.require(tx, run_id)
+        return r.Page[r.ScoredBy](items=reward_texts.listed(tx, run_id))
 
 
 @router.patch("/{run_id}")
@@ -107,6 +115,10 @@ def stop_run(services: ServicesDep, run_id: RowId) -> r.Run:
 
 
 @router.post("/{run_id}/retry")
-def retry_run(services: ServicesDep, run_id: RowId) -> r.Run:
+def retry_run(services: ServicesDep, run_id: RowId, query: Annotated[RetryQuery, Query()]) -> r.Run:
     """Queue a failed or stopped run again; it goes on from its newest checkpoint."""
-    return _command("retry", services, run_id)
+    with services.changing(run_id) as tx:
+        commands.command(tx, run_id, "retry", services.clock.stamp())
+        if query.with_changed_rewards:
+            reward_texts.release(tx, run_id)
+        return store.get(tx, run_id)

@@ -12,7 +12,7 @@ from backend.contract.base import Json
 from backend.contract.records import STOPS, TERMINAL, RunError
 from backend.errors import Conflict, LeaseLost
 from backend.queue import lease
-from backend.runs import store
+from backend.runs import reward_texts, store
 from backend.storage import history
 from backend.storage.tables import attempt, run, worker
 from backend.telemetry import stretches, summary
@@ -38,6 +38,7 @@ def start(tx: Connection, run_id: int, sent: p.Start, terms: Terms) -> bool:
     if earlier is not None:
         return True
     _note(tx, run_id, sent.attempt, from_step=sent.from_step, device=sent.device, versions=sent.versions)
+    reward_texts.keep(tx, run_id, sent.attempt, sent.reward_texts)
     history.begin(tx, run_id, sent.attempt, sent.from_step)
     stretches.cut(tx, run_id, sent.from_step)
     commit = func.coalesce(run.c.model_commit, sent.model_commit)  # the first attempt's: later ones begin from the same

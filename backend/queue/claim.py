@@ -16,6 +16,7 @@ from backend.contract import protocol as p
 from backend.contract.model import checkpoint_of
 from backend.errors import Conflict
 from backend.queue import lease
+from backend.runs import reward_texts
 from backend.runs.needs import Needs
 from backend.runs.store import claim_order
 from backend.storage.tables import attempt, run
@@ -114,4 +115,5 @@ def _offer(tx: Connection, row: RowMapping, store: str, ttl: float, secret: str)
         reward_checkpoints=checkpoints.reward_references(tx, row["config"]),
         model_commit=row["model_commit"],
         kept=retention.kept(tx, row["id"], row["config"], store),
+        scored_by=reward_texts.binding(tx, row["id"]),
     )

@@ -75,7 +75,7 @@ def heartbeat(services: ServicesDep, run_id: RowId, body: p.Heartbeat, secret: S
         lease.prove(tx, run_id, body.attempt, secret)
         terms = services.terms()
         reply = attempts.heartbeat(tx, run_id, body, terms, services.clock.stamp())
-        workers.heard(tx, body.worker, terms.now)
+        workers.heard(tx, body, terms.now)
         return reply
 
 

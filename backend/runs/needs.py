@@ -35,7 +35,7 @@ class Needs:
         """Whether the worker has all."""
         return (
             self.judges.keys() <= set(worker.judges)
-            and self.functions.keys() <= set(worker.reward_functions)
+            and self.functions.keys() <= {*worker.reward_functions, *worker.own_rewards}
             and self.engine in worker.engines
         )
 
@@ -45,7 +45,7 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
     return Needs(
-        judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if one["kind"] == "judge"},
+        judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if "endpoint" in one},
         functions={one["function"]: f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
         runs=sorted({found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}),

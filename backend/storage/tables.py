@@ -109,6 +109,8 @@ run = Table(
     Column("started_at", Utc),
     Column("finished_at", Utc),
     Column("needs", Text, nullable=False, server_default="{}"),  # runs/needs.py, of the configuration
+    # attempts up to this one bind no later one to their files of rewards
+    Column("rewards_changed", Id, nullable=False, server_default="0"),
     CheckConstraint("status <> 'running' OR lease_until IS NOT NULL", name="running_has_a_lease"),
     # all that a claim looks at in the queue, so that it reads no row of a run that it does not take
     Index("ix_run_queue", "status", "kind", "priority", "id", "store", "needs"),
@@ -144,6 +146,18 @@ attempt = Table(
     Column("secret_sha256", String(64)),  # of the claim's secret; null: claimed before there were any
     Column("claim_key", String(64)),  # drawn by the worker for the claim; null: it drew none
     Column("live_below", Id),  # the smallest from_step of the later attempts; null: all of it is live
+)
+
+reward_text = Table(
+    "reward_text",
+    metadata,
+    # the files of a worker's folder that score a run from this attempt on
+    run_id_column(key=True),
+    attempt_column(key=True),
+    Column("name", String(200), primary_key=True),
+    Column("sha256", String(64), nullable=False),
+    Column("text", Text, nullable=False),
+    of_attempt(),
 )
 
 report = Table(
@@ -326,6 +340,7 @@ worker = Table(
     Column("versions", JSON, nullable=False),
     Column("judges", JSON, nullable=False, server_default="[]"),
     Column("reward_functions", JSON, nullable=False, server_default="[]"),
+    Column("reward_files", JSON, nullable=False, server_default="[]"),
     Column("engines", JSON, nullable=False, server_default='["native"]'),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )

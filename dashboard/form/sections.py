@@ -19,7 +19,7 @@ from dashboard.session import client
 from dashboard.stored import get
 from dashboard.wording import in_words, label_of, show_number
 
-NAMING = {"judge": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
+NAMING = {"judge": "endpoint", "ranking": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
 EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
 
 
@@ -50,10 +50,18 @@ def layout_of(config: Mapping[str, Json]) -> Layout:
     return Layout(("pairs", "pairs.task"), ("pairs.prompts", *numbers), sections)
 
 
-@st.cache_data(ttl=10, max_entries=1, show_spinner=False)
+@st.cache_data(ttl=2, max_entries=1, show_spinner=False)
 def fetch_workers() -> list[Worker]:
     """The workers that are alive."""
     return [worker for worker in client().workers() if worker.alive]
+
+
+def workers_now() -> list[Worker]:
+    """The same, and nobody while the backend is away."""
+    try:
+        return fetch_workers()
+    except (Unreachable, ApiError):
+        return []
 
 
 def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
@@ -64,14 +72,12 @@ def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
         for index, function in enumerate(_items(draft.get(f"{rewards}.functions")))
         if (kind := str(get(function, "kind"))) in NAMING
     }
-    try:
-        workers = fetch_workers() if named else []
-    except (Unreachable, ApiError):
-        workers = []
+    workers = workers_now() if named else []
     have = {
         "judge": sorted({name for worker in workers for name in worker.judges}),
-        "python": sorted({name for worker in workers for name in worker.reward_functions}),
+        "python": sorted({name for worker in workers for name in (*worker.own_rewards, *worker.reward_functions)}),
     }
+    have["ranking"] = have["judge"]
     return {path: have[kind] for path, kind in named.items() if have[kind]}
 
 

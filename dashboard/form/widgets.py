@@ -1,6 +1,6 @@
 """The widget of one value: it shows what the draft holds and writes into the draft when the person changes it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import streamlit as st
@@ -43,8 +43,19 @@ def fits(field: Field, value: Json) -> bool:
             return True
 
 
-def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Sequence[str] | None = None) -> None:
-    """The field's own widget; `offers` are values to suggest for a text."""
+Also = Callable[[str], Mapping[str, Json]]
+"""What a choice sets at other paths."""
+
+
+def show_widget(
+    draft: Draft,
+    field: Field,
+    path: str,
+    label: str,
+    offers: Sequence[str] | None = None,
+    also: Also | None = None,
+) -> None:
+    """The field's own widget; `offers` are values to suggest for a text, and `also` is what the choice of one brings."""
     value, key = draft.get(path), draft.key(path)
     label, help = plain(label), plain(field.help) or None
     taking = partial(draft.taking, path)
@@ -65,7 +76,7 @@ def show_widget(draft: Draft, field: Field, path: str, label: str, offers: Seque
                 on_change=taking(list),
             )
         case Text():
-            _show_text(draft, field, path, label, help, offers)
+            _show_text(draft, field, path, label, help, offers, also)
         case Lines():
             height = max(68, 34 + LINE * (len(value) if isinstance(value, list) else 1))
             read = taking(lambda text: read_lines(text, field.word))
@@ -114,11 +125,24 @@ def _show_choice(draft: Draft, field: Choice, path: str, label: str, help: str |
 
 
 def _show_text(
-    draft: Draft, field: Text, path: str, label: str, help: str | None, offers: Sequence[str] | None
+    draft: Draft,
+    field: Text,
+    path: str,
+    label: str,
+    help: str | None,
+    offers: Sequence[str] | None,
+    also: Also | None,
 ) -> None:
     text, key = str(draft.get(path) or ""), draft.key(path)
     take = draft.taking(path, lambda text: text or (None if field.optional else ""))
     empty = "required" if field.required else "none"
+    if also is not None:
+        choose = also
+
+        def take() -> None:
+            chosen = st.session_state[key] or ""
+            draft.change({path: chosen, **choose(chosen)})
+
     if offers is not None:
         options = [*offers, *([text] if text and text not in offers else [])]
         st.selectbox(

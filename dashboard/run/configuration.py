@@ -5,8 +5,10 @@ import yaml
 
 from backend.contract.base import Json
 from backend.contract.records import Run
+from backend.contract.reward import file_of
+from backend.contract.stored import reward_functions, text_at
 from dashboard.format import count, plain
-from dashboard.session import link
+from dashboard.session import client, guard, link
 from dashboard.stored import completions_per_step, number_at
 from dashboard.wording import label_of
 
@@ -34,6 +36,7 @@ def draw_configuration(run: Run) -> None:
         st.caption(
             f"The run began from the weights and the tokenizer of {plain(source)} at commit {plain(run.model_commit)}."
         )
+    _draw_rewards(run)
     parts = {name: value for name, value in run.config.items() if isinstance(value, dict)}
     rest: dict[str, Json] = {name: value for name, value in run.config.items() if name not in parts}
     columns = st.columns(2)
@@ -41,6 +44,23 @@ def draw_configuration(run: Run) -> None:
         with columns[place % 2]:
             st.markdown(f"**{label_of(name)}**")
             st.code(_yaml(value), language=None, wrap_lines=True)  # a highlighter colours null and false like errors
+
+
+def _draw_rewards(run: Run) -> None:
+    """The texts of the person's own files that scored the run; of an earlier attempt those that were others."""
+    if not any(file_of(text_at(one, "function")) for one in reward_functions(run.config)):
+        return
+    with guard():
+        scored = client().rewards(run.id)
+    st.markdown("**Reward files**")
+    if not scored:
+        st.caption("Their texts are kept from the moment when a worker has loaded them.")
+    for place, one in enumerate(scored):
+        until = "" if not place else f" until attempt {scored[place - 1].attempt}"
+        since = f"from attempt {one.attempt} on{until}" if len(scored) > 1 else "as they scored the run"
+        for file in one.files:
+            with st.expander(f"`{plain(file.name)}` {since} · SHA-256 {file.sha256[:12]}…"):
+                st.code(file.text, language="python", line_numbers=True)
 
 
 def _arithmetic(run: Run) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.commands import possible
-from backend.contract.records import TERMINAL, Run, RunError, Status
+from backend.contract.records import TERMINAL, Run, RunError
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
@@ -17,12 +17,14 @@ from dashboard.status import look, phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
 
+REWARD_CHANGED = "reward_changed"
 _ADVICE = {
     "process_ended": "Everything before that is kept. Retry continues from the last checkpoint.",
     "phase_deadline": "If the phase only needed more time, raise the setting that the message names, then press Retry.",
     "disk_full": "Free some space on the worker's disk, then press Retry: the run goes on from its last checkpoint.",
     "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
     "last checkpoint.",
+    REWARD_CHANGED: "Configuration shows the text that scored the run so far.",
     "reward_contract": "A reward function returned something it must not. Fix it, then clone the run.",
     "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, fix the reward "
     "function or raise its time limit, then clone the run.",
@@ -56,7 +58,7 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
         _draw_links(run)
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
-        _reason(run.status, run.error)
+        _reason(run, run.error)
     _figures(run)
     turn = its_turn()  # each tick counts
     if (run.status != drawn.status or (turn and live and follows and moment(run) != drawn)) and browser_knows():
@@ -157,15 +159,18 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     return [ranked if run.kind == "dpo" else ("Reward", reading(run.summary, "reward"), None), right]
 
 
-def _reason(status: Status, error: RunError) -> None:
+def _reason(run: Run, error: RunError) -> None:
     """Why the run failed or had to be ended, what to do, and the traceback, folded."""
     title = ":red[:material/cancel: **This run failed**]"
-    if status == "stopped":
+    if run.status == "stopped":
         title = ":orange[:material/stop_circle: **This run had to be ended by force**]"
     with st.container(border=True, key="failure"):
         st.markdown(title)
         show_text(error.message)
         st.markdown(_ADVICE.get(error.code, "Clone the run, change what the message names, and start the clone."))
+        if error.code == REWARD_CHANGED and st.button("Retry with the changed reward", icon=":material/refresh:"):
+            if carried_out(partial(client().retry_with_changed_rewards, run.id)):
+                st.rerun()
         if error.details:
             with st.expander("Traceback"):
                 show_text(error.details)

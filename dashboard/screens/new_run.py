@@ -16,9 +16,10 @@ from dashboard.components.synced import one_of
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, show_yaml
 from dashboard.form.fields import Form
+from dashboard.form.own_rewards import own_rewards
 from dashboard.form.preflight import check, show_estimates, show_verdict
 from dashboard.form.schema import fields_of
-from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions
+from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions, workers_now
 from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
 from dashboard.leaving import go
@@ -107,7 +108,10 @@ def show_page() -> None:
         for message in preflight.messages if preflight else []:
             if message.field:
                 messages.setdefault(message.field, []).append(message)
-        form = Form(draft, messages, suggestions(catalog, draft), elsewhere(draft))
+        own = own_rewards(draft, workers_now())
+        for path, found in own.problems.items():
+            messages.setdefault(path, []).extend(found)
+        form = Form(draft, messages, suggestions(catalog, draft), elsewhere(draft), own.records, own.also)
         show_essentials(form, schema)
         show_sections(form, schema)
 

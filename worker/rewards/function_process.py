@@ -1,201 +1,27 @@
-"""The reward functions that run in a process: it is started, fed, killed when it hangs, and replaced; only that call is lost.
+"""The reward functions of a run in their process, which is replaced where a call hangs or crashes: only that call is lost."""
 
-It guards against accidents: a call has a time limit; memory, file sizes and new processes have bounds; and no secret of the worker's
-environment gets in. What it does not cover: it is not a sandbox for hostile code. Network access is not blocked, and a function can
-read and write every file that the worker's user can. So only built-in functions run here, and those that the operator named.
-"""
-
-import json
 import logging
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.contract.base import Json
 from backend.contract.reward import Python, RewardFunction
 from worker.errors import RunFailure
+from worker.rewards.child_process import Child, ChildLost, ChildNotReady, ChildRefused
 from worker.rewards.resources import RewardUnavailable
 from worker.tasks.items import Item
 
 logger = logging.getLogger(__name__)
 
 
-LOOK_SECONDS = 0.5
-"""How often a waiting caller is asked whether to go on."""
+@dataclass(frozen=True)
+class Call:
+    """A call of a function, by its place in the configuration, on the samples from `first` to `end`."""
 
-START_LIMIT = 120.0
-"""Seconds for the process to start or to import a library; a cold disk can be slow."""
-
-PRINTED_KEPT = 64 * 1024
-_LONGEST_REPLY = 64 * 1024
-_CHUNK = 64 * 1024
-_ROOT = Path(__file__).parents[2]
-_MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from worker.rewards.process import main; main(sys.argv[2])"
-_KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
-_OVERTIME = (signal.SIGALRM, signal.SIGXCPU)
-
-
-class ChildLost(Exception):
-    """The process hung and was killed, or died. The message begins with `reward_timeout` or `reward_crash`."""
-
-
-class ChildRefused(Exception):
-    """A function cannot be imported; the message says which and why, then the traceback."""
-
-
-class ChildNotReady(Exception):
-    """The process did not start, or could not import what a batch needs, or had died since the last batch."""
-
-
-class Child:
-    """One process, started at once. After ChildLost, ChildRefused or ChildNotReady it is gone.
-
-    While it is waited for, `waiting` is called now and then. It may raise, and then the process is gone, too.
-    """
-
-    def __init__(self, settings: Mapping[str, Json], functions_module: str, waiting: Callable[[], None]) -> None:
-        stdin, self._requests = os.pipe()
-        self._replies, stdout = os.pipe()
-        self._prints, stderr = os.pipe()
-        # Nothing secret, and no pools of threads.
-        kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-        self._process = subprocess.Popen(
-            # -I: nothing from the working directory, the user's site or PYTHON* variables gets in. -u: a crash loses no print.
-            [sys.executable, "-I", "-u", "-W", "ignore", "-c", _MAIN, str(_ROOT), functions_module],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env={**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            cwd="/",
-            start_new_session=True,
-        )
-        self._unsent = memoryview(b"")
-        self._received = bytearray()
-        self._printed = bytearray()
-        self._truncated = False
-        self._selector = selectors.DefaultSelector()
-        for ours, theirs in ((self._requests, stdin), (self._replies, stdout), (self._prints, stderr)):
-            os.close(theirs)
-            os.set_blocking(ours, False)
-        self._selector.register(self._replies, selectors.EVENT_READ, self._read_replies)
-        self._selector.register(self._prints, selectors.EVENT_READ, self._read_prints)
-        self._send(settings, waiting)
-
-    def outcomes(
-        self, batch: Mapping[str, Json], *, calls: int, time_limit: float, waiting: Callable[[], None]
-    ) -> Iterator[dict[str, Json]]:
-        """The outcome of each call, in order, as it comes; `process.py` says what is in it.
-
-        Raises ChildLost for the call after the last outcome, where that took longer than `time_limit` seconds or ended
-        the process; ChildNotReady where no call was made.
-        """
-        self._send(batch, waiting)
-        for _ in range(calls):
-            outcome = self._receive(time_limit, waiting)
-            if not isinstance(outcome, dict):
-                raise self._lost("reward_crash: the function wrote into the pipe of the results")
-            yield outcome
-
-    def take_printed(self) -> str:
-        """What the functions printed since the last call: at most 64 KiB, and a note where there was more."""
-        text = self._printed.decode(errors="replace") + (" … (truncated)" if self._truncated else "")
-        self._printed.clear()
-        self._truncated = False
-        return text
-
-    def close(self) -> None:
-        """Kill the process and all that it started."""
-        if self._selector.get_map() is None:
-            return
-        # A process that was not waited for keeps its id, so this cannot hit another group.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._selector.close()
-        for descriptor in (self._requests, self._replies, self._prints):
-            os.close(descriptor)
-
-    def _send(self, message: Mapping[str, Json], waiting: Callable[[], None]) -> None:
-        """Send a line and wait until the process is ready for the calls that it asks for. Raises ChildRefused, ChildNotReady."""
-        self._unsent = memoryview(json.dumps(message).encode() + b"\n")
-        self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
-        try:
-            answer = self._receive(START_LIMIT, waiting)
-        except ChildLost as lost:
-            raise ChildNotReady(str(lost)) from None
-        if isinstance(answer, dict) and "unavailable" in answer:
-            self.close()
-            raise ChildRefused(str(answer["unavailable"]))
-
-    def _receive(self, limit: float, waiting: Callable[[], None]) -> Json:
-        deadline = time.monotonic() + limit
-        while (end := self._received.find(b"\n")) < 0:
-            if len(self._received) > _LONGEST_REPLY:
-                raise self._lost("reward_crash: the function wrote into the pipe of the results")
-            try:
-                waiting()
-            except BaseException:
-                self.close()
-                raise
-            left = deadline - time.monotonic()
-            ready = self._selector.select(max(0.0, min(left, LOOK_SECONDS)))
-            for key, _ in ready:
-                key.data()
-            # What has arrived counts, however late it is read: this process may itself have been paused. So only a
-            # look that began after the deadline and found nothing ends the wait.
-            if left <= 0 and all(key.fd != self._replies for key, _ in ready):
-                raise self._lost(f"reward_timeout: it took longer than {limit:g} s and was stopped")
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        try:
-            reply: Json = json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._lost("reward_crash: the function wrote into the pipe of the results") from None
-        return reply
-
-    def _write_requests(self) -> None:
-        try:
-            written = os.write(self._requests, self._unsent[:_CHUNK])
-        except BrokenPipeError:
-            raise self._died() from None
-        self._unsent = self._unsent[written:]
-        if not self._unsent:
-            self._selector.unregister(self._requests)
-
-    def _read_replies(self) -> None:
-        chunk = os.read(self._replies, _CHUNK)
-        if not chunk:
-            raise self._died()
-        self._received += chunk
-
-    def _read_prints(self) -> None:
-        chunk = os.read(self._prints, _CHUNK)
-        if not chunk:
-            self._selector.unregister(self._prints)
-        room = PRINTED_KEPT - len(self._printed)
-        self._printed += chunk[:room]
-        self._truncated |= len(chunk) > room
-
-    def _lost(self, reason: str) -> ChildLost:
-        self.close()
-        return ChildLost(reason)
-
-    def _died(self) -> ChildLost:
-        """Say how the process ended, with the end of what it printed: the interpreter's last words are there."""
-        with suppress(BlockingIOError, KeyError):
-            self._read_prints()
-        self.close()
-        code = self._process.returncode
-        if -code in _OVERTIME:
-            return ChildLost("reward_timeout: it took longer than its time and was stopped")
-        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        return ChildLost(f"reward_crash: it ended its process ({how})\n{self.take_printed()[-2048:]}".rstrip())
+    function: int
+    first: int
+    end: int
 
 
 class RewardProcessError(RunFailure):
@@ -203,21 +29,56 @@ class RewardProcessError(RunFailure):
 
 
 class FunctionProcess:
-    """Starts with the first call and lives until `close`, after which another one starts. For one thread at a time."""
+    """Starts with the first call and lives until `close`, after which another one starts. For one thread at a time.
+
+    A person's own functions are run from the texts that the first process imported, whatever becomes of the files.
+    """
 
     def __init__(
-        self, functions: Sequence[RewardFunction], *, time_limit: float, path: Path | None, functions_module: str
+        self,
+        functions: Sequence[RewardFunction],
+        *,
+        time_limit: float,
+        path: Path | None,
+        own: Path | None,
+        functions_module: str,
     ) -> None:
-        self._functions, self._time_limit, self._functions_module = functions, time_limit, functions_module
+        self.functions, self._time_limit, self._functions_module = functions, time_limit, functions_module
         called: list[Json] = [
-            {"kind": function.kind, "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"})}
+            {
+                "kind": function.kind,
+                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"}),
+                "file": function.file if isinstance(function, Python) else None,
+            }
             for function in functions
         ]
         folders: list[Json] = [str(path.resolve())] if path else []
-        self._settings: dict[str, Json] = {"functions": called, "time_limit": time_limit, "path": folders}
+        self._settings: dict[str, Json] = {
+            "functions": called,
+            "time_limit": time_limit,
+            "path": folders,
+            "own": str(own) if own and any(isinstance(one, Python) and one.file for one in functions) else None,
+            "texts": None,
+        }
         self._child: Child | None = None
 
-    def payload(self, item: Item, text: str, token_count: int) -> dict[str, Json]:
+    def start(self, waiting: Callable[[], None] = lambda: None) -> Mapping[str, str]:
+        """The texts of the person's own files that the functions were imported from, by name.
+
+        Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
+        """
+        if self._child is None:
+            try:
+                self._child = Child(self._settings, self._functions_module, waiting)
+            except ChildRefused as refusal:
+                raise self._unavailable(refusal) from None
+            except ChildNotReady as reason:
+                text = "the process that runs the reward functions does not start"
+                raise RewardProcessError("reward_process", text, str(reason)) from None
+            self._settings["texts"] = _texts(self._child.ready)
+        return _texts({"ready": self._settings["texts"]})
+
+    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int]) -> dict[str, Json]:
         """A sample as the functions get it: with the prompt and the whole row, which may be long, only where one reads them."""
         payload: dict[str, Json] = {
             "text": text,
@@ -225,45 +86,56 @@ class FunctionProcess:
             "answer": item.answer,
             "verifier": dict(item.verifier),
         }
-        if any(isinstance(function, Python) for function in self._functions):
+        if any(isinstance(function, Python) for function in self.functions):
             prompt: Json = item.question if item.messages is None else [dict(message) for message in item.messages]
-            payload |= {"prompt": prompt, "columns": dict(item.columns)}
+            payload |= {
+                "prompt": prompt,
+                "question": item.question,
+                "columns": dict(item.columns),
+                "ids": list(ids),
+            }
         return payload
 
-    def outcomes(self, payloads: list[Json], waiting: Callable[[], None]) -> Generator[dict[str, Json]]:
-        """The outcome of every function on every sample, payload by payload, as it comes; `process.py` says what is in both.
+    def calls(self, first: int, count: int) -> list[Call]:
+        """The calls for a group of `count` samples from `first` on, in their order: of each completion, then of the whole group."""
+        of_groups = [isinstance(one, Python) and one.unit == "group" for one in self.functions]
+        places = range(first, first + count)
+        alone = [Call(index, at, at + 1) for at in places for index, whole in enumerate(of_groups) if not whole]
+        return alone + [Call(index, first, first + count) for index, whole in enumerate(of_groups) if whole]
+
+    def outcomes(
+        self, payloads: list[Json], calls: Sequence[Call], waiting: Callable[[], None]
+    ) -> Generator[list[Json]]:
+        """The outcomes of every call, as they come; `process.py` says what is in both.
 
         `waiting` is called now and then while one is awaited, and may raise to end it. A caller that leaves before the end calls
-        `close`. Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
+        `close`. Raises what `start` raises.
         """
-        width = len(self._functions)
-        done, total = 0, len(payloads) * width
-        while done < total:
+        done = 0
+        while done < len(calls):
             is_new = self._child is None
-            batch: dict[str, Json] = {"samples": payloads[done // width :], "first": done % width}
+            self.start(waiting)
+            first = min(call.first for call in calls[done:])
+            batch: dict[str, Json] = {
+                "samples": payloads[first:],
+                "calls": [[call.function, call.first - first, call.end - first] for call in calls[done:]],
+            }
+            limits = [self._time_limit * (call.end - call.first) for call in calls[done:]]
             try:
-                self._child = self._child or Child(self._settings, self._functions_module, waiting)
-                for outcome in self._child.outcomes(
-                    batch, calls=total - done, time_limit=self._time_limit, waiting=waiting
-                ):
+                for outcomes in self._child.outcomes(batch, limits=limits, waiting=waiting):
                     done += 1
-                    yield outcome
+                    yield outcomes
             except ChildLost as lost:
                 self.close()
+                count = calls[done].end - calls[done].first
                 done += 1
-                yield {"error": str(lost)}
-            except ChildRefused as refusal:
-                self.close()
-                summary, _, trace = str(refusal).partition("\n")
-                looked = "the folder that the worker looks in, beside what is installed with it"
-                message = f"The reward function {summary}. GROUPSCOPE_REWARD_PATH names {looked}."
-                raise RewardUnavailable("reward_unavailable", message, trace) from None
+                whole = f"\nThe call was for all {count} completions of the prompt." if count > 1 else ""
+                yield [{"error": f"{lost}{whole}"}] * count
             except ChildNotReady as reason:
                 self.close()
                 if is_new:
-                    raise RewardProcessError(
-                        "reward_process", "the process that runs the reward functions does not start", str(reason)
-                    ) from None
+                    text = "the process that runs the reward functions does not start"
+                    raise RewardProcessError("reward_process", text, str(reason)) from None
 
     def log_printed(self) -> None:
         """Log what the functions printed since the last time."""
@@ -277,3 +149,13 @@ class FunctionProcess:
             self.log_printed()
             self._child.close()
             self._child = None
+
+    @staticmethod
+    def _unavailable(refusal: ChildRefused) -> RewardUnavailable:
+        summary, _, trace = str(refusal).partition("\n")
+        return RewardUnavailable("reward_unavailable", f"A reward cannot be computed: {summary}.", trace)
+
+
+def _texts(ready: Json) -> dict[str, str]:
+    texts = ready.get("ready") if isinstance(ready, dict) else None
+    return {name: str(text) for name, text in texts.items()} if isinstance(texts, dict) else {}

@@ -1,8 +1,10 @@
 """The pure reward functions, and the table that finds them by their kind."""
 
+import asyncio
 import importlib
+import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TypedDict
@@ -24,7 +26,8 @@ class Verifier(TypedDict, total=False):
 class Completion:
     """A completion's text and length in tokens, the reference answer, and the task's own verifier.
 
-    `prompt` (chat messages, or a raw text) and `columns` (the row of a data set) are there for the functions that read them.
+    The rest is there for the functions of a person's own: `prompt` (chat messages, or a raw text), the `question` as the task
+    words it, `columns` (the row of a data set) and `ids` (the completion's tokens).
     """
 
     text: str
@@ -32,7 +35,9 @@ class Completion:
     answer: str | None
     verifier: Verifier
     prompt: str | Sequence[Mapping[str, str]] = ""
+    question: str = ""
     columns: Mapping[str, object] = field(default_factory=dict)
+    ids: Sequence[int] = ()
 
 
 class BrokenContract(Exception):
@@ -138,10 +143,10 @@ class FunctionUnavailable(Exception):
 
 @cache
 def load_function(name: str) -> Scores:
-    """The function that `module:function` names. Raises FunctionUnavailable."""
+    """The function that `module:function` or `file.py:function` names. Raises FunctionUnavailable."""
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module.removesuffix(".py")), attribute)
     except BaseException as error:  # somebody's module: its import may end in anything
         raise FunctionUnavailable(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
@@ -149,25 +154,82 @@ def load_function(name: str) -> Scores:
     return found  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 
-def python_score(completion: Completion, *, function: str) -> object:
-    """What `function` gives one completion: the one number in the list that it returns.
+def python_scores(
+    completions: Sequence[Completion], *, function: str, unit: str, arguments: Mapping[str, object]
+) -> Sequence[object]:
+    """What `function` says of each of these completions of one prompt, in one call; `unit` has decided how many there are.
 
-    A chat is given as its messages and the completion as the assistant's; a raw prompt and its completion are texts. Every
-    column of the item's row is a list of one, like them. Raises BrokenContract for anything but a list of one.
+    A function with the parameter `completion` is called for each text by itself, with `prompt`, `answer` and the columns of the
+    item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
+    `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it returns.
+    Raises BrokenContract for anything else, LookupError where the data lacks a column that it takes.
     """
-    columns: Mapping[str, object] = {"answer": completion.answer, **completion.columns}
-    text = completion.text
-    answer = text if isinstance(completion.prompt, str) else [{"role": "assistant", "content": text}]
-    given = {name: [value] for name, value in columns.items()} | {
-        "prompts": [completion.prompt],
-        "completions": [answer],
+    scorer = load_function(function)
+    names, required, takes_all = _parameters(scorer)
+
+    def call(given: Mapping[str, object]) -> object:
+        given = {**given, **arguments}
+        if missing := [name for name in required if name not in given]:
+            raise LookupError(f"it takes {missing[0]}, and what it is called with is {', '.join(given)}")
+        result = scorer(**{name: value for name, value in given.items() if takes_all or name in names})
+        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+    if "completion" in names:
+        return [
+            call({"completion": one.text, "prompt": one.question, "answer": one.answer, **_columns(one)})
+            for one in completions
+        ]
+    scores = call(_batch(completions, with_answer="answer" in names))
+    scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
+    if not isinstance(scores, list | tuple) or len(scores) != len(completions):
+        given = "one number, since it is given one completion"
+        if len(completions) > 1:
+            given = f"{len(completions)} numbers, one for each completion"
+        raise BrokenContract(f"a list of {given}", f"a value of type {in_words(scores)}")
+    return scores
+
+
+def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str, object]:
+    """The lists of one call, in the order of TRL's; the reference answer only where no column has it."""
+    columns = [_columns(one) for one in completions]
+    prompts = [one.prompt for one in completions]
+    texts = [
+        one.text if isinstance(one.prompt, str) else [{"role": "assistant", "content": one.text}] for one in completions
+    ]
+    given: dict[str, object] = {
+        "prompts": prompts,
+        "completions": texts,
+        "completion_ids": [list(one.ids) for one in completions],
+        **{name: [row[name] for row in columns] for name in columns[0]},
     }
-    scores = load_function(function)(**given)
-    if not isinstance(scores, list | tuple) or len(scores) != 1:
-        raise BrokenContract(
-            "a list of one number, since it is given one completion", f"a value of type {in_words(scores)}"
-        )
-    return scores[0]
+    if "answer" not in given and (with_answer or not columns[0]):
+        given["answer"] = [one.answer for one in completions]
+    return given
+
+
+def _columns(completion: Completion) -> dict[str, object]:
+    return {
+        name: value
+        for name, value in completion.columns.items()
+        if name not in ("prompt", "completion", "completion_ids")
+    }
+
+
+async def _awaited(result: Awaitable[object]) -> object:
+    return await result
+
+
+@cache
+def _parameters(function: Scores) -> tuple[frozenset[str], Sequence[str], bool]:
+    """The names of a function's parameters, those without a default, and whether it takes any other name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some that are written in C
+        return frozenset(), (), True
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    required = [one.name for one in named if one.default is one.empty]
+    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters)
+    return frozenset(one.name for one in named), required, takes_all
 
 
 FUNCTIONS: Mapping[str, Callable[..., object]] = {
@@ -175,5 +237,5 @@ FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "format": format_score,
     "length": length_score,
     "pattern": pattern_score,
-    "python": python_score,
 }
+"""By kind, the functions that look at one completion."""

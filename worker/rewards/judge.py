@@ -1,4 +1,4 @@
-"""The judge: a language model reads prompt and completion and says a number."""
+"""The judge: a language model reads prompt and completion and says a number; `ranking.py` has the one that orders a group."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import logging
 import re
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -16,9 +17,9 @@ from threading import Lock, Thread
 from typing import TypeVar
 
 from backend.contract.base import Json
-from backend.contract.reward import Judge
+from backend.contract.reward import Judge, Ranking
 from worker.rewards.answers import last_number, number
-from worker.rewards.function_process import LOOK_SECONDS
+from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.judge_endpoint import EXCERPT, JudgeEndpoint, JudgeFailed, Reply
 from worker.tasks.items import Item
 
@@ -26,9 +27,12 @@ Known = tuple[Reply, bool]
 """A reply, and whether it was known without a request."""
 
 Ask = Callable[[Sequence[tuple[Item, str]]], Iterator[dict[str, Json]]]
-"""Asks about items and completions; gives their outcomes, in order."""
+"""Asks about a group's items and completions; gives their outcomes, in order."""
 
-_PLACE = re.compile(r"\{(prompt|completion|answer)\}")
+Asking = Callable[[str], Callable[[], str]]
+"""Asks a question; what it gives waits for the reply, and raises Unscored where none can be used."""
+
+_PLACE = re.compile(r"\{(prompt|completion|completions|answer)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
 
 
@@ -36,10 +40,10 @@ class NoVerdict(ValueError):
     """The reply holds no number of the scale."""
 
 
-def question(judge: Judge, prompt: str, completion: str, answer: str | None) -> str:
+def question(judge: Judge | Ranking, prompt: str, completion: str, answer: str | None) -> str:
     """The instruction with its places filled, in one pass: what is filled in is text, whatever it holds."""
-    values = {"prompt": prompt, "completion": completion, "answer": answer or ""}
-    return _PLACE.sub(lambda place: values[place[1]], judge.instruction)
+    values = {"prompt": prompt, judge.place: completion, "answer": answer or ""}
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), judge.instruction)
 
 
 def prompt_text(item: Item) -> str:
@@ -106,74 +110,108 @@ class JudgeCache:
             return None
 
 
-class JudgeScorer:
-    """Scores by one judge. Equal questions are asked once, and none that the cache knows."""
+class Unscored(Exception):
+    """No verdict came: the message is the outcome's error."""
 
-    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
-        self._judge, self._endpoint, self._cache = judge, endpoint, cache
+
+class EndpointScorer(ABC):
+    """Scores by what a judge's endpoint replies. Equal questions are asked once, and none that the cache knows."""
+
+    def __init__(self, function: Judge | Ranking, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
+        self.function, self.endpoint, self._cache = function, endpoint, cache
         self._spent: Counter[str] = Counter()
 
+    @abstractmethod
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
+        """Ask at once; the outcome of each completion of a group, in order, as the replies come."""
+
     def take_metrics(self) -> dict[str, float]:
-        """Tokens paid for and completions that needed no request, since the last call."""
+        """Tokens paid for and replies that needed no request, since the last call."""
         names = ("prompt_tokens", "completion_tokens", "cached")
-        metrics = {f"judge/{self._judge.name}/{name}": float(self._spent[name]) for name in names}
+        metrics = {f"judge/{self.function.name}/{name}": float(self._spent[name]) for name in names}
         self._spent.clear()
         return metrics
 
     @contextmanager
     def asking(self, waiting: Callable[[], None] = lambda: None) -> Iterator[Ask]:
-        """A function that asks about items and completions at once, as far as the endpoint allows; questions may be asked while
-        others are. It gives the outcomes, in order, each as soon as it is there and those before it are taken.
+        """A function that asks about a group's items and completions at once, as far as the endpoint allows; a group may be
+        asked about while others are. It gives the outcomes, in order, each as soon as it is there and those before it are taken.
 
         `waiting` is called now and then while a reply is awaited. Leaving early cancels what was not yet asked.
         """
-        questions = _Questions(self._reply, self._endpoint.settings.max_concurrent)
+        questions = _Questions(self._reply, self.endpoint.settings.max_concurrent)
         taken: set[str] = set()
 
-        def outcome(text: str, reply: Future[Known]) -> dict[str, Json]:
-            repeated = text in taken
-            taken.add(text)
-            return self._outcome(reply, waiting, repeated=repeated)
+        def ask(text: str) -> Callable[[], str]:
+            reply = questions.ask(text)
 
-        def ask(read: Sequence[tuple[Item, str]]) -> Iterator[dict[str, Json]]:
-            texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in read]
-            return map(outcome, texts, [questions.ask(text) for text in texts])
+            def take() -> str:
+                repeated = text in taken
+                taken.add(text)
+                return self._said(reply, waiting, repeated=repeated)
+
+            return take
 
         try:
-            yield ask
+            yield lambda group: self.outcomes(group, ask)
         finally:
             questions.cancel()
 
     def _reply(self, text: str) -> Known:
-        request = [self._endpoint.identity, self._judge.max_tokens, text]  # to one service and model
+        request = [self.endpoint.identity, self.function.max_tokens, text]  # to one service and model
         key = hashlib.sha256(json.dumps(request).encode()).hexdigest()
         known = self._cache.find(key)
         if known is not None:
             return known, True
-        reply = self._endpoint.ask(text, max_tokens=self._judge.max_tokens)
+        reply = self.endpoint.ask(text, max_tokens=self.function.max_tokens)
         self._cache.keep(key, reply)
         return reply, False
 
-    def _outcome(self, future: Future[Known], waiting: Callable[[], None], *, repeated: bool) -> dict[str, Json]:
-        name = self._endpoint.name
+    def _said(self, future: Future[Known], waiting: Callable[[], None], *, repeated: bool) -> str:
+        """The text of a reply, whose cost is counted. Raises Unscored."""
+        name = self.endpoint.name
         try:
             while not wait([future], timeout=LOOK_SECONDS).done:
                 waiting()
             reply, known = future.result()
         except JudgeFailed as failure:
-            return {"error": f"reward_error: the judge {name!r}: {failure}"}
+            raise Unscored(f"reward_error: the judge {name!r}: {failure}") from None
         if known or repeated:
             self._spent["cached"] += 1
         else:
             self._spent["prompt_tokens"] += reply.prompt_tokens
             self._spent["completion_tokens"] += reply.completion_tokens
-        said = f"it replied: {reply.text[:EXCERPT]}"
         if reply.cut:
-            return {"error": f"reward_value: the reply of the judge {name!r} was cut at max_tokens; {said}"}
+            raise self.without_verdict("was cut at max_tokens", reply.text)
+        return reply.text
+
+    def without_verdict(self, why: str, reply: str) -> Unscored:
+        """The error of a reply from which no score can be read."""
+        said = f"it replied: {reply[:EXCERPT]}"
+        return Unscored(f"reward_value: the reply of the judge {self.endpoint.name!r} {why}; {said}")
+
+
+class JudgeScorer(EndpointScorer):
+    """Scores each completion by itself."""
+
+    def __init__(self, judge: Judge, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
+        super().__init__(judge, endpoint, cache)
+        self._judge = judge
+
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
+        """A question for each completion."""
+        texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in group]
+        return map(self._outcome, [ask(text) for text in texts])
+
+    def _outcome(self, reply: Callable[[], str]) -> dict[str, Json]:
         try:
-            return {"value": verdict(reply.text, self._judge.minimum, self._judge.maximum)}
-        except NoVerdict as reason:
-            return {"error": f"reward_value: the reply of the judge {name!r} {reason}; {said}"}
+            text = reply()
+            try:
+                return {"value": verdict(text, self._judge.minimum, self._judge.maximum)}
+            except NoVerdict as reason:
+                raise self.without_verdict(str(reason), text) from None
+        except Unscored as unscored:
+            return {"error": str(unscored)}
 
 
 class _Questions:

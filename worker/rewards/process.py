@@ -1,13 +1,16 @@
 """The child process that runs the reward functions; `RewardProcess` starts it and kills it.
 
-It speaks JSON lines. In: first `{"functions": [{"kind", "params"}, …], "time_limit", "path"}`, then one batch after another:
-`{"samples": [the fields of a Completion, …], "first": index of the first function to call}`.
-Out: `"ready"` for the configuration and for each batch, once its libraries are imported, or `{"unavailable": why}` where a
-function cannot be; then one line for each call, in order: `{"value": 0.5}`, `{"error": …}` for a completion that was not
-scored, or `{"breach": {"expected", "got"}}` for a broken contract.
+It speaks JSON lines. In: first `{"functions": [{"kind", "params", "file"}, …], "time_limit", "path", "own", "texts"}`, where `own` is
+the folder of rewards and `texts` what its files were before, if they ran before; then one batch after another: `{"samples": [the
+fields of a Completion, …], "calls": [[function, first, end], …]}`, where a call is of a function on the samples from `first` on.
+Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` where a function cannot be;
+`"ready"` for each batch, once its libraries are imported; then one line for each call, in order, with the outcome of each of its
+samples: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected", "got"}}` for a broken
+contract. With `"describe": file`: `{"described": the fields of a RewardFile, "files": those that were imported}`, and that is all.
 """
 
 import faulthandler
+import hashlib
 import importlib
 import json
 import math
@@ -18,21 +21,30 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from worker.rewards.functions import BrokenContract, Completion, FunctionUnavailable, in_words, load_function
+from worker.rewards.functions import (
+    BrokenContract,
+    Completion,
+    FunctionUnavailable,
+    in_words,
+    load_function,
+    python_scores,
+)
+from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, summary
+from worker.rewards.own_modules import in_words as error_in_words
 
 LARGEST_REWARD = 1e15
 """Beyond it, squares of weighted sums no longer fit in 32 bits."""
 
-LONGEST_TRACEBACK = 2048
 MEMORY_BYTES = 4 * 2**30
 FILE_BYTES = 16 * 2**20
 GRACE_SECONDS = 1.0
 
-Call = Callable[[Completion], object]
+Call = Callable[[Sequence[Completion]], Sequence[object]]
 
 
 def main(functions_module: str) -> None:
@@ -41,28 +53,62 @@ def main(functions_module: str) -> None:
     settings = json.loads(requests.readline())
     table = importlib.import_module(functions_module).FUNCTIONS
     sys.path += settings["path"]
-    calls: list[Call] = [partial(table[function["kind"]], **function["params"]) for function in settings["functions"]]
+    modules = None if settings["own"] is None else OwnModules(Path(settings["own"]), settings["texts"])
+    if modules is not None and (file := settings.get("describe")):
+        confine()
+        described = describe(modules, file)
+        digest = hashlib.sha256(json.dumps(sorted(modules.texts.items())).encode()).hexdigest()
+        reply(replies, {"described": {**described, "sha256": digest}, "files": list(modules.texts)})
+        return
     try:
-        for function in settings["functions"]:
-            if "function" in function["params"]:  # one that the operator allowed
-                load_function(function["params"]["function"])
-    except FunctionUnavailable as error:
+        load(settings["functions"], modules)
+    except (FunctionUnavailable, Refused) as error:
         reply(replies, {"unavailable": f"{error}\n{''.join(traceback.format_exception(error)):.{LONGEST_TRACEBACK}}"})
         return
+    calls = [call_of(table, function) for function in settings["functions"]]
     confine()
-    reply(replies, "ready")
+    reply(replies, {"ready": modules.texts if modules else {}})
     owner = os.getpid()
+    own = modules.folder if modules else None
     for line in requests:
         batch = json.loads(line)
         completions = [Completion(**sample) for sample in batch["samples"]]
         import_slow_libraries(settings["functions"], completions)
         reply(replies, "ready")
-        pairs = [(call, completion) for completion in completions for call in calls][batch["first"] :]
-        for call, completion in pairs:
-            outcome = score(call, completion, settings["time_limit"])
+        for function, first, end in batch["calls"]:
+            outcome = score(calls[function], completions[first:end], settings["time_limit"] * (end - first), own)
             if os.getpid() != owner:
                 os._exit(0)  # the function forked, and this is its child: only the owner answers
             reply(replies, outcome)
+
+
+def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> None:
+    """Import what the configuration names, the person's own with all that they import. Raises FunctionUnavailable, Refused."""
+    for function in (one for one in functions if one["kind"] == "python"):
+        file, advice = function["file"], ""
+        if file is None:
+            advice = "; GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+        elif modules is not None:
+            try:
+                modules.load(file)
+            except Refused:
+                raise
+            except BaseException as error:  # somebody's module: its import may end in anything
+                raise FunctionUnavailable(f"{file} cannot be imported: {summary(error, modules.folder)}") from error
+        try:
+            load_function(function["params"]["function"])
+        except FunctionUnavailable as error:
+            raise FunctionUnavailable(f"{error}{advice}") from error
+    if modules is not None:
+        modules.close()
+
+
+def call_of(table: Mapping[str, Callable[..., object]], function: dict[str, Any]) -> Call:
+    """What scores the completions of one call."""
+    if function["kind"] == "python":
+        return partial(python_scores, **function["params"])
+    one = partial(table[function["kind"]], **function["params"])
+    return lambda completions: [one(completion) for completion in completions]
 
 
 def take_over_pipes() -> tuple[BinaryIO, int]:
@@ -104,18 +150,22 @@ def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], comple
         importlib.import_module("worker.rewards.gym")
 
 
-def score(call: Call, completion: Completion, time_limit: float) -> dict[str, object]:
-    """One call's outcome. The kernel ends the process a little after the time limit, even if the worker is gone."""
+def score(
+    call: Call, completions: Sequence[Completion], time_limit: float, own: Path | None
+) -> list[dict[str, object]]:
+    """One call's outcomes. The kernel ends the process a little after the time limit, even if the worker is gone."""
     _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + time_limit + GRACE_SECONDS))
     signal.setitimer(signal.ITIMER_REAL, time_limit + GRACE_SECONDS)
+    outcome: dict[str, object]
     try:
-        return outcome_of(call(completion))
+        return [outcome_of(value) for value in call(completions)]
     except BrokenContract as broken:
-        return {"breach": {"expected": broken.expected, "got": broken.got}}
+        outcome = {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
-        return {"error": f"reward_error: {describe(error)}"}
+        outcome = {"error": f"reward_error: {error_in_words(error, own)}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+    return [outcome] * len(completions)
 
 
 def outcome_of(value: object) -> dict[str, object]:
@@ -131,13 +181,6 @@ def outcome_of(value: object) -> dict[str, object]:
     if not abs(number) <= LARGEST_REWARD:
         return {"error": f"reward_value: it returned {number}; a reward is a finite number up to {LARGEST_REWARD:g}"}
     return {"value": number}
-
-
-def describe(error: BaseException) -> str:
-    """The error in a line, then the beginning of its traceback."""
-    summary = traceback.format_exception_only(error)[-1]
-    lines = "".join(traceback.format_exception(error))
-    return f"{summary.rstrip():.500}\n{lines:.{LONGEST_TRACEBACK}}"
 
 
 def reply(replies: int, message: object) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from backend.contract.reward import Judge, LearnedReward, Python, Rewards
+from backend.contract.reward import Judge, LearnedReward, Python, Ranking, Rewards
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel, load_reward_model
 from worker.policy.sources import resolve
@@ -23,11 +23,13 @@ class RewardUnavailable(RunFailure):
 class RewardResources:
     """Nothing by default: the built-in rewards need none of it.
 
-    `functions` are the allowed names, `path` the folder that their modules lie in; `models` are by the reward's name.
+    `functions` are the allowed names, `path` the folder that their modules lie in, `own` the folder of a person's own rewards;
+    `models` are by the reward's name.
     """
 
     functions: frozenset[str] = frozenset()
     path: Path | None = None
+    own: Path | None = None
     judges: Mapping[str, JudgeEndpoint] = field(default_factory=dict)
     judge_cache: Path | None = None
     models: Mapping[str, RewardModel] = field(default_factory=dict)
@@ -40,12 +42,14 @@ class RewardResources:
     def _lacking(self, rewards: Rewards) -> Iterator[str]:
         for function in rewards.functions:
             match function:
-                case Python() if function.function not in self.functions:
+                case Python() if function.file is not None and self.own is None:
+                    yield f"The reward {function.name!r} names {function.file}, and this worker has no folder of rewards."
+                case Python() if function.file is None and function.function not in self.functions:
                     yield (
                         f"The reward {function.name!r} names the function {function.function}, which this worker's operator has "
                         f"not allowed; add it to GROUPSCOPE_REWARD_FUNCTIONS (it has {_listed(self.functions)})."
                     )
-                case Judge() if function.endpoint not in self.judges:
+                case (Judge() | Ranking()) if function.endpoint not in self.judges:
                     yield (
                         f"The reward {function.name!r} names the judge {function.endpoint!r}, which this worker's operator has "
                         f"not named; add it to GROUPSCOPE_JUDGES (it has {_listed(self.judges)})."
@@ -70,11 +74,12 @@ def reward_resources(
         )
         return load_reward_model(source, device, dtype, label=learned.label)
 
-    named = {judge.endpoint for judge in rewards.functions if isinstance(judge, Judge)}
+    named = {judge.endpoint for judge in rewards.functions if isinstance(judge, Judge | Ranking)}
     with ExitStack() as stack:
         yield RewardResources(
             functions=frozenset(settings.reward_functions),
             path=settings.reward_path,
+            own=settings.own_rewards,
             judges={
                 name: stack.enter_context(closing(JudgeEndpoint(name, settings.judges[name])))
                 for name in named & settings.judges.keys()

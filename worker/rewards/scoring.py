@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
 from threading import Condition, Thread
 
 import numpy as np
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 
 from backend.contract.base import Json
 from backend.contract.groups import RewardScore
-from backend.contract.reward import Judge, LearnedReward, Python, RewardFunction, Rewards
+from backend.contract.reward import Judge, LearnedReward, Python, Ranking, RewardFunction, Rewards
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
-from worker.rewards.function_process import LOOK_SECONDS, FunctionProcess
-from worker.rewards.judge import Ask, JudgeCache, JudgeScorer
+from worker.rewards.child_process import LOOK_SECONDS
+from worker.rewards.function_process import FunctionProcess
+from worker.rewards.judge import Ask, EndpointScorer, JudgeCache, JudgeScorer
+from worker.rewards.ranking import RankingScorer
 from worker.rewards.resources import RewardResources
 from worker.tasks.items import Item
 
@@ -31,11 +34,12 @@ class RewardErrors(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score, and the item that it answers."""
+    """A completion to score, with its tokens where they are known, and the item that it answers."""
 
     completion: str
     token_count: int
     item: Item
+    ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,17 @@ class RewardScorer:
         self.rewards, self.resources = rewards, resources or RewardResources()
         self.resources.require(rewards)
         cache = JudgeCache(self.resources.judge_cache)
-        self.judges = {
-            judge.name: JudgeScorer(judge, self.resources.judges[judge.endpoint], cache)
-            for judge in rewards.functions
-            if isinstance(judge, Judge)
-        }
+        self.judges: dict[str, EndpointScorer] = {}
+        for one in rewards.functions:
+            if isinstance(one, Judge):
+                self.judges[one.name] = JudgeScorer(one, self.resources.judges[one.endpoint], cache)
+            elif isinstance(one, Ranking):
+                self.judges[one.name] = RankingScorer(one, self.resources.judges[one.endpoint], cache)
         self.process = FunctionProcess(
-            [one for one in rewards.functions if not isinstance(one, Judge | LearnedReward)],
+            [one for one in rewards.functions if not isinstance(one, Judge | Ranking | LearnedReward)],
             time_limit=rewards.time_limit,
             path=self.resources.path,
+            own=self.resources.own,
             functions_module=functions_module,
         )
 
@@ -85,6 +91,14 @@ class RewardScorer:
         """End the process; the next scoring starts another."""
         self.process.close()
 
+    def load_own(self) -> Mapping[str, str]:
+        """The texts of the person's own files that score, by name; their functions are imported now, and once.
+
+        Raises RewardUnavailable where one cannot be, RewardProcessError where the process does not start.
+        """
+        own = any(isinstance(one, Python) and one.file for one in self.rewards.functions)
+        return self.process.start() if own else {}
+
     def begin(self, count: int, *, step_size: int = 0) -> "Scoring":
         """The scoring of `count` samples that come group by group, one scoring at a time. What it raises is what `score` does."""
         return Scoring(self, count, step_size)
@@ -92,18 +106,23 @@ class RewardScorer:
     def score(
         self, samples: Sequence[Sample], on_progress: Callable[[int], None] = lambda done: None, *, step_size: int = 0
     ) -> Scores:
-        """Every sample's components and total; `on_progress` hears how many samples are done, and may raise to end it.
+        """Every sample's components and total, those of one item after each other; `on_progress` hears how many are done, and may
+        raise to end it.
 
         Raises RewardContractError where a function returns no number, RewardErrors as soon as more than the share
         `max_unscored` of the samples (of `step_size`, where they are a few that are drawn again for a larger step) is sure to
         stay unscored, RewardProcessError where the process does not start.
         """
         with self.begin(len(samples), step_size=step_size) as scoring:
-            scoring.add(0, samples)
+            first = 0
+            for _, group in groupby(samples, key=lambda sample: sample.item.id):
+                siblings = list(group)
+                scoring.add(first, siblings)
+                first += len(siblings)
             return scoring.finish(on_progress)
 
     def take_metrics(self) -> dict[str, float]:
-        """What scoring cost since the last call: `judge/<name>/prompt_tokens`, `…/completion_tokens`, `…/cached`."""
+        """What judges cost since the last call, by `judge/<name>/…`: prompt_tokens, completion_tokens, cached; how they judge."""
         return {name: value for judge in self.judges.values() for name, value in judge.take_metrics().items()}
 
 
@@ -123,6 +142,7 @@ class Scoring:
         self._verdicts: list[dict[str, RewardScore]] = [{} for _ in range(count)]  # by the reward's name
         self._unscored: dict[int, RewardScore] = {}  # by the sample's place: the first verdict that is missing
         self._done = 0
+        self._now = sum(not isinstance(one, LearnedReward) for one in self._rewards.functions)
         self._added: list[_Batch] = []
         self._changed = Condition()
         self._asks: dict[str, Ask] = {}
@@ -147,7 +167,7 @@ class Scoring:
             self._process.close()  # it may be in the midst of a batch
 
     def add(self, first: int, samples: Sequence[Sample]) -> None:
-        """Score these, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
+        """Score a group, whose places among all begin at `first`. Raises what went wrong with earlier ones."""
         self.check()
         self._samples[first : first + len(samples)] = samples
         read = [(sample.item, sample.completion) for sample in samples]
@@ -206,16 +226,25 @@ class Scoring:
         """In the order in which the samples came: the verdicts do not depend on it."""
         self._look()
         samples = [sample for batch in batches for sample in batch.samples]
-        payload: list[Json] = [self._process.payload(one.item, one.completion, one.token_count) for one in samples]
-        now = [one for one in self._rewards.functions if not isinstance(one, LearnedReward)]
-        with closing(self._process.outcomes(payload, self._look)) as by_process:
-            for batch in batches:
-                for place in range(batch.first, batch.first + len(batch.samples)):
-                    for one in now:
-                        outcome = next(batch.by_judge.get(one.name, by_process))
-                        self._verdicts[place][one.name] = _score(one, outcome)
-                    self._count(place)
-                    self._done += 1
+        payload: list[Json] = [
+            self._process.payload(one.item, one.completion, one.token_count, one.ids) for one in samples
+        ]
+        sizes = [len(batch.samples) for batch in batches]
+        calls = [self._process.calls(first, size) for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+        with closing(self._process.outcomes(payload, [*chain(*calls)], self._look)) as by_process:
+            for start, batch, of_batch in zip(accumulate(sizes, initial=0), batches, calls, strict=False):
+                for call in of_batch:
+                    self._take(self._process.functions[call.function], batch.first + call.first - start, next(by_process))
+                for name, outcomes in batch.by_judge.items():
+                    for place, outcome in enumerate(outcomes, batch.first):
+                        self._take(self._judges[name].function, place, [outcome])
+
+    def _take(self, function: RewardFunction, first: int, outcomes: Sequence[Json]) -> None:
+        """Note what one function says of the samples from `first` on. Raises RewardErrors where too many stay unscored."""
+        for place, outcome in enumerate(outcomes, first):
+            self._verdicts[place][function.name] = _score(function, outcome)
+            self._count(place)
+            self._done += len(self._verdicts[place]) == self._now
 
     def _count(self, place: int) -> None:
         """Note a sample that stays unscored. Raises RewardErrors where they are too many."""
@@ -251,7 +280,8 @@ class _Batch:
     by_judge: Mapping[str, Iterator[dict[str, Json]]]
 
 
-def _score(function: RewardFunction, outcome: dict[str, Json]) -> RewardScore:
+def _score(function: RewardFunction, outcome: Json) -> RewardScore:
+    outcome = outcome if isinstance(outcome, dict) else {}
     breach = outcome.get("breach")
     if isinstance(breach, dict):
         which = f"{function.name!r} ({function.function})" if isinstance(function, Python) else f"{function.name!r}"

@@ -1,0 +1,79 @@
+"""Own rewards in the form: what the workers' folders offer, the settings of each function as fields, and what is wrong with a file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from backend.contract.base import Json
+from backend.contract.preflight import Message
+from backend.contract.records import OwnReward, Worker
+from backend.contract.reward import file_of
+from dashboard.form.draft import Draft
+from dashboard.form.schema import Field, Flag, Real, Record, Text, Whole
+from dashboard.form.widgets import Also
+from dashboard.stored import get
+
+LONG = 60  # characters of a default that is written in a box of several lines
+
+
+@dataclass(frozen=True)
+class OwnRewards:
+    """By path, for the rewards of the draft that are Python functions."""
+
+    records: Mapping[str, Record]
+    also: Mapping[str, Also]
+    problems: Mapping[str, Sequence[Message]]
+
+
+def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
+    """The settings of each chosen function as fields, which the draft is given where it lacks them, and the files that are wrong."""
+    offered = {name: one for worker in workers for name, one in worker.own_rewards.items()}
+    broken = {file.name: file.error for worker in workers for file in worker.reward_files if file.error}
+    records: dict[str, Record] = {}
+    also: dict[str, Also] = {}
+    problems: dict[str, Sequence[Message]] = {}
+    for path, function in python_rewards(draft):
+        named = f"{path}.function"
+        also[named] = partial(_settled, path, offered)
+        chosen = file_of(function)
+        problems[named] = [
+            Message(level="warning", field=named, text=error)
+            for file, error in sorted(broken.items())
+            if chosen in (None, file)
+        ]
+        if (one := offered.get(function)) is not None:
+            settings = draft.get(f"{path}.arguments")
+            kept = settings if isinstance(settings, dict) else {}
+            if kept.keys() != one.arguments.keys():
+                draft.write(f"{path}.arguments", {**one.arguments, **{k: v for k, v in kept.items() if k in one.arguments}})
+            fields = tuple(_field(name, default) for name, default in one.arguments.items())
+            records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)
+    return OwnRewards(records, also, problems)
+
+
+def python_rewards(draft: Draft) -> Iterator[tuple[str, str]]:
+    """The path and the function of each reward of the draft that is a Python function."""
+    for rewards in ("rewards", "pairs.rewards"):
+        functions = draft.get(f"{rewards}.functions")
+        for index, one in enumerate(functions if isinstance(functions, list) else []):
+            if get(one, "kind") == "python":
+                yield f"{rewards}.functions.{index}", str(get(one, "function") or "")
+
+
+def _settled(path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
+    """What the choice of a function brings: how it is called, its defaults, and its name where the reward has none of its own."""
+    one = offered.get(function)
+    if one is None:
+        return {f"{path}.arguments": {}}
+    return {f"{path}.unit": one.unit, f"{path}.arguments": dict(one.arguments)}
+
+
+def _field(name: str, default: Json) -> Field:
+    """The widget for values like the default."""
+    if isinstance(default, bool):
+        return Flag(name, default=default)
+    if isinstance(default, int):
+        return Whole(name, default=default)
+    if isinstance(default, float):
+        return Real(name, default=default)
+    return Text(name, default=default, long=len(str(default)) > LONG)

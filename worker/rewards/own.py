@@ -1,0 +1,106 @@
+"""What the folder of rewards offers: watched, and each file looked into by a process of its own, which may hang or die."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backend.contract.base import Json
+from backend.contract.records import MOST_REWARD_FILES, RewardFile
+from worker.rewards.child_process import Child, ChildNotReady
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+IMPORT_LIMIT = 20.0
+AT_ONCE = 2
+Stamp = tuple[int, ...]
+"""What changes when a file does: its times, size, owner and rights."""
+
+
+class _Ended(Exception):
+    """Nobody wants to know any more."""
+
+
+class OwnRewards:
+    """Looks at the folder once a second while it is entered; `files` is what was found."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="own-rewards", daemon=True)
+        self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it imported
+        self.files: list[RewardFile] = []
+
+    def __enter__(self) -> "OwnRewards":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with ThreadPoolExecutor(AT_ONCE, "own-rewards") as pool:
+            while True:
+                with suppress(_Ended):
+                    self._look(pool)
+                if self._ended.wait(LOOK_SECONDS):
+                    return
+
+    def _look(self, pool: ThreadPoolExecutor) -> None:
+        """Describe what is new or has changed."""
+        stamps = self._stamps()
+        names = sorted(name for name in stamps if not name.startswith(("_", ".")))
+        self._described = {name: known for name, known in self._described.items() if name in stamps}
+        stale = [name for name in names[:MOST_REWARD_FILES] if self._is_stale(name, stamps)]
+        for name, found in zip(stale, pool.map(self._describe, stale), strict=True):
+            imported, described = found
+            self._described[name] = ({file: stamps[file] for file in {name, *imported} & stamps.keys()}, described)
+        self.files = [self._described[name][1] for name in names[:MOST_REWARD_FILES]]
+        if len(names) > MOST_REWARD_FILES:
+            text = f"{names[MOST_REWARD_FILES]} and those after it are not offered: the folder may have {MOST_REWARD_FILES} files"
+            self.files[-1] = self.files[-1].model_copy(update={"error": text})
+
+    def _is_stale(self, name: str, stamps: Mapping[str, Stamp]) -> bool:
+        if name not in self._described:
+            return True
+        return any(stamps.get(file) != stamp for file, stamp in self._described[name][0].items())
+
+    def _stamps(self) -> dict[str, Stamp]:
+        """Of every Python file of the folder, with the folder's own rights."""
+        stamps: dict[str, Stamp] = {}
+        with suppress(OSError):
+            own = self._folder.lstat()
+            for path in self._folder.glob("*.py"):
+                with suppress(OSError):
+                    found = path.stat()
+                    stamps[path.name] = (
+                        *(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino),
+                        *(own.st_mode, own.st_uid),
+                    )
+        return stamps
+
+    def _describe(self, name: str) -> tuple[list[str], RewardFile]:
+        """The files of the folder that it imports, and what it offers. Raises _Ended."""
+        settings: dict[str, Json] = {"functions": [], "path": [], "own": str(self._folder), "texts": None}
+        try:
+            child = Child({**settings, "describe": name}, waiting=self._go_on, start_limit=IMPORT_LIMIT)
+        except ChildNotReady as reason:
+            return [], RewardFile(name=name, error=f"{name} cannot be imported: {reason}")
+        child.close()
+        answer = child.ready if isinstance(child.ready, dict) else {}
+        imported = answer.get("files")
+        try:
+            described = RewardFile.model_validate(answer.get("described"))
+        except ValidationError as error:
+            described = RewardFile(name=name, error=f"{name} offers what no form can show: {error}")
+        return [str(file) for file in imported] if isinstance(imported, list) else [], described
+
+    def _go_on(self) -> None:
+        if self._ended.is_set():
+            raise _Ended

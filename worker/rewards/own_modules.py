@@ -1,0 +1,174 @@
+"""One's own rewards inside of the process that runs them: the files of a folder, imported from texts that are kept.
+
+What scored a run can be shown and compared only if nothing else ran: a module of the folder is made from the text that was read
+once, and what a function imports later was imported with it.
+"""
+
+import importlib.util
+import inspect
+import linecache
+import os
+import stat
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+
+LONGEST_FILE = 2**17
+RESERVED = frozenset(
+    {"prompt", "prompts", "completion", "completions", "completion_ids", "answer", "trainer_state", "log_extra", "log_metric"}
+)
+"""Names of parameters that a call fills: with a default or without, they are no settings."""
+
+LONGEST_TRACEBACK = 2048
+
+
+class Refused(Exception):
+    """A file that is not run; the message says why."""
+
+
+def folder_refusal(folder: Path) -> str | None:
+    """Why nothing of the folder is run: somebody else could change what runs with the rights of this process."""
+    return _refusal(os.lstat(folder), stat.S_ISDIR, "directory")
+
+
+def _refusal(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str | None:
+    if not is_kind(found.st_mode):
+        return f"it is not a {kind}"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to another user: chown it to the worker's (number {os.geteuid()})"
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        return "other users can write to it: chmod go-w it"
+    return None
+
+
+def read(folder: Path, name: str) -> str:
+    """The text of a file of the folder. Raises Refused, and OSError where it cannot be read."""
+    refusal = folder_refusal(folder)
+    if refusal is not None:
+        raise Refused(f"the folder {folder} is not used, since {refusal}")
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
+        raise Refused(f"{name} is a link out of the folder: put the file itself there")
+    with path.open("rb") as file:
+        refusal = _refusal(os.fstat(file.fileno()), stat.S_ISREG, "file")
+        content = file.read(LONGEST_FILE + 1)
+    if refusal is not None:
+        raise Refused(f"{name} is not used, since {refusal}")
+    if len(content) > LONGEST_FILE:
+        raise Refused(f"{name} is longer than {LONGEST_FILE // 1024} KiB, and each run keeps its text: move data elsewhere")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"{name} is not UTF-8 (byte {error.start + 1}): save it as UTF-8") from None
+
+
+class OwnModules:
+    """Imports the files of a folder, from `texts` where they are given, else from the disk; after `close`, none any more."""
+
+    def __init__(self, folder: Path, texts: Mapping[str, str] | None = None) -> None:
+        self.folder, self._given = folder, texts
+        self._open = True
+        self.texts: dict[str, str] = {}
+        """By file, the text of each module that was imported."""
+        sys.meta_path.append(self)  # last: whatever is installed comes first
+
+    def close(self) -> None:
+        """What is imported from now on would not be in the run's records, and is refused."""
+        self._open = False
+
+    def load(self, file: str) -> ModuleType:
+        """The module of a file. Raises Refused; else what its import raises."""
+        name = file.removesuffix(".py")
+        if not name.isidentifier():
+            raise Refused(f"{file} cannot be imported under this name: use letters, digits and _")
+        if name not in sys.modules or f"{name}.py" not in self.texts:
+            spec = None if name in sys.modules else importlib.util.find_spec(name)
+            if name in sys.modules or (spec is not None and spec.loader is not self):
+                raise Refused(f"{file} has the name of a package that is installed here, which would be taken for it: rename the file")
+        return importlib.import_module(name)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """As the import system asks; for a module of the folder."""
+        file = f"{name}.py"
+        if not (file in self._given if self._given is not None else (self.folder / file).is_file()):
+            return None
+        if not self._open:
+            raise ImportError(f"import {name} at the top of the file: what a run was scored by is kept before it begins")
+        return importlib.util.spec_from_loader(name, self, origin=str(self.folder / file))  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """As usual."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the text, which a traceback shows even if the file has changed since."""
+        file, origin = f"{module.__name__}.py", str(self.folder / f"{module.__name__}.py")
+        text = self._given[file] if self._given is not None else read(self.folder, file)
+        self.texts[file] = text
+        module.__file__ = origin
+        linecache.cache[origin] = (len(text), None, text.splitlines(keepends=True), origin)
+        exec(compile(text, origin, "exec"), module.__dict__)  # noqa: S102 — the owner's own file, as `read` makes sure
+
+
+def describe(modules: OwnModules, file: str) -> dict[str, object]:
+    """The fields of a RewardFile: the functions of a file that are rewards by their names, and what is wrong with it."""
+    try:
+        module = modules.load(file)
+    except BaseException as error:  # noqa: BLE001 — somebody's module: its import may end in anything
+        return {"name": file, "error": in_words(error, modules.folder)}
+    functions, wrong = [], []
+    for name, found in vars(module).items():
+        if is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__:
+            try:
+                functions.append({"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)})
+            except ValueError as error:
+                wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
+    if not functions and not wrong:
+        wrong.append(f"{file} has no reward: name a function reward, reward_… or …_reward")
+    return {"name": file, "functions": functions, "error": "\n".join(wrong) or None}
+
+
+def is_reward(name: str) -> bool:
+    """Whether a function of this name is offered as a reward."""
+    return name == "reward" or name.startswith("reward_") or name.endswith("_reward")
+
+
+def _signature(function: Callable[..., object]) -> dict[str, object]:
+    """How a function is called, and its settings. Raises ValueError for one that takes nothing to score."""
+    parameters = inspect.signature(function).parameters
+    if "completion" not in parameters and "completions" not in parameters:
+        text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
+        raise ValueError(text)
+    settings = {
+        name: one.default
+        for name, one in parameters.items()
+        if name not in RESERVED and isinstance(one.default, bool | int | float | str)
+    }
+    return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
+
+
+def in_words(error: BaseException, folder: Path | None) -> str:
+    """The error in a line, then the beginning of its traceback."""
+    trace = "".join(traceback.format_exception(error))
+    return f"{summary(error, folder)}\n{trace:.{LONGEST_TRACEBACK}}"
+
+
+def summary(error: BaseException, folder: Path | None) -> str:
+    """The error in a line, with the file and the line of the folder where it happened, if it happened there."""
+    if isinstance(error, Refused):
+        return str(error)
+    return f"{_place(error, folder)}{traceback.format_exception_only(error)[-1].rstrip():.500}"
+
+
+def _place(error: BaseException, folder: Path | None) -> str:
+    """`lengths.py, line 7: `, or nothing."""
+    at: list[tuple[str, int]] = []
+    if folder is not None:
+        at = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.filename:
+            at.append((error.filename, error.lineno or 0))
+        at = [(name, line) for name, line in at if Path(name).parent == folder]
+    return f"{Path(at[-1][0]).name}, line {at[-1][1]}: " if at else ""

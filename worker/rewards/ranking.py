@@ -1,0 +1,100 @@
+"""The relative judge: a language model sees all completions of a prompt at once and orders them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from random import Random
+
+import numpy as np
+
+from backend.contract.base import Json
+from backend.contract.reward import Ranking
+from worker.rewards.judge import Asking, EndpointScorer, JudgeCache, Unscored, prompt_text, question
+from worker.rewards.judge_endpoint import JudgeEndpoint
+from worker.tasks.items import Item
+
+ALONE = 0.5
+"""The score of a completion that has nothing to be compared with."""
+_ORDER = re.compile(r"\[([^\[\]]*)\]")
+
+
+class RankingScorer(EndpointScorer):
+    """Scores the completions of a group by their places in the judge's orders: 1 for the first, 0 for the last.
+
+    In each round the answers are shown in another order; of two rounds the second shows the first one's backwards, so that a
+    judge that looks at places alone gives everybody the same score. Equal completions are shown once.
+    """
+
+    def __init__(self, ranking: Ranking, endpoint: JudgeEndpoint, cache: JudgeCache) -> None:
+        super().__init__(ranking, endpoint, cache)
+        self._ranking = ranking
+        self._biases: list[float] = []
+
+    def take_metrics(self) -> dict[str, float]:
+        """The same, and `position_bias`: the mean correlation of the places at which answers were shown and those they got.
+
+        1 where the judge repeats the order that it is shown, -1 where it turns it round, about 0 where it does not look at it.
+        """
+        metrics = super().take_metrics()
+        if self._biases:
+            metrics[f"judge/{self._ranking.name}/position_bias"] = float(np.mean(self._biases))
+            self._biases.clear()
+        return metrics
+
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
+        """A question for each round; where one gives no order, the whole group stays unscored."""
+        item, answers = group[0][0], list(dict.fromkeys(text for _, text in group))
+        if len(answers) == 1:
+            return iter([{"value": ALONE} for _ in group])
+        rounds = shown_orders(prompt_text(item), answers, self._ranking.rounds)
+        replies = [ask(self._question(item, [answers[place] for place in order])) for order in rounds]
+        return self._scored([answers.index(text) for _, text in group], rounds, replies)
+
+    def _question(self, item: Item, shown: Sequence[str]) -> str:
+        listed = "\n\n".join(f"Answer {number}:\n{text}" for number, text in enumerate(shown, 1))
+        return question(self._ranking, prompt_text(item), listed, item.answer)
+
+    def _scored(
+        self, places: Sequence[int], rounds: Sequence[Sequence[int]], replies: Sequence[Callable[[], str]]
+    ) -> Iterator[dict[str, Json]]:
+        """The outcomes, computed when the first is asked for."""
+        count = len(rounds[0])
+        scores = np.zeros(count)
+        try:
+            for shown, reply in zip(rounds, replies, strict=True):
+                text = reply()
+                ranks = read_order(text, count)
+                if ranks is None:
+                    why = f"orders no {count} answers, each of which must be named once"
+                    raise self.without_verdict(why, text)
+                self._biases.append(float(np.corrcoef(np.arange(count), ranks)[0, 1]))
+                scores[list(shown)] += 1 - np.array(ranks) / (count - 1)
+        except Unscored as unscored:
+            error = f"{unscored}\nIt was asked about all {len(places)} completions of the prompt."
+            yield from ({"error": error} for _ in places)
+            return
+        yield from ({"value": float(scores[place]) / len(rounds)} for place in places)
+
+
+def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[int]]:
+    """For each round the answers' numbers in the order in which they are shown: the same for the same group, always."""
+    random = Random(sha256("\0".join([prompt, *answers]).encode(errors="surrogatepass")).digest())
+    orders: list[list[int]] = []
+    for number in range(rounds):
+        if number % 2:
+            orders.append(orders[-1][::-1])
+        else:
+            orders.append(sorted(range(len(answers)), key=lambda _: random.random()))
+    return orders
+
+
+def read_order(reply: str, count: int) -> list[int] | None:
+    """The rank, from 0, of each answer as it was numbered; None where the reply does not name each of them once.
+
+    The order is the last list in brackets that does, or else all numbers of the reply: "2 > 1 > 3".
+    """
+    for text in [*reversed(_ORDER.findall(reply)), reply]:
+        named = [int(number) - 1 for number in re.findall(r"\d{1,9}", text)]
+        if sorted(named) == list(range(count)):
+            return [named.index(answer) for answer in range(count)]
+    return None
