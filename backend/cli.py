@@ -219,6 +219,21 @@ def restore(
 
 
 @app.command()
+def new_reward(
+    name: Annotated[str, typer.Argument(help="The reward's name, which is its file's, too.")],
+    group: Annotated[bool, typer.Option(help="A reward of all completions of a prompt at once.")] = False,
+    home: Home = None,
+) -> None:
+    """Write a template for a reward of your own into the folder of rewards."""
+    from backend.operations import new_reward as rewards
+
+    _export(home=home)
+    with _plain_errors():
+        file = rewards.new_reward(load(Connection).home, name, group=group)
+        typer.echo(f"{file}: edit it; the form offers it as {file.name}:reward while a worker of this home runs")
+
+
+@app.command()
 def doctor(
     backend: Backend = None,
     token_file: TokenFile = None,

@@ -153,7 +153,8 @@ class FunctionProcess:
     @staticmethod
     def _unavailable(refusal: ChildRefused) -> RewardUnavailable:
         summary, _, trace = str(refusal).partition("\n")
-        return RewardUnavailable("reward_unavailable", f"A reward cannot be computed: {summary}.", trace)
+        what = "file" if summary.partition(" ")[0].endswith(".py") else "function"
+        return RewardUnavailable("reward_unavailable", f"The reward {what} {summary}.", trace)
 
 
 def _texts(ready: Json) -> dict[str, str]:

@@ -154,6 +154,14 @@ def load_function(name: str) -> Scores:
     return found  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 
+def require_settings(name: str, arguments: Mapping[str, object]) -> None:
+    """Raises FunctionUnavailable for the first argument that the function does not take."""
+    names, _, takes_all = _parameters(load_function(name))
+    for argument in arguments:
+        if argument not in names and not takes_all:
+            raise FunctionUnavailable(f"{name} has no parameter {argument!r}: take it out of the arguments, or give it one")
+
+
 def python_scores(
     completions: Sequence[Completion], *, function: str, unit: str, arguments: Mapping[str, object]
 ) -> Sequence[object]:

@@ -33,6 +33,7 @@ from worker.rewards.functions import (
     in_words,
     load_function,
     python_scores,
+    require_settings,
 )
 from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, summary
 from worker.rewards.own_modules import in_words as error_in_words
@@ -99,6 +100,7 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
             load_function(function["params"]["function"])
         except FunctionUnavailable as error:
             raise FunctionUnavailable(f"{error}{advice}") from error
+        require_settings(function["params"]["function"], function["params"]["arguments"])
     if modules is not None:
         modules.close()
 

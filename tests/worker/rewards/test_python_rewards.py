@@ -47,10 +47,10 @@ def raws(scored: Scores) -> list[float | None]:
             {
                 "prompts": [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "And 2 + 2?"}]],
                 "completions": [[{"role": "assistant", "content": "4"}]],
-                "columns": {"answer": ["4"], "prompt": ["And 2 + 2?"], "level": [3], "tags": [["sum", "easy"]]},
+                "columns": {"completion_ids": [[]], "level": [3], "tags": [["sum", "easy"]]},
             },
         ),
-        (RAW, {"prompts": ["2 + 2 = "], "completions": ["4"], "columns": {"answer": [4]}}),
+        (RAW, {"prompts": ["2 + 2 = "], "completions": ["4"], "columns": {"completion_ids": [[]], "answer": [4]}}),
     ],
     ids=["chat", "raw"],
 )

@@ -1,0 +1,299 @@
+"""A person's own rewards: what a folder offers, what is refused, how functions are called, and what a failure costs."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.contract.records import RewardFile
+from backend.contract.reward import Python, Rewards
+from backend.operations.new_reward import COMPLETION, GROUP, new_reward
+from worker.rewards.own import OwnRewards
+from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.tasks.items import Item
+
+pytestmark = pytest.mark.slow  # each starts a process
+
+CHAT = Item("dataset:1", "And 2 + 2?", ({"role": "user", "content": "And 2 + 2?"},), "4", {"kind": "exact"}, {"level": 3})
+RAW = Item("dataset:2", "2 + 2 = ", None, "4", {"kind": "exact"}, {"prompt": "2 + 2 = ", "answer": 4})
+GOOD = "def reward(completion):\n    return len(completion)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "rewards"
+    folder.mkdir()
+    return folder
+
+
+def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) -> list[RewardFile]:
+    """What the folder offers, once that is so."""
+    with OwnRewards(folder) as own:
+        for _ in range(600):
+            if until(own.files):
+                return own.files
+            time.sleep(0.05)
+    raise AssertionError(f"never so: {own.files}")
+
+
+def scored(folder: Path, item: Item, *texts: str, time_limit: float = 5.0, **python: object) -> Scores:
+    """Scores by `own.py:reward` of the folder."""
+    mine = Python.model_validate({"name": "mine", "function": "own.py:reward", **python})
+    rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=time_limit)
+    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+        scorer.load_own()
+        return scorer.score([Sample(text, 2, item, (5, 6)) for text in texts])
+
+
+def raws(scores: Scores) -> list[float | None]:
+    return [parts[0].raw for parts in scores.components]
+
+
+# ---- what is offered
+
+
+def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "import json\nfrom shared import reward as imported_reward\n"
+        "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None):\n"
+        "    \"\"\"Short ones.\"\"\"\n    return 1\n"
+        "def rare_reward(completions, **columns):\n    return [1] * len(completions)\n"
+        "def helper(completion):\n    return 0\n"
+    )
+    (folder / "shared.py").write_text(GOOD)
+    own, shared = offered(folder, lambda files: len(files) == 2)
+    assert own.error is None
+    assert [one.model_dump() for one in own.functions] == [
+        {
+            "function": "own.py:reward",
+            "help": "Short ones.",
+            "unit": "completion",
+            "arguments": {"most": 3, "share": 0.5, "word": "x", "strict": True},
+        },
+        {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}},
+    ]
+    assert [one.function for one in shared.functions] == ["shared.py:reward"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def reward(:\n", "own.py, line 1: SyntaxError"),
+        ("\nimport no_such_package\n", "own.py, line 2: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("def f():\n    1 / 0\nf()\n", "own.py, line 2: ZeroDivisionError"),
+        ("raise SystemExit(3)\n", "own.py, line 1: SystemExit: 3"),
+        ("import os\nos._exit(3)\n", "own.py cannot be imported: reward_crash: it ended its process (exit code 3)"),
+        ("x = 1\n", "own.py has no reward: name a function reward"),
+        ("def reward(text):\n    return 1\n", "own.py, line 1: reward takes neither completion"),
+        ("x = '\ud800'\n", "own.py is not UTF-8 (byte 6)"),
+        (f"x = '{'x' * 2**17}'\n", "own.py is longer than 128 KiB"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(folder: Path, text: str, says: str) -> None:
+    (folder / "own.py").write_bytes(text.encode(errors="surrogatepass"))
+    (folder / "well.py").write_text(GOOD)
+    own, well = offered(folder, lambda files: len(files) == 2)
+    assert (own.error or "").startswith(says)
+    assert not own.functions
+    assert [one.function for one in well.functions] == ["well.py:reward"]
+
+
+def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
+    (folder / "own.py").write_text("import shared\n" + GOOD)
+    with OwnRewards(folder) as own:
+
+        def comes(condition: Callable[[list[RewardFile]], object]) -> None:
+            begun = time.monotonic()
+            while not condition(own.files):
+                assert time.monotonic() < begun + 60, own.files
+                time.sleep(0.02)
+
+        comes(lambda files: files and files[0].error)
+        (folder / "shared.py").write_text(GOOD)
+        comes(lambda files: len(files) == 2 and not files[0].error)
+        first = own.files[0].sha256
+        (folder / "shared.py").write_text(GOOD + "\nmore = 1\n")
+        comes(lambda files: files[0].sha256 != first)
+        (folder / "own.py").unlink()
+        comes(lambda files: [one.name for one in files] == ["shared.py"])
+
+
+# ---- what is refused
+
+
+def readable_by_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def a_file_of_the_group(folder: Path) -> None:
+    (folder / "own.py").chmod(0o664)
+
+
+def a_link_out(folder: Path) -> None:
+    (folder / "own.py").unlink()
+    (folder.parent / "elsewhere.py").write_text(GOOD)
+    (folder / "own.py").symlink_to(folder.parent / "elsewhere.py")
+
+
+def a_linked_folder(folder: Path) -> None:
+    folder.rename(folder.with_name("real"))
+    folder.symlink_to(folder.with_name("real"))
+
+
+def of_another(folder: Path) -> None:
+    os.chown(folder / "own.py", 12345, -1)
+
+
+REFUSALS = [
+    (readable_by_all, "is not used, since other users can write to it: chmod go-w it"),
+    (a_file_of_the_group, "own.py is not used, since other users can write to it"),
+    (a_link_out, "own.py is a link out of the folder"),
+    (a_linked_folder, "is not used, since it is not a directory"),
+    *([(of_another, "own.py is not used, since it belongs to another user")] if os.geteuid() == 0 else []),
+]
+
+
+@pytest.mark.parametrize(("spoil", "says"), REFUSALS)
+def test_what_others_could_change_is_not_run(folder: Path, spoil: Callable[[Path], None], says: str) -> None:
+    (folder / "own.py").write_text(f"open({str(folder.parent / 'ran')!r}, 'w')\n" + GOOD)
+    spoil(folder)
+    [own] = offered(folder)
+    assert says in (own.error or "")
+    with pytest.raises(RewardUnavailable) as caught:
+        scored(folder, CHAT, "a")
+    assert says in caught.value.message
+    assert not (folder.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["json.py", "numpy.py", "worker.py", "pydantic.py"])
+def test_a_file_with_the_name_of_a_package_is_refused_with_the_reason(folder: Path, name: str) -> None:
+    (folder / name).write_text(GOOD)
+    [found] = offered(folder)
+    assert found.error == f"{name} has the name of a package that is installed here, which would be taken for it: rename the file"
+
+
+# ---- how a function is called
+
+
+def test_one_text_at_a_time_with_what_the_function_names(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "def reward(completion, prompt, answer, level, *, bonus=1.0):\n"
+        "    assert (prompt, answer, level) == ('And 2 + 2?', '4', 3)\n    return len(completion) + bonus\n"
+    )
+    assert raws(scored(folder, CHAT, "a", "bb", arguments={"bonus": 0.5})) == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("item", "seen"),
+    [
+        (
+            CHAT,
+            {
+                "prompts": [[{"role": "user", "content": "And 2 + 2?"}]] * 2,
+                "completions": [[{"role": "assistant", "content": "a"}], [{"role": "assistant", "content": "b"}]],
+                "completion_ids": [[5, 6], [5, 6]],
+                "level": [3, 3],
+            },
+        ),
+        (
+            RAW,
+            {"prompts": ["2 + 2 = "] * 2, "completions": ["a", "b"], "completion_ids": [[5, 6], [5, 6]], "answer": [4, 4]},
+        ),
+    ],
+    ids=["chat", "raw"],
+)
+def test_a_whole_group_as_trl_calls_it(folder: Path, item: Item, seen: dict[str, object]) -> None:
+    (folder / "own.py").write_text(
+        f"def reward(**given):\n    return [float(list(given.items()) == list({seen!r}.items()))] * len(given['completions'])\n"
+    )
+    # it takes whatever comes, and so takes lists
+    assert raws(scored(folder, item, "a", "b", unit="group")) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("return [len(set(map(str, completions)))] * 3", [3.0, 3.0, 3.0]),
+        ("import numpy; return numpy.arange(3)", [0.0, 1.0, 2.0]),
+        ("return (1, None, float('nan'))", [1.0, None, None]),
+    ],
+)
+def test_what_a_group_may_return(folder: Path, body: str, want: list[float | None]) -> None:
+    (folder / "own.py").write_text(f"async def reward(completions):\n    {body}\n")
+    assert raws(scored(folder, CHAT, "a", "b", "c", unit="group")) == want
+
+
+def test_a_column_that_the_data_lacks_is_named(folder: Path) -> None:
+    (folder / "own.py").write_text("def reward(completion, topic):\n    return 1\n")
+    [parts] = scored(folder, CHAT, "a").components
+    assert "it takes topic, and what it is called with is completion, prompt, answer, level" in (parts[0].error or "")
+
+
+def test_a_setting_that_the_function_lacks_is_refused(folder: Path) -> None:
+    (folder / "own.py").write_text(GOOD)
+    with pytest.raises(RewardUnavailable, match="own.py:reward has no parameter 'most'"):
+        scored(folder, CHAT, "a", arguments={"most": 3})
+
+
+# ---- what a failure costs
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("1 / 0", "reward_error: own.py, line 3: ZeroDivisionError"),
+        ("import time; time.sleep(60)", "reward_timeout: it took longer than 0.6 s"),
+        ("import os; os._exit(1)", "reward_crash: it ended its process (exit code 1)"),
+        ("'x'.encode('utf-16').decode('ascii')", "reward_error: own.py, line 3: UnicodeDecodeError"),
+    ],
+)
+def test_a_group_that_fails_is_unscored_whole_and_no_other(folder: Path, fails: str, says: str) -> None:
+    (folder / "own.py").write_text(
+        f"def reward(completions):\n    if completions[0] == 'x':\n        {fails}\n    return [1.0] * len(completions)\n"
+    )
+    rewards = Rewards(
+        functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=0.3
+    )
+    other = Item("dataset:3", "more", None, None, {"kind": "exact"})
+    samples = [*(Sample(text, 1, RAW) for text in "xa"), *(Sample(text, 1, other) for text in "bc")]
+    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+        scores = scorer.score(samples)
+    assert raws(scores) == [None, None, 1.0, 1.0]
+    for parts in scores.components[:2]:
+        assert (parts[0].error or "").startswith(says)
+
+
+def test_an_attempt_is_scored_by_the_text_with_which_it_began(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "import os\ndef reward(completion):\n    os._exit(1) if completion == 'x' else None\n    return 1\n"
+    )
+    rewards = Rewards(functions=[Python(name="mine", function="own.py:reward")], max_unscored=1.0)
+    with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
+        [(name, text)] = scorer.load_own().items()
+        (folder / "own.py").write_text("def reward(completion):\n    return 2\n")
+        scores = scorer.score([Sample(one, 1, RAW) for one in ("a", "x", "b")])
+        assert dict(scorer.load_own()) == {name: text}
+    assert raws(scores) == [1.0, None, 1.0]
+
+
+def test_an_import_after_the_beginning_is_refused(folder: Path) -> None:
+    (folder / "own.py").write_text("def reward(completion):\n    import shared\n    return 1\n")
+    (folder / "shared.py").write_text("x = 1\n")
+    [parts] = scored(folder, RAW, "a").components
+    assert "import shared at the top of the file" in (parts[0].error or "")
+
+
+# ---- the template
+
+
+@pytest.mark.parametrize(("group", "want"), [(False, [1.1, 0.0]), (True, [0.5, 0.5])], ids=["completion", "group"])
+def test_the_template_is_a_reward(tmp_path: Path, group: bool, want: list[float]) -> None:
+    file = new_reward(tmp_path / "home", "own", group=group)
+    assert file.read_text() == (GROUP if group else COMPLETION).format(name="own")
+    assert raws(scored(file.parent, RAW, "4", "5", unit="group" if group else "completion")) == want
+    [own] = offered(file.parent)
+    assert own.error is None
+    assert own.functions[0].help
