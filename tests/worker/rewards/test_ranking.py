@@ -1,0 +1,153 @@
+"""The relative judge: what it is shown, how its order is read and scored, and what a planted preference for a place comes to."""
+
+import json
+import re
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from judge_service import Act, Service, answer, completion, says
+from pydantic import AnyHttpUrl
+
+from backend.contract.reward import Ranking, Rewards
+from worker.rewards import judge_endpoint
+from worker.rewards.judge_endpoint import JudgeEndpoint
+from worker.rewards.ranking import read_order, shown_orders
+from worker.rewards.resources import RewardResources
+from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.settings import JudgeSettings
+from worker.tasks.items import Item
+
+ITEM = Item("one", "Say hello", ({"role": "user", "content": "Say hello"},), "hello", {"kind": "exact"})
+OTHER = Item("two", "Say bye", None, None, {"kind": "exact"})
+SHOWN = re.compile(r"Answer (\d+):\n(.*?)(?=\n\nAnswer|\n\nReply)", re.DOTALL)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(judge_endpoint, "FIRST_WAIT", 0.01)
+    with Service.serving() as one:
+        yield one
+
+
+def shown(body: dict[str, object]) -> list[str]:
+    """The answers in the order in which a question shows them."""
+    text = json.dumps(body["messages"][0]["content"])  # type: ignore[index]
+    return [found for _, found in SHOWN.findall(json.loads(text))]
+
+
+def orders(by: "dict[str, float] | None") -> Act:
+    """A judge that puts the answers with the highest value first; without values, whatever it is shown first."""
+
+    def act(service: Service, handler: BaseHTTPRequestHandler) -> None:
+        texts = shown(service.bodies[-1])
+        places = range(len(texts)) if by is None else sorted(range(len(texts)), key=lambda place: -by[texts[place]])
+        answer(handler, 200, completion(json.dumps({"order": [place + 1 for place in places]})))
+
+    return act
+
+
+def ranked(
+    service: Service,
+    *texts: str,
+    rounds: int = 2,
+    items: tuple[Item, ...] = (ITEM,),
+    cache: Path | None = None,
+    metrics: dict[str, float] | None = None,
+) -> Scores:
+    settings = {"url": AnyHttpUrl(f"{service.url}/v1"), "model": "judge-1", "requests_per_minute": 1e6, "max_concurrent": 1}
+    endpoint = JudgeEndpoint("strict", JudgeSettings.model_validate(settings))
+    rewards = Rewards(functions=[Ranking(name="best", endpoint="strict", rounds=rounds)], max_unscored=1.0)
+    try:
+        with RewardScorer(rewards, RewardResources(judges={"strict": endpoint}, judge_cache=cache)) as scorer:
+            scored = scorer.score([Sample(text, 1, item) for item in items for text in texts])
+            if metrics is not None:
+                metrics |= scorer.take_metrics()
+            return scored
+    finally:
+        endpoint.close()
+
+
+def raws(scores: Scores) -> list[float | None]:
+    return [parts[0].raw for parts in scores.components]
+
+
+def test_the_first_scores_one_the_last_none_and_the_others_evenly_between(service: Service) -> None:
+    service.act = orders({"a": 0, "b": 3, "c": 1, "d": 2})
+    assert raws(ranked(service, "a", "b", "c", "d")) == pytest.approx([0, 1, 1 / 3, 2 / 3])
+    first, second = map(shown, service.bodies)
+    assert sorted(first) == ["a", "b", "c", "d"]
+    assert second == first[::-1]
+
+
+def test_equal_completions_are_shown_once_and_score_the_same(service: Service) -> None:
+    service.act = orders({"a": 0, "b": 1})
+    assert raws(ranked(service, "a", "b", "a", "b")) == [0, 1, 0, 1]
+    assert all(sorted(shown(body)) == ["a", "b"] for body in service.bodies)
+
+
+def test_what_has_nothing_to_be_compared_with_is_in_the_middle_and_costs_nothing(service: Service) -> None:
+    assert raws(ranked(service, "a", "a")) == [0.5, 0.5]
+    assert raws(ranked(service, "a", items=(ITEM, OTHER))) == [0.5, 0.5]
+    assert service.bodies == []
+
+
+@pytest.mark.parametrize(("rounds", "scores"), [(1, {0, 1 / 3, 2 / 3, 1}), (2, {0.5}), (4, {0.5})])
+def test_a_preference_for_a_place_cancels_out_and_is_measured(service: Service, rounds: int, scores: set[float]) -> None:
+    service.act = orders(None)
+    metrics: dict[str, float] = {}
+    found = raws(ranked(service, "a", "b", "c", "d", rounds=rounds, metrics=metrics))
+    assert {round(value, 6) for value in found if value is not None} == {round(value, 6) for value in scores}
+    assert metrics["judge/best/position_bias"] == pytest.approx(1)
+
+
+def test_a_judge_that_looks_at_the_answers_has_no_bias(service: Service) -> None:
+    service.act = orders({letter: value for value, letter in enumerate("abcdefgh")})
+    metrics: dict[str, float] = {}
+    ranked(service, *"abcdefgh", metrics=metrics)
+    assert metrics["judge/best/position_bias"] == pytest.approx(0)
+
+
+def test_groups_are_judged_apart_and_nothing_is_paid_twice(service: Service, tmp_path: Path) -> None:
+    service.act = orders({"a": 0, "b": 1, "c": 2})
+    metrics: dict[str, float] = {}
+    once = ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=metrics)
+    asked = len(service.bodies)
+    assert asked == 4  # two groups, two rounds
+    assert metrics["judge/best/prompt_tokens"] == 400
+    again: dict[str, float] = {}
+    assert raws(ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=again)) == raws(once)
+    assert len(service.bodies) == asked
+    assert again["judge/best/cached"] == 4
+
+
+@pytest.mark.parametrize("reply", ["", "the second", "[1, 1, 2]", "[1, 2]", '{"order": [1, 2, 4]}', "1 2 3 4"])
+def test_no_order_leaves_the_whole_group_unscored_and_says_so(service: Service, reply: str) -> None:
+    service.act = says(reply)
+    scores = ranked(service, "a", "b", "c")
+    assert raws(scores) == [None, None, None]
+    for [score] in scores.components:
+        assert "orders no 3 answers" in (score.error or "")
+        assert (score.error or "").endswith("It was asked about all 3 completions of the prompt.")
+
+
+@pytest.mark.parametrize(
+    ("reply", "ranks"),
+    [
+        ('{"order": [3, 1, 2]}', [1, 2, 0]),
+        ("At first [1, 2, 3], no: [2, 3, 1].", [2, 0, 1]),
+        ("2 > 3 > 1", [2, 0, 1]),
+        ("The best is [3], then [1], then [2].", [1, 2, 0]),
+    ],
+)
+def test_an_order_is_read_as_judges_write_it(reply: str, ranks: list[int]) -> None:
+    assert read_order(reply, 3) == ranks
+
+
+def test_the_order_in_which_answers_are_shown_is_the_groups_own() -> None:
+    answers = [str(number) for number in range(6)]
+    assert shown_orders("p", answers, 4) == shown_orders("p", answers, 4)
+    assert shown_orders("p", answers, 4) != shown_orders("q", answers, 4)
+    for first, second in zip(shown_orders("p", answers, 4)[::2], shown_orders("p", answers, 4)[1::2], strict=True):
+        assert second == first[::-1]

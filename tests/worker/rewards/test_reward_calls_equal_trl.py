@@ -1,0 +1,104 @@
+"""A function of one's own is called with a group as TRL's trainer calls it: recorded from a real one, name for name, in order."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from worker_models import tiny_policy
+
+from backend.contract.reward import Python, Rewards
+from worker.rewards.resources import RewardResources
+from worker.rewards.scoring import RewardScorer, Sample
+from worker.tasks.items import Item
+
+pytestmark = pytest.mark.slow  # importing TRL takes seconds
+
+GROUP = 4
+TRLS_OWN = ("trainer_state", "log_extra", "log_metric")  # objects of its trainer
+CHATS = [
+    {"prompt": [{"role": "user", "content": f"{n} + {n}?"}], "solution": str(2 * n), "level": n, "tags": ["sum", str(n)]}
+    for n in (1, 2)
+]
+RAWS = [{"prompt": f"{n} + {n} = ", "answer": 2 * n} for n in (1, 2)]
+
+
+def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]:
+    """What TRL's trainer gives a reward function in a step over the rows."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    calls: list[dict[str, Any]] = []
+
+    def record(**given: Any) -> list[float]:
+        calls.append({name: copy.deepcopy(value) for name, value in given.items() if name not in TRLS_OWN})
+        return [0.0] * len(given["completions"])
+
+    torch.manual_seed(0)
+    tokenizer = copy.deepcopy(tiny_policy(reference=False).tokenizer)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    trainer = GRPOTrainer(
+        model=LlamaForCausalLM(LlamaConfig(vocab_size=300, num_key_value_heads=1, max_position_embeddings=256, **shape, **ends)),
+        reward_funcs=record,
+        args=GRPOConfig(
+            output_dir=str(folder),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+            max_completion_length=6,
+            per_device_train_batch_size=GROUP * len(rows),
+            num_generations=GROUP,
+            max_steps=1,
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    [call] = calls
+    return call
+
+
+@pytest.mark.parametrize("rows", [CHATS, RAWS], ids=["chat", "raw"])
+def test_a_group_gets_what_trl_gives(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    theirs = trls_calls(rows, tmp_path / "trl")
+    folder = tmp_path / "rewards"
+    folder.mkdir()
+    seen = tmp_path / "seen.jsonl"
+    (folder / "own.py").write_text(
+        "import json\ndef reward(completions, **given):\n"
+        f"    with open({str(seen)!r}, 'a') as file:\n"
+        "        file.write(json.dumps({**given, 'completions': completions}) + '\\n')\n"
+        "    return [0] * len(completions)\n"
+        "def named_reward(**given):\n"
+        f"    with open({str(tmp_path / 'names')!r}, 'w') as file:\n"
+        "        file.write(json.dumps(list(given)))\n"
+        "    return [0] * len(given['completions'])\n"
+    )
+    functions = [Python(name=name, function=f"own.py:{name}", unit="group") for name in ("reward", "named_reward")]
+    with RewardScorer(Rewards(functions=functions), RewardResources(own=folder)) as scorer:
+        scorer.score([sample(theirs, at) for at in range(GROUP * len(rows))])
+    calls = [json.loads(line) for line in seen.read_text().splitlines()]
+    assert json.loads((tmp_path / "names").read_text()) == list(theirs)
+    assert len(calls) == len(rows)
+    for group, call in enumerate(calls):
+        of_group = slice(group * GROUP, (group + 1) * GROUP)
+        assert call == {name: values[of_group] for name, values in theirs.items()}
+
+
+def sample(theirs: dict[str, list[Any]], at: int) -> Sample:
+    """One completion of TRL's, as our rollout would hand it on."""
+    prompt, said = theirs["prompts"][at], theirs["completions"][at]
+    names = [name for name in theirs if name not in ("prompts", "completions", "completion_ids")]
+    columns = {name: theirs[name][at] for name in names}
+    chat = None if isinstance(prompt, str) else tuple(prompt)
+    item = Item(f"dataset:{prompt}", str(prompt), chat, None, {"kind": "exact"}, {"prompt": prompt, **columns})
+    if isinstance(prompt, str):
+        item = Item(item.id, prompt, None, None, item.verifier, item.columns)
+    ids = theirs["completion_ids"][at]
+    return Sample(said if isinstance(said, str) else said[0]["content"], len(ids), item, ids)
