@@ -275,6 +275,11 @@ class Offers(Record):
         return {one.function: one for file in self.reward_files for one in file.functions}
 
     @property
+    def functions(self) -> set[str]:
+        """All Python functions that it can score with, by name."""
+        return {*self.reward_functions, *self.own_rewards}
+
+    @property
     def on_cpu(self) -> bool:
         """Whether it computes without an accelerator, and so in float32 by default."""
         return self.device.startswith("CPU")

@@ -13,6 +13,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import Message, dead_share_at_rate
 from backend.contract.recipes import RECIPES
+from backend.contract.reward import file_of
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.memory import trained_parameters
@@ -247,20 +248,26 @@ def offers(config: TrainingConfig, facts: Facts) -> Hints:
     if not facts.workers or any(needs.met_by(one) for one in facts.workers):
         return
     judges = needs.judges.keys() - {name for one in facts.workers for name in one.judges}
-    functions = needs.functions.keys() - {name for one in facts.workers for name in one.reward_functions}
-    missing = [(needs.judges[name], f"judge {name}", "GROUPSCOPE_JUDGES") for name in sorted(judges)]
-    missing += [
-        (needs.functions[name], f"function {name}", "GROUPSCOPE_REWARD_FUNCTIONS") for name in sorted(functions)
-    ]
-    for field, what, setting in missing:
-        text = f"no connected worker has the {what}: the run waits until one has; its operator sets {setting}"
-        yield _hint("warning", field, text)
+    functions = needs.functions.keys() - {name for one in facts.workers for name in one.functions}
+    missing = [(needs.judges[name], f"judge {name}", "its operator sets GROUPSCOPE_JUDGES") for name in sorted(judges)]
+    missing += [(needs.functions[name], f"function {name}", _way_to(name, facts)) for name in sorted(functions)]
+    for field, what, how in missing:
+        yield _hint("warning", field, f"no connected worker has the {what}: the run waits until one has; {how}")
     if not any(needs.engine in one.engines for one in facts.workers):
         text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
         yield _hint("warning", "sampling.engine", text, "native")
     elif not missing:
         text = "no connected worker has all that the run names (judges, functions, engine): the run waits until one has"
         yield _hint("warning", None, text)
+
+
+def _way_to(function: str, facts: Facts) -> str:
+    """What makes a Python function one that a worker has."""
+    file = file_of(function)
+    if file is None:
+        return "its operator sets GROUPSCOPE_REWARD_FUNCTIONS"
+    errors = [one.error for worker in facts.workers for one in worker.reward_files if one.name == file and one.error]
+    return errors[0].partition("\n")[0] if errors else f"put {file} into the folder rewards of its data directory"
 
 
 def repeated_pairs(config: RewardModelConfig | DpoConfig, facts: Facts) -> Hints:

@@ -35,7 +35,7 @@ class Needs:
         """Whether the worker has all."""
         return (
             self.judges.keys() <= set(worker.judges)
-            and self.functions.keys() <= {*worker.reward_functions, *worker.own_rewards}
+            and self.functions.keys() <= worker.functions
             and self.engine in worker.engines
         )
 

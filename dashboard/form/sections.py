@@ -75,7 +75,7 @@ def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
     workers = workers_now() if named else []
     have = {
         "judge": sorted({name for worker in workers for name in worker.judges}),
-        "python": sorted({name for worker in workers for name in (*worker.own_rewards, *worker.reward_functions)}),
+        "python": sorted({name for worker in workers for name in worker.functions}),
     }
     have["ranking"] = have["judge"]
     return {path: have[kind] for path, kind in named.items() if have[kind]}

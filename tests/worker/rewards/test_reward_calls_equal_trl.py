@@ -98,7 +98,5 @@ def sample(theirs: dict[str, list[Any]], at: int) -> Sample:
     columns = {name: theirs[name][at] for name in names}
     chat = None if isinstance(prompt, str) else tuple(prompt)
     item = Item(f"dataset:{prompt}", str(prompt), chat, None, {"kind": "exact"}, {"prompt": prompt, **columns})
-    if isinstance(prompt, str):
-        item = Item(item.id, prompt, None, None, item.verifier, item.columns)
     ids = theirs["completion_ids"][at]
     return Sample(said if isinstance(said, str) else said[0]["content"], len(ids), item, ids)

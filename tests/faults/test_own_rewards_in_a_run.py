@@ -1,0 +1,98 @@
+"""Rewards of one's own in real runs: offered while a worker is busy, kept with the run, and bound to the text that began it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import Site, tiny_run, wait_until
+
+from backend.contract.records import Worker
+
+pytestmark = pytest.mark.slow
+
+GOOD = "def reward(completion, *, longest=2):\n    return min(len(completion), longest)\n"
+OTHER = "def reward(completion, *, longest=2):\n    return -min(len(completion), longest)\n"
+REWARDS = {"functions": [{"name": "mine", "kind": "python", "function": "own.py:reward", "arguments": {"longest": 1}}]}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    one = Site(tmp_path / "home")
+    (one.home / "rewards").mkdir()
+    yield one
+    one.close()
+
+
+def own(site: Site) -> Path:
+    return site.home / "rewards" / "own.py"
+
+
+def offering(site: Site) -> Worker:
+    [worker] = [one for one in site.client.workers() if one.alive]
+    return worker
+
+
+def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_one_ends_nothing(site: Site) -> None:
+    site.backend()
+    worker = site.worker()
+    wait_until(lambda: offering(site).reward_files == [], "the worker is there")
+    own(site).write_text(GOOD)
+    wait_until(lambda: "own.py:reward" in offering(site).own_rewards, "an idle worker offers it")
+    busy = site.client.create_run(tiny_run(500, every=0))
+    site.wait_for_step(busy.id, 1)
+    own(site).write_text("def reward(:\n")
+    wait_until(lambda: offering(site).reward_files[0].error, "a busy worker tells of the error")
+    assert (offering(site).reward_files[0].error or "").startswith("own.py, line 1: SyntaxError")
+    waiting = site.client.create_run(tiny_run(1, every=0, rewards=REWARDS))
+    site.client.command(busy.id, "stop")
+    assert site.wait_for_end(busy.id).status == "stopped"
+    [message] = [one for one in site.client.preflight(tiny_run(1, rewards=REWARDS)).messages if one.level == "warning"]
+    assert "own.py:reward" in message.text
+    own(site).write_text(GOOD)
+    assert site.wait_for_end(waiting.id).status == "finished"
+    assert worker.poll() is None
+
+
+def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_person_says_so(site: Site) -> None:
+    site.backend()
+    site.worker()
+    own(site).write_text(GOOD)
+    run = site.client.create_run(tiny_run(6, every=1, rewards=REWARDS))
+    site.wait_for_step(run.id, 2)
+    site.client.command(run.id, "pause")
+    assert site.wait_for_end(run.id).status == "paused"
+    own(site).write_text(OTHER)
+    wait_until(lambda: offering(site).own_rewards, "the changed file is offered")
+    site.client.command(run.id, "resume")
+    failed = site.wait_for_end(run.id)
+    assert failed.error is not None
+    assert failed.error.code == "reward_changed"
+    assert failed.error.message.startswith("own.py has changed since it scored this run")
+    [scored] = site.client.rewards(run.id)
+    assert [(one.name, one.text) for one in scored.files] == [("own.py", GOOD)]
+    assert site.client.retry_with_changed_rewards(run.id).status == "queued"
+    assert site.wait_for_end(run.id).status == "finished"
+    assert [one.files[0].text for one in site.client.rewards(run.id)] == [OTHER, GOOD]
+    groups = site.client.groups(run.id).items
+    rewards = {group.step: group.rewards for group in groups if group.state != "probe"}
+    assert set(rewards[0]) == {1.0}
+    assert set(rewards[5]) == {-1.0}
+
+
+def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:
+    site.backend()
+    site.worker()
+    own(site).write_text(GOOD)
+    run = site.client.create_run(tiny_run(400, every=1, rewards=REWARDS))
+    site.wait_for_step(run.id, 2)
+    site.client.command(run.id, "stop")
+    site.wait_for_end(run.id)
+    own(site).write_text(OTHER)
+    site.client.command(run.id, "retry")
+    wait_until(lambda: site.client.run(run.id).status == "failed", "the changed file ends it")
+    own(site).write_text(GOOD)
+    wait_until(lambda: offering(site).own_rewards, "the file is offered again")
+    step = site.client.run(run.id).progress.step
+    site.client.command(run.id, "retry")
+    site.wait_for_step(run.id, step + 1)
+    assert len(site.client.rewards(run.id)) == 1
