@@ -220,7 +220,7 @@ class ScoredBy(Record):
 
 
 class Upload(Record):
-    """An uploaded JSONL file."""
+    """A person's rows. Whatever the file was, they are kept as JSON lines; `size_bytes` and `sha256` are of those."""
 
     id: int
     name: str
@@ -229,6 +229,11 @@ class Upload(Record):
     size_bytes: int
     sha256: str
     created_at: datetime
+    format: str = "jsonl"
+    encoding: str | None = None  # as the file was written, where that was not UTF-8
+    separator: str | None = None  # of a table, in words
+    duplicates: int | None = None  # rows that are equal to an earlier one; None: not counted
+    empty: int | None = None  # rows without a value, which were left out
 
 
 class UploadPreview(Record):

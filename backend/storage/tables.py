@@ -355,6 +355,12 @@ upload = Table(
     Column("size_bytes", Id, nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("created_at", Utc, nullable=False),
+    # how it was read when it came; the file that is kept is JSON lines in UTF-8
+    Column("format", String(20), nullable=False, server_default="jsonl"),
+    Column("encoding", String(40)),
+    Column("separator", String(20)),
+    Column("duplicates", Id),  # null: from before they were counted
+    Column("empty", Id),
     sqlite_autoincrement=True,
 )
 

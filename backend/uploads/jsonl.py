@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
@@ -21,62 +20,24 @@ SHOWN_CHARACTERS = 2000  # of a value in a preview
 PREVIEW_CHARACTERS = 2**20  # after which a preview ends
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What a file holds."""
-
-    rows: int
-    columns: list[str]
-
-
 def rows_of(path: Path) -> Iterator[Row]:
     """The objects of a file, one a line. Raises Invalid, naming the line, for anything else."""
     with path.open("rb") as file:
-        empty = 0
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                empty = empty or number
-                continue
-            if empty:
-                raise _wrong(empty, "is empty; remove it")
-            yield _row(number, line)
+            if line.strip():
+                yield row_of(number, line)
 
 
-def contents(path: Path) -> Contents:
-    """Count rows and collect columns, in the order in which they appear. Raises Invalid for a file that is not JSONL.
-
-    Also for one with a line, or columns, beyond the bounds: everybody who looks at the upload would wait for all of it.
-    """
-    _require_short_lines(path)
-    columns: dict[str, None] = {}
-    rows = 0
-    for row in rows_of(path):
-        rows += 1
-        _require_columns(rows, row)
-        columns.update(dict.fromkeys(row))
-        if len(columns) > MOST_COLUMNS:
-            raise _wrong(rows, f"brings the file to {len(columns):,} columns; an upload may have {MOST_COLUMNS}")
-    if rows == 0:
-        raise Invalid(FieldError("", "The file is empty; put one JSON object on each line."))
-    return Contents(rows, list(columns))
-
-
-def _require_short_lines(path: Path) -> None:
-    with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-            if len(line) > LONGEST_LINE:
-                raise _wrong(number, f"is longer than {LONGEST_LINE // 2**20} MiB; shorten it, or leave it out")
-
-
-def _require_columns(number: int, row: Row) -> None:
+def require_bounds(number: int, row: Row) -> None:
+    """Raises Invalid for a name or a value that cannot be kept."""
     if longest := next((name for name in row if len(name) > LONGEST_NAME), None):
         what = f"has a column whose name begins {longest[:20]!r} and has {len(longest):,} letters, not {LONGEST_NAME}"
-        raise _wrong(number, what)
+        raise wrong(number, what)
     for name, value in row.items():
         try:
             storable(value)
         except ValueError as error:
-            raise _wrong(number, f"has a value in column {name} that {error}") from None
+            raise wrong(number, f"has a value in column {name} that {error}") from None
 
 
 def preview(path: Path, rows: int) -> list[Row]:
@@ -100,25 +61,26 @@ def _shown(value: Json) -> Json:
     return value if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} …"
 
 
-def _row(number: int, line: bytes) -> Row:
+def row_of(number: int, line: bytes) -> Row:
+    """The object of a line. Raises Invalid."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _wrong(number, f"is not UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
+        raise wrong(number, f"is not UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
     try:
         row = json.loads(text, parse_constant=_no_constant)
         if "\\u" in text:
             row = json.loads(to_json(row))  # an escape may have brought in half of a surrogate pair
     except json.JSONDecodeError as error:
-        raise _wrong(number, f"is not valid JSON: {error.msg} at column {error.colno}") from None
+        raise wrong(number, f"is not valid JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
-        raise _wrong(number, f"has a number that cannot be read: {error}") from None
+        raise wrong(number, f"has a number that cannot be read: {error}") from None
     except RecursionError:
-        raise _wrong(number, "is nested too deeply") from None
+        raise wrong(number, "is nested too deeply") from None
     if not isinstance(row, dict):
         names = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
         kind = names.get(type(row), "a number")
-        raise _wrong(number, f'is {kind}, not an object; write {{"prompt": …, "answer": …}}')
+        raise wrong(number, f'is {kind}, not an object; write {{"prompt": …, "answer": …}}')
     return row
 
 
@@ -126,5 +88,11 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _wrong(number: int, what: str) -> Invalid:
-    return Invalid(FieldError(f"line {number}", what))
+def wrong(number: int, what: str, unit: str = "line") -> Invalid:
+    """What is wrong with a line or a row, counted from 1."""
+    return Invalid(FieldError(f"{unit} {number}", what))
+
+
+def refused(why: str) -> Invalid:
+    """What is wrong with the whole file."""
+    return Invalid(FieldError("", why))

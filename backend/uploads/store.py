@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select
@@ -14,6 +15,7 @@ from backend.services import Services
 from backend.storage.statements import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
+from backend.uploads.conversion import convert
 
 FOLDER = "uploads"
 BOM = b"\xef\xbb\xbf"
@@ -24,14 +26,28 @@ def path_of(home: Path, upload_id: int) -> Path:
     return home / FOLDER / f"{upload_id}.jsonl"
 
 
-def keep(services: Services, name: str, partial: Path, *, again: bool = True) -> r.Upload:
-    """Record an upload and move its file to its place. A crash in between leaves a file that the next upload replaces.
+def keep(
+    services: Services,
+    name: str,
+    partial: Path,
+    *,
+    again: bool = True,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> r.Upload:
+    """Make JSON lines of a file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
     Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
-    found, home = jsonl.contents(partial), services.settings.home
+    home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
+    try:
+        found = convert(partial, name, canonical, on_rows)
+        partial.unlink()
+        os.replace(canonical, partial)
+    finally:
+        canonical.unlink(missing_ok=True)
     with partial.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
     with services.database.write() as tx:
         same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
         earlier = None if again else tx.execute(same).mappings().one_or_none()
@@ -41,6 +57,11 @@ def keep(services: Services, name: str, partial: Path, *, again: bool = True) ->
             "name": name,
             "rows": found.rows,
             "columns": found.columns,
+            "format": found.found.format,
+            "encoding": found.found.encoding,
+            "separator": found.found.separator,
+            "duplicates": found.duplicates,
+            "empty": found.empty,
             "size_bytes": partial.stat().st_size,
             "sha256": sha256,
             "created_at": services.clock.stamp(),
