@@ -361,6 +361,7 @@ upload = Table(
     Column("separator", String(20)),
     Column("duplicates", Id),  # null: from before they were counted
     Column("empty", Id),
+    Column("missing", JSON),  # column -> how many rows lack it, and the first of them
     sqlite_autoincrement=True,
 )
 

@@ -15,7 +15,7 @@ from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.database import to_json
 from backend.uploads.formats import Found, read
-from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, refused, require_bounds, wrong
+from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, require_bounds, wrong
 
 MOST_ROWS = 10_000_000
 MOST_BYTES = 16 * 2**30
@@ -25,15 +25,24 @@ _ROOT = str(Path(__file__).parents[2])
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from backend.uploads.conversion import main; main(*sys.argv[2:])"
 
 
+Missing = tuple[int, list[int]]
+NAMED = 10
+"""Rows without a value that are named."""
+
+
 @dataclass(frozen=True)
 class Contents:
-    """What a file held: the rows that were kept, their columns, how many of them occur again, and the empty ones, left out."""
+    """What a file held: the rows that were kept, their columns, how many of them occur again, and the empty ones, left out.
+
+    `missing` has, by column, the number of rows without a value there and the first of them, counted from 1.
+    """
 
     found: Found
     rows: int
     columns: list[str]
     duplicates: int
     empty: int
+    missing: dict[str, Missing]
 
 
 def convert(source: Path, name: str, target: Path, on_rows: Callable[[int], None] = lambda rows: None) -> Contents:
@@ -78,7 +87,7 @@ def main(source: str, name: str, target: str) -> None:
 def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], None]) -> Contents:
     """The same, in this process."""
     found, rows = read(source, name)
-    columns: dict[str, None] = {}
+    missing: dict[str, tuple[int, list[int]]] = {}
     digests = array("Q")
     empty = 0
     with target.open("wb") as file:
@@ -87,9 +96,9 @@ def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], No
                 empty += 1
                 continue
             require_bounds(number, row)
-            columns.update(dict.fromkeys(row))
-            if len(columns) > MOST_COLUMNS:
-                raise wrong(number, f"brings the file to {len(columns):,} columns; an upload may have {MOST_COLUMNS}")
+            note_columns(missing, len(digests) + 1, row)
+            if len(missing) > MOST_COLUMNS:
+                raise wrong(number, f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}")
             if len(digests) == MOST_ROWS:
                 raise refused(f"The file has more than {MOST_ROWS:,} rows, which an upload may have; leave some out.")
             line = line or f"{to_json(row)}\n".encode()
@@ -100,7 +109,19 @@ def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], No
             on_rows(len(digests))
     if not digests:
         raise refused("The file holds no row; below the names of its columns there must be one, or an object on a line.")
-    return Contents(found, len(digests), list(columns), len(digests) - _distinct(digests), empty)
+    without = {name: one for name, one in missing.items() if one[0]}
+    return Contents(found, len(digests), list(missing), len(digests) - _distinct(digests), empty, without)
+
+
+def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:
+    """Count, for each column so far and each new one, the rows that lack it; this is row `number` of those that are kept."""
+    for name in [name for name in row if name not in missing]:
+        missing[name] = number - 1, list(range(1, min(number, NAMED + 1)))
+    if len(row) == len(missing) and None not in row.values():
+        return
+    for name, (count, first) in missing.items():
+        if row.get(name) is None:
+            missing[name] = count + 1, first if len(first) == NAMED else [*first, number]
 
 
 def _distinct(digests: "array[int]") -> int:

@@ -62,6 +62,7 @@ def keep(
             "separator": found.found.separator,
             "duplicates": found.duplicates,
             "empty": found.empty,
+            "missing": found.missing,
             "size_bytes": partial.stat().st_size,
             "sha256": sha256,
             "created_at": services.clock.stamp(),
