@@ -35,7 +35,7 @@ class Settings(BaseSettings):
         3, description="A run is given up after this number of lost leases and crashes."
     )
     max_upload_bytes: Annotated[int, Field(ge=1, le=2**40)] = Field(
-        64 * 2**20, description="The largest file that can be uploaded."
+        2 * 2**30, description="The largest file that can be uploaded."
     )
     busy_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
         5.0, description="How long a request waits for a locked database before it is answered 503."

@@ -80,7 +80,7 @@ def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: Id
     """Store and queue several runs, all or none."""
     for index, one in enumerate(body.runs):  # reads files: not under the write lock
         with naming(index):
-            uploads.require_columns(services.settings.home, one.config)
+            uploads.require_columns(tx, services.settings.home, one.config)
     with services.database.write() as tx:
         return get(tx, create(tx, body, idempotency_key, services.clock.stamp()))
 

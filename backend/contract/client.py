@@ -1,8 +1,9 @@
 """The typed HTTP client: one method for each route. The dashboard, the worker and the command line use nothing else."""
 
+import io
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +21,8 @@ from backend.contract.transport import ApiError, M, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "Unreachable"]
 
+UPLOAD_CHUNK = 2**20
+UPLOAD_SECONDS = 3600.0
 P = ParamSpec("P")
 Message = TypeVar("Message", p.Start, p.Heartbeat, p.Report, p.CheckpointReport, p.Finish, p.Fail)
 
@@ -235,15 +238,45 @@ class Client:
         """All groups (a row for each completion) or all metrics of the live history as one Parquet file, in chunks."""
         return self._to.chunks(f"/api/v1/runs/{run_id}/export/{table}.parquet")
 
-    def upload(self, name: str, content: bytes) -> r.Upload:
-        """Store a JSONL file; each line must be an object."""
+    def upload(
+        self,
+        name: str,
+        content: bytes | BinaryIO,
+        *,
+        progress: str = "",
+        on_sent: Callable[[int], None] = lambda sent: None,
+    ) -> r.Upload:
+        """Store rows: CSV, TSV, JSON, JSON lines or Parquet, from memory or from a file that is read as it is sent.
+
+        `on_sent` hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
+        """
+        file = io.BytesIO(content) if isinstance(content, bytes) else content
+
+        def chunks() -> Iterator[bytes]:
+            sent = 0
+            while chunk := file.read(UPLOAD_CHUNK):
+                yield chunk
+                sent += len(chunk)
+                on_sent(sent)
+
         response = self._to.send(
             "POST",
             "/api/v1/uploads",
-            query=q.UploadQuery(name=name),
-            content=content,
-            headers={"Content-Type": "application/x-ndjson"},
+            query=q.UploadQuery(name=name, progress=progress),
+            content=chunks(),
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=UPLOAD_SECONDS,
         )
+        return r.Upload.model_validate_json(response.content)
+
+    def upload_progress(self, key: str) -> int:
+        """How many rows of an upload that is under way were read."""
+        return self._to.get(r.UploadProgress, "/api/v1/uploads/progress", q.ProgressQuery(key=key)).rows
+
+    def join_uploads(self, name: str, uploads: Iterable[int]) -> r.Upload:
+        """One upload of several, whose rows follow each other."""
+        body = r.UploadJoin(name=name, uploads=list(uploads))
+        response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
 
     def uploads(self) -> list[r.Upload]:
@@ -251,7 +284,7 @@ class Client:
         return self._to.get(r.Page[r.Upload], "/api/v1/uploads", q.PageQuery(limit=200)).items
 
     def upload_content(self, upload_id: int) -> bytes:
-        """The file as it was uploaded."""
+        """Its rows as JSON lines."""
         return self._to.send("GET", f"/api/v1/uploads/{upload_id}/content").content
 
     def delete_upload(self, upload_id: int) -> None:

@@ -185,9 +185,16 @@ class ComparedMetricQuery(MetricQuery):
 
 
 class UploadQuery(Frozen):
-    """The name under which a file is uploaded."""
+    """The name under which a file is uploaded, and a key under which it is told how many of its rows were read."""
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]
+    progress: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
+
+
+class ProgressQuery(Frozen):
+    """The upload that is asked about."""
+
+    key: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
 
 
 class LogQuery(Frozen):

@@ -236,6 +236,19 @@ class Upload(Record):
     empty: int | None = None  # rows without a value, which were left out
 
 
+class UploadProgress(Record):
+    """Of an upload that is under way: how many rows were read."""
+
+    rows: int
+
+
+class UploadJoin(Frozen):
+    """The body of POST /uploads/join."""
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=190)]
+    uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
+
+
 class UploadPreview(Record):
     """The first rows of an upload."""
 

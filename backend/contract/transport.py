@@ -1,6 +1,6 @@
 """Requests to one backend: the token, the error shape, models out of answers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import httpx
@@ -55,10 +55,13 @@ class Transport:
         *,
         query: BaseModel | None = None,
         body: BaseModel | Json = None,
-        content: bytes | None = None,
+        content: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> httpx.Response:
-        """The answer. `body` travels as JSON, `content` as it is; of `query` only what differs from its defaults."""
+        """The answer, within `timeout` seconds where it takes longer than others. `body` travels as JSON, `content` as it is; of
+        `query` only what differs from its defaults.
+        """
         params = query.model_dump(mode="json", exclude_defaults=True) if query else {}
         sent = dict(headers or {})
         if content is None and body is not None:
@@ -67,7 +70,9 @@ class Transport:
             )
             sent["Content-Type"] = "application/json"
         try:
-            response = self._http.request(method, path, params=params, content=content, headers=sent)
+            response = self._http.request(
+                method, path, params=params, content=content, headers=sent, timeout=timeout or httpx.USE_CLIENT_DEFAULT
+            )
         except httpx.TransportError as error:
             raise Unreachable(f"the backend at {self._http.base_url} does not answer: {error}") from error
         if response.is_success:

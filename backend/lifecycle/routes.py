@@ -22,7 +22,8 @@ def create_run(services: ServicesDep, body: r.RunCreate, idempotency_key: Idempo
 
 
 def _create(services: Services, body: r.RunCreate, key: str | None) -> r.Run:
-    uploads.require_columns(services.settings.home, body.config)  # reads a file: not under the write lock
+    with services.database.read() as tx:  # it may read a file: not under the write lock
+        uploads.require_columns(tx, services.settings.home, body.config)
     with services.database.write() as tx:
         return store.get(tx, creation.create(tx, body, key, services.clock.stamp()))
 

@@ -45,7 +45,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
         origin=_origin(tx, config.model.source),
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
-            *_refused(columns.require_columns, home, config),
+            *_refused(columns.require_columns, tx, home, config),
         ],
         training_items=_training_items(tx, config),
         step_times=_step_times(tx, config, similar) if similar else None,

@@ -1,17 +1,18 @@
 """Whether an upload has what a configuration reads from it."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from sqlalchemy import Connection, select
+
 from backend.contract.config import RunConfig, data_of
-from backend.contract.preference import DatasetPairs
-from backend.contract.task import Dataset
 from backend.errors import Invalid
 from backend.field_errors import FieldError
+from backend.storage.tables import upload
 from backend.uploads import jsonl
+from backend.uploads.conversion import NAMED, Missing, note_columns
 from backend.uploads.store import path_of
-
-SHOWN = 10  # row numbers in a message
 
 
 def upload_of(config: RunConfig) -> int | None:
@@ -23,39 +24,37 @@ def upload_of(config: RunConfig) -> int | None:
     return int(number) if kind == "upload" else None
 
 
-def require_columns(home: Path, config: RunConfig) -> None:
+def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     """Raises Invalid where the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
     read, upload_id = data_of(config), upload_of(config)
-    if read is not None and upload_id is not None:
-        file = path_of(home, upload_id)
-        if errors := _errors(file, upload_id, *read, file.exists()):
-            raise Invalid(*errors)
+    if read is None or upload_id is None:
+        return
+    path, data = read
+    found = tx.execute(select(upload).where(upload.c.id == upload_id)).mappings().one_or_none()
+    file = path_of(home, upload_id)
+    if found is None or not file.exists():
+        raise Invalid(FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"))
+    missing = found["missing"] if found["missing"] is not None else _missing(file)
+    errors = []
+    for name in ("prompt_column", "answer_column", "chosen_column", "rejected_column"):
+        if (column := getattr(data, name, None)) is not None:
+            nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
+            count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
+            if count:
+                errors.append(FieldError(f"{path}.{name}", _in_words(column, count, first)))
+    if errors:
+        raise Invalid(*errors)
+
+
+def _in_words(column: str, count: int, first: Sequence[int]) -> str:
+    more = f" and {count - len(first)} more" if count > len(first) else ""
+    return f"column {column} is missing in {'row' if count == 1 else 'rows'} {', '.join(map(str, first))}{more}"
 
 
 @lru_cache(maxsize=64)
-def _errors(
-    file: Path, upload_id: int, path: str, data: Dataset | DatasetPairs, exists: bool
-) -> tuple[FieldError, ...]:
-    """What the upload lacks; kept, since a form asks again at every change, and a sweep for every run.
-
-    The file is part of the key through its number, which is never given again; whether it is still there is not.
-    """
-    if not exists:
-        return (FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"),)
-    wanted = {
-        f"{path}.{name}": column
-        for name in ("prompt_column", "answer_column", "chosen_column", "rejected_column")
-        if (column := getattr(data, name, None)) is not None
-    }
-    missing: dict[str, list[int]] = {field: [] for field in wanted}
+def _missing(file: Path) -> dict[str, Missing]:
+    """Counted anew for an upload from before it was kept; a file's number is never given again."""
+    missing: dict[str, Missing] = {}
     for number, row in enumerate(jsonl.rows_of(file), 1):
-        for field, rows in missing.items():
-            if row.get(str(wanted[field])) is None:
-                rows.append(number)
-    errors = []
-    for field, rows in missing.items():
-        if rows:
-            word, shown = "row" if len(rows) == 1 else "rows", ", ".join(map(str, rows[:SHOWN]))
-            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-            errors.append(FieldError(field, f"column {wanted[field]} is missing in {word} {shown}{more}"))
-    return tuple(errors)
+        note_columns(missing, number, row)
+    return missing

@@ -1,8 +1,8 @@
 """Routes of uploads."""
 
-import os
+import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
-from backend.contract.queries import UploadQuery
+from backend.contract.queries import ProgressQuery, UploadQuery
 from backend.document import raw_body
 from backend.errors import NotFound
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
@@ -22,30 +22,67 @@ router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
 
-LINES = {"type": "string", "description": "JSON, one object a line, in UTF-8."}
+LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines or Parquet."}
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store a JSONL file, sent as the raw body; each line must be an object."""
+    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet, told by what it holds and by the name's ending."""
     folder = services.settings.home / store.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    async with _received(request, folder) as partial:
-        return await run_in_threadpool(store.keep, services, query.name, partial)
+    try:
+        async with _received(request, folder) as partial:
+            return await run_in_threadpool(store.keep, services, query.name, partial, on_rows=_counting(query.progress))
+    finally:
+        _rows_so_far.pop(query.progress, None)
+
+
+_rows_so_far: dict[str, int] = {}
+"""By the key that an upload was given, how many of its rows were read."""
+
+
+def _counting(key: str) -> Callable[[int], None]:
+    def note(rows: int) -> None:
+        if key:
+            _rows_so_far[key] = rows
+
+    return note
+
+
+@router.get("/progress")
+def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgress:
+    """How many rows of an upload that is under way were read."""
+    return r.UploadProgress(rows=_rows_so_far.get(query.key, 0))
+
+
+@router.post("/join", status_code=201)
+def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
+    """Make one upload of several, whose rows follow each other; the parts stay."""
+    with services.database.read() as tx:
+        for one in body.uploads:
+            store.get(tx, one)
+    paths = [store.path_of(services.settings.home, one) for one in body.uploads]
+    with tempfile.NamedTemporaryFile(dir=paths[0].parent, suffix=".partial", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            for path in paths:
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, file)
+            file.flush()
+            return store.keep(services, f"{body.name}.jsonl", partial)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 @asynccontextmanager
 async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
-    """The body in a file of its own, which is gone afterwards unless it was moved. A byte order mark is left out."""
+    """The body in a file of its own, which is gone afterwards unless it was moved."""
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
         partial = Path(file.name)
         try:
-            first = True
             async for chunk in request.stream():
-                file.write(chunk.removeprefix(store.BOM) if first else chunk)
-                first = False
+                file.write(chunk)
             file.flush()
-            await run_in_threadpool(os.fsync, file.fileno())
             yield partial
         finally:
             partial.unlink(missing_ok=True)
@@ -67,7 +104,7 @@ def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
 
 @router.get("/{upload_id}/content", response_class=LinesFile)
 def upload_content(services: ServicesDep, upload_id: RowId) -> LinesFile:
-    """The file as it was uploaded."""
+    """The rows as JSON lines."""
     upload, path = _found(services, upload_id)
     return LinesFile(path, media_type=NDJSON, filename=f"{upload.id}.jsonl")
 

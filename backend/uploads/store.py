@@ -18,7 +18,6 @@ from backend.uploads import jsonl
 from backend.uploads.conversion import convert
 
 FOLDER = "uploads"
-BOM = b"\xef\xbb\xbf"
 
 
 def path_of(home: Path, upload_id: int) -> Path:
