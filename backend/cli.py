@@ -118,6 +118,41 @@ def submit(
 
 
 @app.command()
+def upload(
+    paths: Annotated[
+        list[Path], typer.Argument(help="CSV, TSV, JSON, JSON lines or Parquet; of a folder, all its files.", exists=True)
+    ],
+    name: Annotated[str | None, typer.Option(help="The data set's name; else the first file's.")] = None,
+    backend: Backend = None,
+    token_file: TokenFile = None,
+    home: Home = None,
+) -> None:
+    """Store rows for runs to train on; several files become one data set. Files are read as they are sent."""
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
+    if not files:
+        _fail("there is no file to upload")
+    with _client(backend, token_file, home) as client:
+        parts = []
+        for file in files:
+            size = file.stat().st_size
+
+            def tell(sent: int, file: Path = file, size: int = size) -> None:
+                if sys.stderr.isatty():
+                    typer.echo(f"\r{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB", err=True, nl=False)
+
+            with file.open("rb") as opened:
+                parts.append(client.upload((name or file.name)[:200], opened, on_sent=tell))
+            if sys.stderr.isatty():
+                typer.echo(err=True)
+        made = parts[0]
+        if len(parts) > 1:
+            made = client.join_uploads((name or files[0].name)[:190], [one.id for one in parts])
+            for one in parts:
+                client.delete_upload(one.id)
+        typer.echo(f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {_plain(', '.join(made.columns))}")
+
+
+@app.command()
 def runs(
     status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
     limit: Annotated[int, typer.Option(help="How many to list at most.", min=1, max=200)] = 20,

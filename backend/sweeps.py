@@ -78,9 +78,10 @@ router = APIRouter(prefix="/api/v1/sweeps", tags=["sweeps"])
 @router.post("", status_code=201)
 def create_sweep(services: ServicesDep, body: r.SweepCreate, idempotency_key: IdempotencyKey = None) -> r.Sweep:
     """Store and queue several runs, all or none."""
-    for index, one in enumerate(body.runs):  # reads files: not under the write lock
-        with naming(index):
-            uploads.require_columns(tx, services.settings.home, one.config)
+    with services.database.read() as tx:  # it may read files: not under the write lock
+        for index, one in enumerate(body.runs):
+            with naming(index):
+                uploads.require_columns(tx, services.settings.home, one.config)
     with services.database.write() as tx:
         return get(tx, create(tx, body, idempotency_key, services.clock.stamp()))
 

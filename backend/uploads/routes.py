@@ -58,10 +58,7 @@ def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgres
 @router.post("/join", status_code=201)
 def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
     """Make one upload of several, whose rows follow each other; the parts stay."""
-    with services.database.read() as tx:
-        for one in body.uploads:
-            store.get(tx, one)
-    paths = [store.path_of(services.settings.home, one) for one in body.uploads]
+    paths = [_found(services, one)[1] for one in body.uploads]
     with tempfile.NamedTemporaryFile(dir=paths[0].parent, suffix=".partial", delete=False) as file:
         partial = Path(file.name)
         try:

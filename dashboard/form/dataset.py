@@ -1,6 +1,12 @@
 """One's own data, as a task or as preference pairs: upload a file, look at its first rows, say which column is what."""
 
+import io
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import BinaryIO
+from uuid import uuid4
 
 import pandas as pd
 import streamlit as st
@@ -22,7 +28,9 @@ USUAL = {  # what columns are called, the likeliest first
     "chosen_column": ("chosen", "preferred", "better", "winner"),
     "rejected_column": ("rejected", "other", "worse", "loser"),
 }
-_REFUSED = "upload-refused"
+_REFUSED, _TRIED = "upload-refused", "upload-tried"
+TICK = 0.3  # seconds between two looks at an upload under way
+PASTED = 1_000_000  # characters
 
 
 def show_dataset(form: Form, record: Record, path: str) -> None:
@@ -70,31 +78,70 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
 
 
 def _show_uploader(draft: Draft, path: str) -> None:
-    key = draft.key(f"{path}.upload")
-
-    def take() -> None:
-        file = st.session_state[key]
-        st.session_state.pop(_REFUSED, None)
-        if file is None:
-            return
-        try:
-            upload = client().upload(file.name, file.getvalue())
-        except ApiError as refusal:
-            st.session_state[_REFUSED] = explain(refusal)
-        except Unreachable:
-            st.session_state[_REFUSED] = "The backend does not answer; upload the file again once it is up\\."
-        else:
-            draft.change(_with_columns(draft, path, upload))
-
-    st.file_uploader(
-        "JSONL file",
-        type=["jsonl", "ndjson", "json"],
-        key=key,
-        help="One JSON object a line, for example with the fields prompt and answer, or prompt, chosen and rejected\\.",
-        on_change=take,
+    """Files of any known format, several of which become one, or rows that are pasted."""
+    files = st.file_uploader(
+        "CSV, TSV, JSON, JSON lines or Parquet",
+        accept_multiple_files=True,
+        key=draft.key(f"{path}.upload"),
+        help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. A file of "
+        "several gigabytes is better sent by `groupscope upload`\\.",
     )
+    sources: list[tuple[str, BinaryIO]] = [(file.name, file) for file in files]
+    with st.popover("Paste rows", icon=":material/content_paste:"):
+        text = st.text_area(
+            "Rows", key=draft.key(f"{path}.pasted"), height=200, placeholder="question,answer\n1 + 1,2", max_chars=PASTED
+        )
+        if st.button("Use these rows", disabled=not text.strip()):
+            sources = [("pasted", io.BytesIO(text.encode()))]
+    known = tuple(getattr(file, "file_id", None) for file in files)
+    if sources and (not files or st.session_state.get(_TRIED) != known):
+        st.session_state[_TRIED] = known
+        upload = _uploaded(sources)
+        if upload is not None:
+            draft.change(_with_columns(draft, path, upload))
+            st.rerun()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")
+
+
+def _uploaded(sources: Sequence[tuple[str, BinaryIO]]) -> Upload | None:
+    """One upload of all, whose progress is shown; None, and the reason kept for the page, where one is refused."""
+    st.session_state.pop(_REFUSED, None)
+    uploads: list[Upload] = []
+    for name, file in sources:
+        try:
+            uploads.append(_sent(name, file))
+        except ApiError as refusal:
+            which = f"{plain(name)}: " if len(sources) > 1 else ""
+            st.session_state[_REFUSED] = f"{which}{explain(refusal)}"
+        except Unreachable:
+            st.session_state[_REFUSED] = "The backend does not answer; upload the file again once it is up\\."
+        if _REFUSED in st.session_state:
+            return None
+    if len(uploads) == 1:
+        return uploads[0]
+    joined = client().join_uploads(f"{sources[0][0][:100]} and {len(sources) - 1} more", [one.id for one in uploads])
+    for one in uploads:
+        client().delete_upload(one.id)
+    return joined
+
+
+def _sent(name: str, file: BinaryIO) -> Upload:
+    """Upload one file, and show how much of it is on its way and how many rows were read. Raises ApiError, Unreachable."""
+    whole, key, sent = file.seek(0, os.SEEK_END), uuid4().hex, [0]
+    file.seek(0)
+    bar = st.progress(0.0, f"{plain(name)}: on its way")
+    ask, on_sent = client(), lambda bytes_: sent.__setitem__(0, bytes_)
+    with ThreadPoolExecutor(1) as pool:
+        upload = pool.submit(ask.upload, name, file, progress=key, on_sent=on_sent)
+        while not wait([upload], timeout=TICK).done:
+            if sent[0] < whole:
+                bar.progress(sent[0] / whole, f"{plain(name)}: {size(sent[0])} of {size(whole)} on its way")
+            else:
+                with suppress(ApiError, Unreachable):
+                    bar.progress(1.0, f"{plain(name)}: {counted(ask.upload_progress(key), 'row')} read")
+    bar.empty()
+    return upload.result()
 
 
 def _with_columns(draft: Draft, path: str, upload: Upload) -> dict[str, Json]:
@@ -143,8 +190,19 @@ def _show_first_rows(upload: Upload) -> None:
         first = client().preview_upload(upload.id).rows
     except (ApiError, Unreachable):
         return
-    columns = counted(len(upload.columns), "column")
-    st.caption(f"{count(upload.rows)} rows, {columns}, {size(upload.size_bytes)}; the first {len(first)}:")
+    st.caption(f"{_described(upload)}; the first {len(first)}:")
     rows = [[None if row.get(name) is None else str(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
     st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")
+
+
+def _described(upload: Upload) -> str:
+    """How many rows it has, how it was read, and what to know about the rows."""
+    found = [counted(upload.rows, "row"), counted(len(upload.columns), "column"), size(upload.size_bytes)]
+    if upload.format != "jsonl":
+        separated = f", separated by {upload.separator}s" if upload.separator else ""
+        found.append(f"{upload.format.upper()}{separated}")
+    found += [f"written in {upload.encoding}"] if upload.encoding else []
+    found += [f"**{counted(upload.duplicates, 'row')} equal to an earlier one**"] if upload.duplicates else []
+    found += [f"{counted(upload.empty, 'empty row')} left out"] if upload.empty else []
+    return " · ".join(found)
