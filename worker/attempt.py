@@ -12,6 +12,7 @@ from backend.contract.preference import PairBudget
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Budget
 from worker.checkpoint import (
     Saved,
+    Tensors,
     Trained,
     TrainingState,
     complete_checkpoint,
@@ -37,9 +38,9 @@ class Attempt:
         trained: Trained,
         optimizer: torch.optim.Optimizer,
         budget: Budget | PairBudget,
-        followed: Callable[[], Mapping[str, torch.Tensor] | None] = lambda: None,
+        more: Callable[[], Mapping[str, Tensors | None]] = dict,
     ) -> None:
-        """`followed` gives the weights of a reference that follows the policy: they belong into a checkpoint."""
+        """`more` gives what else belongs into a checkpoint, by the name of its file: a reference that follows the policy."""
         self.state = TrainingState(step=0, cursor=0, num_tokens=0, samples=0, elapsed_seconds=0.0)
         if place.resume is not None:
             self.state = load_state(place.resume)
@@ -47,7 +48,7 @@ class Attempt:
         self.ending: Ending = "finished"
         self.reporter = Reporter(place, channels, total_steps=budget.steps, elapsed=self.state.elapsed_seconds)
         self._place, self._channels, self._trained, self._optimizer = place, channels, trained, optimizer
-        self._budget, self._followed, self._saved_step = budget, followed, self.state.step
+        self._budget, self._more, self._saved_step = budget, more, self.state.step
         self._unfinished: Path | None = None  # a checkpoint that is written and not whole yet
 
     @contextmanager
@@ -145,7 +146,7 @@ class Attempt:
             self.reporter.wait()  # one checkpoint is written at a time
         timed = replace(self.state, elapsed_seconds=self.reporter.elapsed_seconds)
         folder = self._place.checkpoint(self.state.step)
-        write_checkpoint(folder, self._trained, self._optimizer, timed, reference=self._followed())
+        write_checkpoint(folder, self._trained, self._optimizer, timed, self._more())
         self._saved_step, self._unfinished = self.state.step, folder
 
         def complete() -> Saved:

@@ -5,6 +5,7 @@
         optimizer.safetensors   the optimizer's moments, by parameter name
         value_head.safetensors  PPO's critic, where there is one
         reference.safetensors   the reference that follows the policy, where there is one
+        prompts.safetensors     what a curriculum has seen of each prompt, where there is one
         state.json              the step, the prompt cursor, what the next step depends on
         manifest.json           size and SHA-256 of every file; its own hash is the checkpoint's
 
@@ -21,6 +22,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError
@@ -37,6 +39,7 @@ _ABANDONED_SECONDS = 3600.0  # without a change; writing the largest file takes 
 _VALUE_HEAD = "value_head."
 
 
+Tensors = Mapping[str, torch.Tensor]
 Trained = Policy | RewardModel
 """What is trained, and can be saved so that `from_pretrained` opens it."""
 
@@ -67,10 +70,9 @@ def write_checkpoint(
     trained: Trained,
     optimizer: torch.optim.Optimizer,
     state: TrainingState,
-    *,
-    reference: Mapping[str, torch.Tensor] | None = None,
+    more: Mapping[str, Tensors | None] = MappingProxyType({}),
 ) -> None:
-    """Write a checkpoint's files under another name; the weights may change afterwards. Complete it, or discard it."""
+    """Write a checkpoint's files under another name, `more` by the names of theirs; the weights may change afterwards. Complete it, or discard it."""
     partial = _partial(folder)
     discard_checkpoint(folder)
     try:
@@ -83,7 +85,7 @@ def write_checkpoint(
         }
         save_file(moments, str(partial / "optimizer.safetensors"))
         head = {name: weight for name, weight in trained.named_parameters() if name.startswith(_VALUE_HEAD)}
-        for name, tensors in (("value_head", head), ("reference", reference)):
+        for name, tensors in {"value_head": head, **more}.items():
             if tensors:
                 whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
                 save_file(whole, str(partial / f"{name}.safetensors"))
@@ -154,7 +156,7 @@ def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimi
 
     Raises RunFailure `checkpoint_unreadable` where a file cannot be read.
     """
-    tensors = _read(folder, "optimizer", trained.device)
+    tensors = load_tensors(folder, "optimizer", trained.device)
     for name, parameter in trained.named_parameters():
         prefix = f"{name}::"
         moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
@@ -162,17 +164,18 @@ def load_optimizer(folder: Path, trained: Trained, optimizer: torch.optim.Optimi
             optimizer.state[parameter] = moments
     head = [(name, parameter) for name, parameter in trained.named_parameters() if name.startswith(_VALUE_HEAD)]
     if head:
-        saved = _read(folder, "value_head", trained.device)
+        saved = load_tensors(folder, "value_head", trained.device)
         for name, parameter in head:
             parameter.data.copy_(saved[name])
 
 
 def load_reference(folder: Path, policy: Policy) -> None:
     """Put the reference back that followed the policy. Raises RunFailure `checkpoint_unreadable`."""
-    policy.set_reference(_read(folder, "reference", policy.device))
+    policy.set_reference(load_tensors(folder, "reference", policy.device))
 
 
-def _read(folder: Path, name: str, device: torch.device) -> dict[str, torch.Tensor]:
+def load_tensors(folder: Path, name: str, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
+    """The tensors of one file of a checkpoint. Raises RunFailure `checkpoint_unreadable`."""
     try:
         return load_file(str(folder / f"{name}.safetensors"), device=str(device))
     except (OSError, SafetensorError) as error:

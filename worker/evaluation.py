@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from backend.contract.reward import reward_bound
 from worker.group_records import known_mean, sampled_reports
 from worker.groups import GroupSampler, OnProgress, Scored
 from worker.rewards.scoring import Scores
@@ -77,6 +78,16 @@ def evaluate(
             metrics["eval/greedy_pass@1"] = known_mean(right_P)
     costs = {} if sampler.scorer is None else sampler.scorer.take_metrics()
     return metrics | {f"eval/{name}": value for name, value in costs.items()}
+
+
+def success(scores: Scores, config: GrpoConfig) -> NDArray[np.float64]:
+    """How far each completion succeeded, from 0 to 1, NaN where it is unscored: whether it is right, else its share of the highest
+    reward."""
+    right_N = _right(scores, config)
+    if right_N is not None:
+        return right_N
+    bound = reward_bound(config.model_dump(mode="json")) or 1.0
+    return np.clip(scores.total / bound, 0.0, 1.0)
 
 
 def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:

@@ -10,9 +10,9 @@ import torch
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from worker.attempt import Attempt
-from worker.checkpoint import load_reference
+from worker.checkpoint import load_reference, load_tensors
 from worker.credit import Credit, assign_credit
-from worker.evaluation import evaluate, sample_probes
+from worker.evaluation import evaluate, sample_probes, success
 from worker.groups import GroupSampler, PhaseClock, Scored, fill_with_live
 from worker.learner import Learner, Update
 from worker.micro_batches import Batch
@@ -23,7 +23,8 @@ from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Engine
 from worker.step_report import FinishedStep, describe
-from worker.tasks.items import Items, draw
+from worker.tasks.items import Items
+from worker.tasks.prompt_sampler import PromptSampler
 from worker.traces import TokenTexts
 
 
@@ -46,10 +47,20 @@ class Trainer:
         self._token_texts = TokenTexts(policy.tokenizer)
         self._synced = config.algorithm.needs_reference and config.algorithm.kl.reference == "synced"
         # Without `self` in it: a cycle would keep the run's memory when the run has ended.
-        follow = (lambda: policy.reference_weights) if self._synced else (lambda: None)
-        self._attempt = Attempt(place, channels, policy, self._learner.optimizer, config.budget, follow)
+        prompts = self._prompts = PromptSampler(items, config.budget.seed, config.sampling.curriculum)
+        synced = self._synced
+        self._attempt = Attempt(
+            place,
+            channels,
+            policy,
+            self._learner.optimizer,
+            config.budget,
+            lambda: {"reference": policy.reference_weights if synced else None, "prompts": prompts.state()},
+        )
         if place.resume is not None and self._synced:
             load_reference(place.resume, policy)
+        if place.resume is not None and config.sampling.curriculum is not None:
+            prompts.restore(load_tensors(place.resume, "prompts"))
         self._clock = PhaseClock()
         self._last_report_seconds = 0.0
 
@@ -69,6 +80,7 @@ class Trainer:
                     self._learner.measure_before(batch, on_progress=self._attempt.show)
                 credit = assign_credit(self._config, scored.scores, batch.tokens)
                 update = self._update(step, batch, credit)
+                self._learn_of_prompts(step, scored, filtered)
                 self._advance(scored, filtered)
                 self._report(step, scored, filtered, batch, credit, update, probes)
         return self._attempt.ending
@@ -92,7 +104,7 @@ class Trainer:
         """Groups of the next items, after the `first_group` groups that this step has already."""
         sampling, seed = self._config.sampling, self._config.budget.seed
         return self._sampler.sample_and_score(
-            draw(self._items.train, cursor=self._attempt.state.cursor + first_group, count=count, seed=seed),
+            self._prompts.draw(step, cursor=self._attempt.state.cursor + first_group, count=count),
             sampling.group_size,
             sampling,
             Draws(seed, "train", step),
@@ -114,6 +126,13 @@ class Trainer:
         if update.applied and not update.moved:
             self._attempt.reporter.log("info", f"step {step}: no group had anything to teach, so the weights stayed")
         return update
+
+    def _learn_of_prompts(self, step: int, scored: Scored, filtered: Scored | None) -> None:
+        """What the step shows of each prompt's success, for the curriculum."""
+        if self._config.sampling.curriculum is not None:
+            for part in (scored, *([filtered] if filtered else [])):
+                successes_P_G = success(part.scores, self._config).reshape(-1, part.rollout.group_size)
+                self._prompts.see(step, part.rollout.items_P, successes_P_G)
 
     def _advance(self, scored: Scored, filtered: Scored | None) -> None:
         rollouts = [part.rollout for part in (scored, filtered) if part is not None]
@@ -140,7 +159,7 @@ class Trainer:
         state = self._attempt.state
         self._clock.add("report", self._last_report_seconds)
         measured = self._clock.metrics(scored.rollout.token_count + (filtered.rollout.token_count if filtered else 0))
-        measured |= self._scorer.take_metrics()
+        measured |= self._scorer.take_metrics() | self._prompts.metrics()
         measured |= {"num_tokens": float(state.num_tokens), "num_samples": float(state.samples)}
         measured["peak_memory"] = peak_memory(self._policy.device)
         finished = FinishedStep(step, scored, filtered, batch.tokens, credit, update, measured, probes)

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from backend.contract.algorithm import Algorithm
 from backend.contract.base import Frozen, Misfit
 from backend.contract.model import Model
-from backend.contract.reward import Rewards
+from backend.contract.reward import Rewards, reward_bound
 from backend.contract.task import Arithmetic, Task, require_held_out
 from backend.contract.training import MICRO_BATCH, Budget, Optimizer, Recipe, Sampling, Telemetry
 
@@ -50,6 +50,7 @@ class GrpoConfig(Frozen):
             require_held_out(self.task.held_out, "task.held_out", budget.eval_every)
         self._groups_are_large_enough()
         self._engine_measures_what_is_asked()
+        self._success_is_known()
         self.rewards.require_answers(self.task)
         return self
 
@@ -62,6 +63,14 @@ class GrpoConfig(Frozen):
         if advantage.reads == "components" and self.rewards.gates:
             text = f"{advantage.kind} normalises each reward function by itself, and a gate would drop scores of one because of another; remove the gates"
             raise Misfit(text, "rewards.gates", {"rewards.gates": []})
+
+    def _success_is_known(self) -> None:
+        """A curriculum needs to know how far a completion succeeded."""
+        if self.sampling.curriculum is None or any(one.kind == "correctness" for one in self.rewards.functions):
+            return
+        if reward_bound(self.model_dump(mode="json")) is None:
+            text = "a curriculum needs a success rate, and no reward says what is right or has a highest score; add correctness (its weight may be 0)"
+            raise Misfit(text, "sampling.curriculum", {"sampling.curriculum": None})
 
     def _engine_measures_what_is_asked(self) -> None:
         """Only the native engine draws from one distribution and measures another."""

@@ -37,6 +37,17 @@ class Decoding(Frozen):
     )
 
 
+class Curriculum(Frozen):
+    """Prompts are drawn in proportion to p (1 − p), where p is a prompt's success rate as far as this run has seen it."""
+
+    half_life: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        50, description="Steps after which what was seen of a prompt counts half: the policy is another by then."
+    )
+    uniform: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.1, description="Share of the prompts that is drawn evenly, so that none is given up for good."
+    )
+
+
 class Sampling(Decoding):
     """Each step draws prompts, and a group of completions for each of them."""
 
@@ -47,6 +58,10 @@ class Sampling(Decoding):
         8,
         description="Completions of each prompt. Larger groups are dead less often: with success rate p a share "
         "p^G + (1 − p)^G carries no signal.",
+    )
+    curriculum: Curriculum | None = Field(
+        None,
+        description="Draw the prompts from which the policy can learn most, instead of one after the other.",
     )
     engine: EngineName = Field(
         "native",

@@ -41,14 +41,16 @@ class Item:
     answer: str | None
     verifier: Mapping[str, Json]
     columns: Mapping[str, Json] = field(default_factory=dict)
+    source: str = ""  # of a mixture, the source's name
 
 
 @dataclass(frozen=True)
 class Items:
-    """Items to train on, and others never trained on, in the order of evaluation."""
+    """Items to train on, and others never trained on, in the order of evaluation; `parts` are those of each source, with its share."""
 
     train: Sequence[Item]
     held_out: Sequence[Item]
+    parts: Sequence[tuple[Sequence[Item], float]] = ()
 
 
 def item_id(kind: str, text: str) -> str:

@@ -1,0 +1,151 @@
+"""Which prompts a step asks: one after the other in shuffled rounds, by the shares of several sources, or the most learnable first.
+
+Every draw is a function of the seed, the step, and what the run has seen; what it has seen is saved with a checkpoint.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from backend.contract.training import Curriculum
+from worker.tasks.items import Item, Items, draw
+
+PRIOR = 0.5
+"""Of successes and of failures before anything was seen: Jeffreys' prior for a rate."""
+_STREAM = 0x70726F6D70747321  # apart from the permutations, which have the seed and an epoch alone
+
+
+class PromptSampler:
+    """Draws the items of a run. Raises nothing: the items are there."""
+
+    def __init__(self, items: Items, seed: int, curriculum: Curriculum | None = None) -> None:
+        parts = items.parts or [(items.train, 1.0)]
+        self._parts, self._seed = [part for part, _ in parts], seed
+        shares = np.array([share for _, share in parts], dtype=np.float64)
+        self._ends = (shares / shares.sum()).cumsum()
+        self._counts, self._counted = np.zeros(len(parts), dtype=np.int64), 0
+        self._learnable = None if curriculum is None else [_Learnability(part, seed, curriculum) for part in self._parts]
+
+    def draw(self, step: int, *, cursor: int, count: int) -> list[Item]:
+        """The items at these positions of the run's endless sequence."""
+        sources = self._sources(cursor, count)
+        drawn: dict[int, list[Item]] = {}
+        for part in set(sources):
+            wanted = sources.count(part)
+            if self._learnable is not None:
+                drawn[part] = self._learnable[part].draw(step, cursor, wanted)
+            else:
+                before = int(self._counts[part])
+                drawn[part] = draw(self._parts[part], cursor=before, count=wanted, seed=self._seed)
+        return [drawn[part].pop(0) for part in sources]
+
+    def see(self, step: int, items: Sequence[Item], successes_P_G: NDArray[np.float64]) -> None:
+        """Learn from scored groups how often each item succeeds; (P, G) in [0, 1], NaN where a completion is unscored."""
+        for learnability in self._learnable or []:
+            learnability.see(step, items, successes_P_G)
+
+    def metrics(self) -> dict[str, float]:
+        """`curriculum/seen`, the share of the items that were sampled so far, and `curriculum/success`, their estimated success."""
+        if self._learnable is None:
+            return {}
+        tried = np.concatenate([one.tried for one in self._learnable])
+        rates = np.concatenate([one.rates for one in self._learnable])
+        seen = tried > 0
+        success = float(rates[seen].mean()) if seen.any() else float("nan")
+        return {"curriculum/seen": float(seen.mean()), "curriculum/success": success}
+
+    def state(self) -> dict[str, torch.Tensor] | None:
+        """What a checkpoint keeps; nothing where all follows from the cursor."""
+        if self._learnable is None:
+            return None
+        return {f"{part}.{name}": value for part, one in enumerate(self._learnable) for name, value in one.state().items()}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on from a checkpoint."""
+        for part, one in enumerate(self._learnable or []):
+            one.restore({name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"{part}.")})
+
+    def _sources(self, cursor: int, count: int) -> list[int]:
+        """The source of each position. Multiples of the golden ratio fall into the shares as evenly as anything does."""
+        if cursor < self._counted:
+            self._counts[:], self._counted = 0, 0
+        while self._counted < cursor:  # after a resume; else the steps before have counted
+            until = min(cursor, self._counted + 2**20)
+            self._counts += np.bincount(self._at(self._counted, until), minlength=len(self._parts))
+            self._counted = until
+        return [int(part) for part in self._at(cursor, cursor + count)]
+
+    def _at(self, start: int, end: int) -> NDArray[np.int64]:
+        offset = np.random.default_rng([self._seed, _STREAM]).random()
+        points = (offset + np.arange(start, end) * 0.6180339887498949) % 1.0
+        return np.minimum(np.searchsorted(self._ends, points, side="right"), len(self._parts) - 1)
+
+
+class _Learnability:
+    """Draws the items of one source by p (1 − p), where p is an item's success rate as far as it is known.
+
+    Rutherford et al. (2024) call that learnability: it is the variance of a success, and 0 for what is always or never right. Of
+    Jeffreys' posterior the mean of p (1 − p) is ab / ((a + b)(a + b + 1)); the older an observation, the less it counts.
+    """
+
+    def __init__(self, items: Sequence[Item], seed: int, curriculum: Curriculum) -> None:
+        self._items, self._seed, self._curriculum = items, seed, curriculum
+        self._places: dict[str, list[int]] = {}
+        for place, item in enumerate(items):
+            self._places.setdefault(item.id, []).append(place)
+        self._won, self.tried = np.zeros(len(items)), np.zeros(len(items))
+        self._when = np.zeros(len(items))
+        self._step, self._drawn = -1, np.zeros(0, dtype=np.int64)
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """The estimated success of each item."""
+        return (self._won + PRIOR) / (self.tried + 2 * PRIOR)
+
+    def draw(self, step: int, cursor: int, count: int) -> list[Item]:
+        """Items by weight, none twice in a step while there are others."""
+        if step != self._step:
+            self._step, self._drawn = step, np.zeros(0, dtype=np.int64)
+        aged = 0.5 ** ((step - self._when) / self._curriculum.half_life)
+        a, b = self._won * aged + PRIOR, (self.tried - self._won) * aged + PRIOR
+        weights = a * b / ((a + b) * (a + b + 1))
+        uniform = self._curriculum.uniform
+        weights = (1 - uniform) * weights / weights.sum() + uniform / len(weights)
+        chosen: list[int] = []
+        while len(chosen) < count:
+            random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen)])
+            # The largest of these is drawn in proportion to the weights, the next one of what is left, and so on (Gumbel).
+            keys = np.log(weights) - np.log(-np.log(random.random(len(weights))))
+            if len(self._drawn) < len(weights):
+                keys[self._drawn] = -np.inf
+            best = np.argsort(-keys, kind="stable")[: count - len(chosen)]
+            best = best[np.isfinite(keys[best])]
+            chosen += best.tolist()
+            self._drawn = np.concatenate([self._drawn, best])
+            if len(self._drawn) >= len(weights):
+                self._drawn = np.zeros(0, dtype=np.int64)
+        return [self._items[place] for place in chosen]
+
+    def see(self, step: int, items: Sequence[Item], successes_P_G: NDArray[np.float64]) -> None:
+        """Add what a step showed of those items that are of this source."""
+        for item, successes_G in zip(items, successes_P_G, strict=True):
+            known_G = successes_G[~np.isnan(successes_G)]
+            for place in self._places.get(item.id, ()):
+                aged = 0.5 ** ((step - self._when[place]) / self._curriculum.half_life)
+                self._won[place] = self._won[place] * aged + known_G.sum()
+                self.tried[place] = self.tried[place] * aged + len(known_G)
+                self._when[place] = step
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """In float64, as it is."""
+        return {name: torch.from_numpy(value.copy()) for name, value in self._arrays().items()}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """As `state` gave it."""
+        for name, value in self._arrays().items():
+            value[:] = state[name].cpu().numpy()
+
+    def _arrays(self) -> dict[str, NDArray[np.float64]]:
+        return {"won": self._won, "tried": self.tried, "when": self._when}
