@@ -8,6 +8,7 @@ import numpy as np
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
+from backend.contract.task import MOST_SOURCES
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports, known_mean
@@ -39,6 +40,7 @@ def step_metrics(
         "reward_std": float(scored_R.std()) if len(scored_R) else math.nan,
         **_spread(rewards_P_G, credit.statistics),
         **_components(scored.scores),
+        **_by_source(scored, credit),
         "frac_unscored": float(np.isnan(rewards_P_G).mean()),
         "completions/mean_length": float(lengths_R.mean()),
         "completions/min_length": float(lengths_R.min()),
@@ -80,6 +82,19 @@ def _components(scores: Scores) -> dict[str, float]:
         name = column[0].name
         metrics[f"rewards/{name}/mean"] = float(np.mean(values)) if values else math.nan
         metrics[f"rewards/{name}/std"] = float(np.std(values)) if values else math.nan
+    return metrics
+
+
+def _by_source(scored: Scored, credit: Credit) -> dict[str, float]:
+    """`source/<name>/reward` and `source/<name>/frac_reward_zero_std` of each source that the data names, of the first 20."""
+    sources = [item.source for item in scored.rollout.items_P]
+    metrics: dict[str, float] = {}
+    for source in sorted(set(sources) - {""})[:MOST_SOURCES]:
+        of_source_P = np.array([one == source for one in sources])
+        enough_P = of_source_P & (credit.statistics.scored_P >= 2)
+        metrics[f"source/{source:.150}/reward"] = known_mean(credit.rewards_P_G[of_source_P])
+        dead_P = ~credit.statistics.live_P[enough_P]
+        metrics[f"source/{source:.150}/frac_reward_zero_std"] = float(dead_P.mean()) if len(dead_P) else math.nan
     return metrics
 
 

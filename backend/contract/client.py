@@ -273,9 +273,9 @@ class Client:
         """How many rows of an upload that is under way were read."""
         return self._to.get(r.UploadProgress, "/api/v1/uploads/progress", q.ProgressQuery(key=key)).rows
 
-    def join_uploads(self, name: str, uploads: Iterable[int]) -> r.Upload:
-        """One upload of several, whose rows follow each other."""
-        body = r.UploadJoin(name=name, uploads=list(uploads))
+    def join_uploads(self, name: str, uploads: Iterable[int], *, source_column: str | None = None) -> r.Upload:
+        """One upload of several, whose rows follow each other; a new column may say from which of them a row is."""
+        body = r.UploadJoin(name=name, uploads=list(uploads), source_column=source_column)
         response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
 

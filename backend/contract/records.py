@@ -243,8 +243,9 @@ class UploadProgress(Record):
 
 
 class UploadJoin(Frozen):
-    """The body of POST /uploads/join."""
+    """The body of POST /uploads/join. `source_column` gets the name of the part that a row is from; it must be free in all of them."""
 
+    source_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = None
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
     uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
 

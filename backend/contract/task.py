@@ -12,6 +12,8 @@ Operand = Annotated[int, Field(ge=-1000, le=1000)]
 Column = Annotated[CleanText, Field(min_length=1, max_length=200)]
 _HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _DATA = re.compile(rf"upload:[1-9][0-9]{{0,17}}|hub:{_HUB_NAME}/{_HUB_NAME}")
+MOST_SOURCES = 20
+Share = Annotated[float, Field(gt=0, le=1000)]
 HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 
 
@@ -108,7 +110,7 @@ class Rows(Prompted):
 
     kind: str
     source: DataSource = Field(
-        description="upload:<id> for an uploaded JSONL file, hub:<owner>/<name> for a data set of the Hub."
+        description="upload:<id> for uploaded rows, hub:<owner>/<name> for a data set of the Hub."
     )
     subset: HubWord | None = Field(None, description="The configuration of a Hub data set that has several.")
     split: HubWord = Field("train", description="The split of a Hub data set.")
@@ -117,20 +119,36 @@ class Rows(Prompted):
     )
 
 
+PLACES = re.compile(r"\{([^{}\n]{1,200})\}")
+"""In a template, the places that columns fill."""
+
+
 class Dataset(Rows):
-    """Your own prompts: an uploaded JSONL file, or a data set of the Hub (the datasets library loads it)."""
+    """Your own prompts: uploaded rows (CSV, JSON, JSON lines, Parquet), or a data set of the Hub (the datasets library loads it)."""
 
     kind: Literal["dataset"] = "dataset"
     answer_column: Column | None = Field(
         "answer", description="The column with the reference answer; none if no reward needs one."
     )
-    template: Prompt = Field("{prompt}", description="The text around each prompt; the prompt replaces {prompt}.")
+    template: Prompt = Field(
+        "{prompt}",
+        description="The text around each prompt, which replaces {prompt}; {topic} is replaced by the row's column topic.",
+    )
+    source_column: Column | None = Field(
+        None, description="The column that says where a row is from: metrics are kept for each source."
+    )
+    shares: Annotated[dict[Column, Share], Field(max_length=MOST_SOURCES)] = Field(
+        default_factory=dict,
+        description="The share of each source in the prompts of a step; a source that is not named is only evaluated. None: as the rows are.",
+    )
     held_out: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Share of the items kept for evaluation.")
 
     @model_validator(mode="after")
-    def _holds_the_prompt(self) -> "Dataset":
-        if "{prompt}" not in self.template:
-            raise Misfit("template has no {prompt}; say where the prompt goes", "template")
+    def _fits_together(self) -> "Dataset":
+        if not PLACES.search(self.template):
+            raise Misfit("template has no {prompt} and no other column; say where the prompt goes", "template")
+        if self.shares and self.source_column is None:
+            raise Misfit("shares are of sources, and source_column does not say where a row is from", "source_column")
         return self
 
 

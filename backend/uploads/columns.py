@@ -7,12 +7,16 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from backend.contract.config import RunConfig, data_of
+from backend.contract.task import PLACES
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import NAMED, Missing, note_columns
 from backend.uploads.store import path_of
+
+NAMING = ("prompt_column", "answer_column", "source_column", "chosen_column", "rejected_column")
+"""The fields that name a column."""
 
 
 def upload_of(config: RunConfig) -> int | None:
@@ -36,8 +40,11 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
         raise Invalid(FieldError(f"{path}.source", f"there is no upload {upload_id}; upload the file first"))
     missing = found["missing"] if found["missing"] is not None else _missing(file)
     errors = []
-    for name in ("prompt_column", "answer_column", "chosen_column", "rejected_column"):
-        if (column := getattr(data, name, None)) is not None:
+    wanted = [(name, getattr(data, name, None)) for name in NAMING]
+    places = PLACES.findall(getattr(data, "template", ""))  # other braces are text
+    wanted += [("template", name) for name in places if name in found["columns"]]
+    for name, column in wanted:
+        if column is not None:
             nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
             count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
             if count:

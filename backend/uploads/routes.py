@@ -14,7 +14,9 @@ from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.queries import ProgressQuery, UploadQuery
 from backend.document import raw_body
-from backend.errors import NotFound
+from backend.errors import Invalid, NotFound
+from backend.field_errors import FieldError
+from backend.storage.database import to_json
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
 
@@ -58,13 +60,20 @@ def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgres
 @router.post("/join", status_code=201)
 def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
     """Make one upload of several, whose rows follow each other; the parts stay."""
-    paths = [_found(services, one)[1] for one in body.uploads]
-    with tempfile.NamedTemporaryFile(dir=paths[0].parent, suffix=".partial", delete=False) as file:
+    parts = [_found(services, one) for one in body.uploads]
+    if taken := next((part for part, _ in parts if body.source_column in part.columns), None):
+        text = f"{taken.name} has a column {body.source_column} of its own; choose another name"
+        raise Invalid(FieldError("source_column", text))
+    with tempfile.NamedTemporaryFile(dir=parts[0][1].parent, suffix=".partial", delete=False) as file:
         partial = Path(file.name)
         try:
-            for path in paths:
-                with path.open("rb") as part:
-                    shutil.copyfileobj(part, file)
+            for part, path in parts:
+                with path.open("rb") as rows:
+                    if body.source_column is None:
+                        shutil.copyfileobj(rows, file)
+                    else:
+                        named = f"{{{to_json(body.source_column)}:{to_json(part.name)},".encode()
+                        file.writelines(named + row.lstrip()[1:] for row in rows)
             file.flush()
             return store.keep(services, f"{body.name}.jsonl", partial)
         finally:

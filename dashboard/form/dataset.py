@@ -25,6 +25,7 @@ UPLOAD, HUB = "Uploaded file", "Hub"
 USUAL = {  # what columns are called, the likeliest first
     "prompt_column": ("prompt", "question", "input", "problem"),
     "answer_column": ("answer", "solution", "target", "output"),
+    "source_column": ("source",),
     "chosen_column": ("chosen", "preferred", "better", "winner"),
     "rejected_column": ("rejected", "other", "worse", "loser"),
 }
@@ -120,7 +121,11 @@ def _uploaded(sources: Sequence[tuple[str, BinaryIO]]) -> Upload | None:
             return None
     if len(uploads) == 1:
         return uploads[0]
-    joined = client().join_uploads(f"{sources[0][0][:100]} and {len(sources) - 1} more", [one.id for one in uploads])
+    taken = {column for one in uploads for column in one.columns}
+    name = f"{sources[0][0][:100]} and {len(sources) - 1} more"
+    joined = client().join_uploads(
+        name, [one.id for one in uploads], source_column="source" if "source" not in taken else None
+    )
     for one in uploads:
         client().delete_upload(one.id)
     return joined

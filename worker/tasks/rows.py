@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from backend.contract.base import Json, clean
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.task import Dataset
+from backend.contract.task import PLACES, Dataset
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, digest, system_message
 
 Row = dict[str, Json]
@@ -118,14 +119,15 @@ def held_out_keys(keys: Sequence[str], share: float) -> set[str]:
 
 
 def prompt_of(
-    prompted: Prompted, number: int, prompt: Json, *, template: str = "{prompt}"
+    prompted: Prompted, number: int, prompt: Json, *, template: str = "{prompt}", row: Mapping[str, Json] = MappingProxyType({})
 ) -> tuple[str, tuple[ChatMessage, ...] | None]:
     """The question of row `number`, and its chat (None for a raw prompt). Raises TaskError.
 
-    A prompt that is a chat already ends with the user's turn, which the template is put around.
+    A prompt that is a chat already ends with the user's turn, which the template is put around. The template's other places are
+    filled from the `row`.
     """
     if not isinstance(prompt, list):
-        question = template.replace("{prompt}", written(prompt))
+        question = filled(template, written(prompt), row)
         return question, chat(prompted, question)
     if prompted.prompt_format == "raw":
         raise TaskError("dataset_prompts", f"the prompt of row {number} is a chat; choose the prompt format chat")
@@ -135,8 +137,19 @@ def prompt_of(
             "dataset_prompts",
             f"the chat of row {number} ends with {turns[-1]['role']}; its last turn must be the user's",
         )
-    turns[-1]["content"] = template.replace("{prompt}", turns[-1]["content"])
+    turns[-1]["content"] = filled(template, turns[-1]["content"], row)
     return turns[-1]["content"], (*(() if turns[0]["role"] == "system" else system_message(prompted)), *turns)
+
+
+def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
+    """The template with its places filled, in one pass: what is filled in is text, whatever it holds. Other braces stay."""
+
+    def value(place: re.Match[str]) -> str:
+        if place[1] == "prompt":
+            return prompt
+        return written(row[place[1]]) if place[1] in row else place[0]
+
+    return PLACES.sub(value, template)
 
 
 def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
@@ -163,24 +176,42 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     Raises TaskError where the source cannot be read or a row lacks its prompt or answer.
     """
     rows = read_rows(task, fetch_upload)
-    require_column(task.prompt_column, rows)
-    if task.answer_column is not None:
-        require_column(task.answer_column, rows)
+    columns = {name for _, row in rows for name in row}
+    others = [name for name in PLACES.findall(task.template) if name in columns and name != "prompt"]
+    for column in (task.prompt_column, task.answer_column, task.source_column, *others):
+        if column is not None:
+            require_column(column, rows)
     keys = prompt_keys(task.prompt_column, rows)
     evaluated = held_out_keys(keys, task.held_out)
     train: list[Item] = []
     held_out: list[Item] = []
     for key, (number, row) in zip(keys, rows, strict=True):
-        prompt = row[task.prompt_column]
-        answer = None if task.answer_column is None else written(row[task.answer_column])
-        question, messages = prompt_of(task, number, prompt, template=task.template)
-        item = Item(
-            id=f"dataset:{digest(json.dumps([written(prompt), answer]))}",
-            question=question,
-            messages=messages,
-            answer=answer,
-            verifier={"kind": "exact"},
-            columns=row,
-        )
+        item = _item(task, number, row, others)
         (held_out if key in evaluated else train).append(item)
-    return Items(train, by_digest(held_out))
+    return Items(train, by_digest(held_out), _parts(task, train))
+
+
+def _item(task: Dataset, number: int, row: Row, others: Sequence[str]) -> Item:
+    prompt = row[task.prompt_column]
+    answer = None if task.answer_column is None else written(row[task.answer_column])
+    question, messages = prompt_of(task, number, prompt, template=task.template, row=row)
+    what = [written(prompt), answer, *(written(row[name]) for name in others)]
+    return Item(
+        id=f"dataset:{digest(json.dumps(what))}",
+        question=question,
+        messages=messages,
+        answer=answer,
+        verifier={"kind": "exact"},
+        columns=row,
+        source="" if task.source_column is None else written(row[task.source_column]),
+    )
+
+
+def _parts(task: Dataset, train: Sequence[Item]) -> list[tuple[Sequence[Item], float]]:
+    """The items of each source that has a share. Raises TaskError where one of them has none."""
+    parts = {name: [item for item in train if item.source == name] for name in task.shares}
+    for name, items in parts.items():
+        if not items:
+            known = ", ".join(dict.fromkeys(item.source for item in train))
+            raise TaskError("dataset_sources", f"no row to train on is from {name}; the rows are from {known:.500}")
+    return [(parts[name], share) for name, share in task.shares.items()]
