@@ -120,7 +120,8 @@ def submit(
 @app.command()
 def upload(
     paths: Annotated[
-        list[Path], typer.Argument(help="CSV, TSV, JSON, JSON lines or Parquet; of a folder, all its files.", exists=True)
+        list[Path],
+        typer.Argument(help="CSV, TSV, JSON, JSON lines or Parquet; of a folder, all its files.", exists=True),
     ],
     name: Annotated[str | None, typer.Option(help="The data set's name; else the first file's.")] = None,
     backend: Backend = None,
@@ -138,7 +139,9 @@ def upload(
 
             def tell(sent: int, file: Path = file, size: int = size) -> None:
                 if sys.stderr.isatty():
-                    typer.echo(f"\r{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB", err=True, nl=False)
+                    typer.echo(
+                        f"\r{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB", err=True, nl=False
+                    )
 
             with file.open("rb") as opened:
                 parts.append(client.upload((name or file.name)[:200], opened, on_sent=tell))
@@ -149,7 +152,9 @@ def upload(
             made = client.join_uploads((name or files[0].name)[:190], [one.id for one in parts])
             for one in parts:
                 client.delete_upload(one.id)
-        typer.echo(f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {_plain(', '.join(made.columns))}")
+        typer.echo(
+            f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {_plain(', '.join(made.columns))}"
+        )
 
 
 @app.command()

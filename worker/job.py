@@ -269,7 +269,9 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
             channels.load("rewards", 1)
             scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype, texts))
         info = worker.info
-        start = Start(attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions, reward_texts=texts)
+        start = Start(
+            attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions, reward_texts=texts
+        )
         channels.send("start", start)
         sampler = GroupSampler(policy, NativeEngine(policy), scorer)
         report = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)

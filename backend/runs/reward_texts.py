@@ -28,9 +28,12 @@ def release(tx: Connection, run_id: int) -> None:
 
 def _digests(tx: Connection, run_id: int, after: int) -> dict[str, str]:
     """Of the newest texts, if they are of an attempt after this one."""
-    newest = select(func.max(reward_text.c.attempt)).where(reward_text.c.run_id == run_id, reward_text.c.attempt > after)
+    newest = select(func.max(reward_text.c.attempt)).where(
+        reward_text.c.run_id == run_id, reward_text.c.attempt > after
+    )
     of_newest = (reward_text.c.run_id == run_id) & (reward_text.c.attempt == newest.scalar_subquery())
-    return {name: sha256 for name, sha256 in tx.execute(select(reward_text.c.name, reward_text.c.sha256).where(of_newest))}
+    rows = tx.execute(select(reward_text.c.name, reward_text.c.sha256).where(of_newest))
+    return {row.name: row.sha256 for row in rows}
 
 
 MOST = 100

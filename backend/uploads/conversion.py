@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from backend.errors import Invalid
 from backend.field_errors import FieldError
@@ -47,22 +48,33 @@ class Contents:
 
 def convert(source: Path, name: str, target: Path, on_rows: Callable[[int], None] = lambda rows: None) -> Contents:
     """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far. Raises Invalid."""
-    command = [sys.executable, "-I", "-W", "ignore", "-c", _MAIN, _ROOT, str(source.resolve()), name, str(target.resolve())]
+    command = [
+        sys.executable,
+        "-I",
+        "-W",
+        "ignore",
+        "-c",
+        _MAIN,
+        _ROOT,
+        str(source.resolve()),
+        name,
+        str(target.resolve()),
+    ]
+    told: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/") as process:
-        assert process.stdout is not None
         try:
-            for line in process.stdout:
+            for line in process.stdout or ():
                 told = json.loads(line)
                 if "rows_so_far" in told:
                     on_rows(told["rows_so_far"])
-                elif "invalid" in told:
-                    raise Invalid(*(FieldError(**error) for error in told["invalid"]))
-                else:
-                    return Contents(Found(**told.pop("found")), **told)
         except BaseException:
             process.kill()
             raise
-    raise refused("The file cannot be read within the bounds of memory; split it, or save it as JSON lines.")
+    if "invalid" in told:
+        raise Invalid(*(FieldError(**error) for error in told["invalid"]))
+    if "found" not in told:
+        raise refused("The file cannot be read within the bounds of memory; split it, or save it as JSON lines.")
+    return Contents(Found(**told.pop("found")), **told)
 
 
 def main(source: str, name: str, target: str) -> None:
@@ -75,13 +87,18 @@ def main(source: str, name: str, target: str) -> None:
         nonlocal told
         if time.monotonic() > told + TELL_SECONDS:
             told = time.monotonic()
-            print(json.dumps({"rows_so_far": rows}), flush=True)
+            _tell({"rows_so_far": rows})
 
     try:
         answer = asdict(canonical(Path(source), name, Path(target), tell))
     except Invalid as invalid:
         answer = {"invalid": [asdict(error) for error in invalid.errors]}
-    print(json.dumps(answer), flush=True)
+    _tell(answer)
+
+
+def _tell(message: object) -> None:
+    sys.stdout.write(f"{json.dumps(message)}\n")
+    sys.stdout.flush()
 
 
 def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], None]) -> Contents:
@@ -108,7 +125,9 @@ def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], No
             file.write(line)
             on_rows(len(digests))
     if not digests:
-        raise refused("The file holds no row; below the names of its columns there must be one, or an object on a line.")
+        raise refused(
+            "The file holds no row; below the names of its columns there must be one, or an object on a line."
+        )
     without = {name: one for name, one in missing.items() if one[0]}
     return Contents(found, len(digests), list(missing), len(digests) - _distinct(digests), empty, without)
 
@@ -128,4 +147,6 @@ def _distinct(digests: "array[int]") -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return int(pc.count_distinct(pa.Array.from_buffers(pa.uint64(), len(digests), [None, pa.py_buffer(digests)])).as_py())
+    return int(
+        pc.count_distinct(pa.Array.from_buffers(pa.uint64(), len(digests), [None, pa.py_buffer(digests)])).as_py()
+    )

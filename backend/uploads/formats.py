@@ -22,8 +22,16 @@ from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, row_
 Format = Literal["jsonl", "json", "csv", "parquet"]
 HEAD = 2**20  # bytes from which a format and a separator are told
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-_PACKED = {b"PK\x03\x04": "a zip archive or an Excel file", b"\x1f\x8b": "packed with gzip", b"BZh": "packed with bzip2"}
-_PACKED |= {b"\xfd7zXZ": "packed with xz", b"\x28\xb5\x2f\xfd": "packed with zstd", b"\xd0\xcf\x11\xe0": "an old Excel file"}
+_PACKED = {
+    b"PK\x03\x04": "a zip archive or an Excel file",
+    b"\x1f\x8b": "packed with gzip",
+    b"BZh": "packed with bzip2",
+}
+_PACKED |= {
+    b"\xfd7zXZ": "packed with xz",
+    b"\x28\xb5\x2f\xfd": "packed with zstd",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+}
 _PACKED |= {b"%PDF": "a PDF", b"\x89PNG": "an image", b"SQLite format 3": "a database"}
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -117,7 +125,9 @@ def _is_row(text: str) -> bool:
 
 
 def _text(path: Path, encoding: str) -> io.TextIOWrapper:
-    return path.open(encoding=encoding, newline="")  # the caller closes it by reading to its end, in a process that ends
+    return path.open(
+        encoding=encoding, newline=""
+    )  # the caller closes it by reading to its end, in a process that ends
 
 
 def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
@@ -143,7 +153,9 @@ def _decoded(path: Path, encoding: str) -> Iterator[str]:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
                 yield line.lstrip("\ufeff") if number == 1 else line
     except UnicodeError as error:
-        raise wrong(number + 1, f"is not {encoding}, as the lines before it are ({error}); save the file as UTF-8") from None
+        raise wrong(
+            number + 1, f"is not {encoding}, as the lines before it are ({error}); save the file as UTF-8"
+        ) from None
 
 
 def _json_document(path: Path, encoding: str, head: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
@@ -156,7 +168,9 @@ def _json_document(path: Path, encoding: str, head: str) -> Iterator[tuple[int, 
         with opened as file:
             if prefix is None:
                 events = ijson.parse(file)
-                prefix = next((f"{at}.item" for at, event, _ in events if event == "start_array" and "." not in at), None)
+                prefix = next(
+                    (f"{at}.item" for at, event, _ in events if event == "start_array" and "." not in at), None
+                )
                 file.seek(0)
             if prefix is None:
                 raise refused('The JSON holds no list of objects; write [{"prompt": …, "answer": …}, …].')
@@ -206,7 +220,10 @@ def _table(path: Path, encoding: str, separator: str | None) -> Iterator[tuple[i
                 yield number, _row(number, names, cells), None
     except csv.Error as error:
         why = f"a cell there is longer than {LONGEST_LINE // 2**20} MiB" if "limit" in str(error) else str(error)
-        raise wrong(reader.line_num, f"cannot be read: {why}. A quotation mark that opens a cell must be closed, and doubled inside") from None
+        raise wrong(
+            reader.line_num,
+            f"cannot be read: {why}. A quotation mark that opens a cell must be closed, and doubled inside",
+        ) from None
 
 
 def _names(cells: list[str]) -> list[str]:
@@ -220,7 +237,9 @@ def _names(cells: list[str]) -> list[str]:
         if not name:
             raise refused(f"Column {place} has no name; the first row of a table names its columns.")
         if _is_number(name):
-            raise refused(f"The first row of a table names its columns, and here {name} stands there; add a first row of names.")
+            raise refused(
+                f"The first row of a table names its columns, and here {name} stands there; add a first row of names."
+            )
         if names.count(name) > 1:
             raise refused(f"Two columns are called {name[:100]}; rename one.")
     return names
@@ -274,4 +293,8 @@ def _plain(number: int, column: str, value: Any) -> Any:
             return int(value) if value == value.to_integral_value() else float(value)
         case datetime.timedelta():
             return value.total_seconds()
-    raise wrong(number, f"has {type(value).__name__} in column {column}, of which no prompt is made; leave the column out", "row")
+    raise wrong(
+        number,
+        f"has {type(value).__name__} in column {column}, of which no prompt is made; leave the column out",
+        "row",
+    )

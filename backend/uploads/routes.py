@@ -16,8 +16,8 @@ from backend.contract.queries import ProgressQuery, UploadQuery
 from backend.document import raw_body
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
-from backend.storage.database import to_json
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
+from backend.storage.database import to_json
 from backend.uploads import jsonl, store
 
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])

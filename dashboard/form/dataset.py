@@ -17,7 +17,7 @@ from backend.contract.records import Upload
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
-from dashboard.format import count, counted, plain, size
+from dashboard.format import counted, plain, size
 from dashboard.session import client, explain
 from dashboard.text import one_line
 
@@ -90,7 +90,11 @@ def _show_uploader(draft: Draft, path: str) -> None:
     sources: list[tuple[str, BinaryIO]] = [(file.name, file) for file in files]
     with st.popover("Paste rows", icon=":material/content_paste:"):
         text = st.text_area(
-            "Rows", key=draft.key(f"{path}.pasted"), height=200, placeholder="question,answer\n1 + 1,2", max_chars=PASTED
+            "Rows",
+            key=draft.key(f"{path}.pasted"),
+            height=200,
+            placeholder="question,answer\n1 + 1,2",
+            max_chars=PASTED,
         )
         if st.button("Use these rows", disabled=not text.strip()):
             sources = [("pasted", io.BytesIO(text.encode()))]

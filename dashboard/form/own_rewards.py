@@ -45,7 +45,9 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
             settings = draft.get(f"{path}.arguments")
             kept = settings if isinstance(settings, dict) else {}
             if kept.keys() != one.arguments.keys():
-                draft.write(f"{path}.arguments", {**one.arguments, **{k: v for k, v in kept.items() if k in one.arguments}})
+                draft.write(
+                    f"{path}.arguments", {**one.arguments, **{k: v for k, v in kept.items() if k in one.arguments}}
+                )
             fields = tuple(_field(name, default) for name, default in one.arguments.items())
             records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)
     return OwnRewards(records, also, problems)

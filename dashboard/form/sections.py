@@ -19,7 +19,11 @@ from dashboard.session import client
 from dashboard.stored import get
 from dashboard.wording import in_words, label_of, show_number
 
-NAMING = {"judge": "endpoint", "ranking": "endpoint", "python": "function"}  # reward kind -> its field that names something of a worker's
+NAMING = {
+    "judge": "endpoint",
+    "ranking": "endpoint",
+    "python": "function",
+}  # reward kind -> its field that names something of a worker's
 EVERY_RUN = ("optimizer.learning_rate", "budget.seed")  # at the top whatever the kind, as the model is
 
 

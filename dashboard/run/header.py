@@ -168,9 +168,10 @@ def _reason(run: Run, error: RunError) -> None:
         st.markdown(title)
         show_text(error.message)
         st.markdown(_ADVICE.get(error.code, "Clone the run, change what the message names, and start the clone."))
-        if error.code == REWARD_CHANGED and st.button("Retry with the changed reward", icon=":material/refresh:"):
-            if carried_out(partial(client().retry_with_changed_rewards, run.id)):
-                st.rerun()
+        changed = error.code == REWARD_CHANGED
+        pressed = changed and st.button("Retry with the changed reward", icon=":material/refresh:")
+        if pressed and carried_out(partial(client().retry_with_changed_rewards, run.id)):
+            st.rerun()
         if error.details:
             with st.expander("Traceback"):
                 show_text(error.details)

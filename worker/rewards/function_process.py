@@ -47,7 +47,7 @@ class FunctionProcess:
         called: list[Json] = [
             {
                 "kind": function.kind,
-                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"}),
+                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight", "unit"}),
                 "file": function.file if isinstance(function, Python) else None,
             }
             for function in functions

@@ -159,13 +159,15 @@ def require_settings(name: str, arguments: Mapping[str, object]) -> None:
     names, _, takes_all = _parameters(load_function(name))
     for argument in arguments:
         if argument not in names and not takes_all:
-            raise FunctionUnavailable(f"{name} has no parameter {argument!r}: take it out of the arguments, or give it one")
+            raise FunctionUnavailable(
+                f"{name} has no parameter {argument!r}: take it out of the arguments, or give it one"
+            )
 
 
 def python_scores(
-    completions: Sequence[Completion], *, function: str, unit: str, arguments: Mapping[str, object]
+    completions: Sequence[Completion], *, function: str, arguments: Mapping[str, object]
 ) -> Sequence[object]:
-    """What `function` says of each of these completions of one prompt, in one call; `unit` has decided how many there are.
+    """What `function` says of each of these completions of one prompt, in one call.
 
     A function with the parameter `completion` is called for each text by itself, with `prompt`, `answer` and the columns of the
     item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,

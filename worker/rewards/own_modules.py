@@ -11,15 +11,24 @@ import os
 import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-
 LONGEST_FILE = 2**17
 RESERVED = frozenset(
-    {"prompt", "prompts", "completion", "completions", "completion_ids", "answer", "trainer_state", "log_extra", "log_metric"}
+    {
+        "prompt",
+        "prompts",
+        "completion",
+        "completions",
+        "completion_ids",
+        "answer",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+    }
 )
 """Names of parameters that a call fills: with a default or without, they are no settings."""
 
@@ -59,7 +68,9 @@ def read(folder: Path, name: str) -> str:
     if refusal is not None:
         raise Refused(f"{name} is not used, since {refusal}")
     if len(content) > LONGEST_FILE:
-        raise Refused(f"{name} is longer than {LONGEST_FILE // 1024} KiB, and each run keeps its text: move data elsewhere")
+        raise Refused(
+            f"{name} is longer than {LONGEST_FILE // 1024} KiB, and each run keeps its text: move data elsewhere"
+        )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -88,16 +99,20 @@ class OwnModules:
         if name not in sys.modules or f"{name}.py" not in self.texts:
             spec = None if name in sys.modules else importlib.util.find_spec(name)
             if name in sys.modules or (spec is not None and spec.loader is not self):
-                raise Refused(f"{file} has the name of a package that is installed here, which would be taken for it: rename the file")
+                raise Refused(
+                    f"{file} has the name of a package that is installed here, which would be taken for it: rename the file"
+                )
         return importlib.import_module(name)
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """As the import system asks; for a module of the folder."""
         file = f"{name}.py"
         if not (file in self._given if self._given is not None else (self.folder / file).is_file()):
             return None
         if not self._open:
-            raise ImportError(f"import {name} at the top of the file: what a run was scored by is kept before it begins")
+            raise ImportError(
+                f"import {name} at the top of the file: what a run was scored by is kept before it begins"
+            )
         return importlib.util.spec_from_loader(name, self, origin=str(self.folder / file))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
@@ -123,7 +138,9 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
     for name, found in vars(module).items():
         if is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__:
             try:
-                functions.append({"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)})
+                functions.append(
+                    {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)}
+                )
             except ValueError as error:
                 wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
     if not functions and not wrong:

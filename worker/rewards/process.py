@@ -88,7 +88,9 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
     for function in (one for one in functions if one["kind"] == "python"):
         file, advice = function["file"], ""
         if file is None:
-            advice = "; GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+            advice = (
+                "; GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+            )
         elif modules is not None:
             try:
                 modules.load(file)

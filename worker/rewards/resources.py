@@ -49,7 +49,7 @@ class RewardResources:
                         f"The reward {function.name!r} names the function {function.function}, which this worker's operator has "
                         f"not allowed; add it to GROUPSCOPE_REWARD_FUNCTIONS (it has {_listed(self.functions)})."
                     )
-                case (Judge() | Ranking()) if function.endpoint not in self.judges:
+                case Judge() | Ranking() if function.endpoint not in self.judges:
                     yield (
                         f"The reward {function.name!r} names the judge {function.endpoint!r}, which this worker's operator has "
                         f"not named; add it to GROUPSCOPE_JUDGES (it has {_listed(self.judges)})."

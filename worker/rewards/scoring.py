@@ -230,11 +230,15 @@ class Scoring:
             self._process.payload(one.item, one.completion, one.token_count, one.ids) for one in samples
         ]
         sizes = [len(batch.samples) for batch in batches]
-        calls = [self._process.calls(first, size) for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+        calls = [
+            self._process.calls(first, size) for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
+        ]
         with closing(self._process.outcomes(payload, [*chain(*calls)], self._look)) as by_process:
             for start, batch, of_batch in zip(accumulate(sizes, initial=0), batches, calls, strict=False):
                 for call in of_batch:
-                    self._take(self._process.functions[call.function], batch.first + call.first - start, next(by_process))
+                    self._take(
+                        self._process.functions[call.function], batch.first + call.first - start, next(by_process)
+                    )
                 for name, outcomes in batch.by_judge.items():
                     for place, outcome in enumerate(outcomes, batch.first):
                         self._take(self._judges[name].function, place, [outcome])

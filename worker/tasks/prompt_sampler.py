@@ -26,7 +26,9 @@ class PromptSampler:
         shares = np.array([share for _, share in parts], dtype=np.float64)
         self._ends = (shares / shares.sum()).cumsum()
         self._counts, self._counted = np.zeros(len(parts), dtype=np.int64), 0
-        self._learnable = None if curriculum is None else [_Learnability(part, seed, curriculum) for part in self._parts]
+        self._learnable = (
+            None if curriculum is None else [_Learnability(part, seed, curriculum) for part in self._parts]
+        )
 
     def draw(self, step: int, *, cursor: int, count: int) -> list[Item]:
         """The items at these positions of the run's endless sequence."""
@@ -60,7 +62,9 @@ class PromptSampler:
         """What a checkpoint keeps; nothing where all follows from the cursor."""
         if self._learnable is None:
             return None
-        return {f"{part}.{name}": value for part, one in enumerate(self._learnable) for name, value in one.state().items()}
+        return {
+            f"{part}.{name}": value for part, one in enumerate(self._learnable) for name, value in one.state().items()
+        }
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Go on from a checkpoint."""

@@ -119,7 +119,12 @@ def held_out_keys(keys: Sequence[str], share: float) -> set[str]:
 
 
 def prompt_of(
-    prompted: Prompted, number: int, prompt: Json, *, template: str = "{prompt}", row: Mapping[str, Json] = MappingProxyType({})
+    prompted: Prompted,
+    number: int,
+    prompt: Json,
+    *,
+    template: str = "{prompt}",
+    row: Mapping[str, Json] = MappingProxyType({}),
 ) -> tuple[str, tuple[ChatMessage, ...] | None]:
     """The question of row `number`, and its chat (None for a raw prompt). Raises TaskError.
 

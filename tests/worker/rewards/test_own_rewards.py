@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from worker.tasks.items import Item
 
 pytestmark = pytest.mark.slow  # each starts a process
 
-CHAT = Item("dataset:1", "And 2 + 2?", ({"role": "user", "content": "And 2 + 2?"},), "4", {"kind": "exact"}, {"level": 3})
+CHAT = Item(
+    "dataset:1", "And 2 + 2?", ({"role": "user", "content": "And 2 + 2?"},), "4", {"kind": "exact"}, {"level": 3}
+)
 RAW = Item("dataset:2", "2 + 2 = ", None, "4", {"kind": "exact"}, {"prompt": "2 + 2 = ", "answer": 4})
 GOOD = "def reward(completion):\n    return len(completion)\n"
 
@@ -59,7 +61,7 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
     (folder / "own.py").write_text(
         "import json\nfrom shared import reward as imported_reward\n"
         "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None):\n"
-        "    \"\"\"Short ones.\"\"\"\n    return 1\n"
+        '    """Short ones."""\n    return 1\n'
         "def rare_reward(completions, **columns):\n    return [1] * len(completions)\n"
         "def helper(completion):\n    return 0\n"
     )
@@ -172,7 +174,10 @@ def test_what_others_could_change_is_not_run(folder: Path, spoil: Callable[[Path
 def test_a_file_with_the_name_of_a_package_is_refused_with_the_reason(folder: Path, name: str) -> None:
     (folder / name).write_text(GOOD)
     [found] = offered(folder)
-    assert found.error == f"{name} has the name of a package that is installed here, which would be taken for it: rename the file"
+    assert (
+        found.error
+        == f"{name} has the name of a package that is installed here, which would be taken for it: rename the file"
+    )
 
 
 # ---- how a function is called
@@ -200,7 +205,12 @@ def test_one_text_at_a_time_with_what_the_function_names(folder: Path) -> None:
         ),
         (
             RAW,
-            {"prompts": ["2 + 2 = "] * 2, "completions": ["a", "b"], "completion_ids": [[5, 6], [5, 6]], "answer": [4, 4]},
+            {
+                "prompts": ["2 + 2 = "] * 2,
+                "completions": ["a", "b"],
+                "completion_ids": [[5, 6], [5, 6]],
+                "answer": [4, 4],
+            },
         ),
     ],
     ids=["chat", "raw"],
@@ -234,7 +244,7 @@ def test_a_column_that_the_data_lacks_is_named(folder: Path) -> None:
 
 def test_a_setting_that_the_function_lacks_is_refused(folder: Path) -> None:
     (folder / "own.py").write_text(GOOD)
-    with pytest.raises(RewardUnavailable, match="own.py:reward has no parameter 'most'"):
+    with pytest.raises(RewardUnavailable, match=r"own\.py:reward has no parameter 'most'"):
         scored(folder, CHAT, "a", arguments={"most": 3})
 
 

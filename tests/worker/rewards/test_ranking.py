@@ -56,7 +56,12 @@ def ranked(
     cache: Path | None = None,
     metrics: dict[str, float] | None = None,
 ) -> Scores:
-    settings = {"url": AnyHttpUrl(f"{service.url}/v1"), "model": "judge-1", "requests_per_minute": 1e6, "max_concurrent": 1}
+    settings = {
+        "url": AnyHttpUrl(f"{service.url}/v1"),
+        "model": "judge-1",
+        "requests_per_minute": 1e6,
+        "max_concurrent": 1,
+    }
     endpoint = JudgeEndpoint("strict", JudgeSettings.model_validate(settings))
     rewards = Rewards(functions=[Ranking(name="best", endpoint="strict", rounds=rounds)], max_unscored=1.0)
     try:
@@ -94,7 +99,9 @@ def test_what_has_nothing_to_be_compared_with_is_in_the_middle_and_costs_nothing
 
 
 @pytest.mark.parametrize(("rounds", "scores"), [(1, {0, 1 / 3, 2 / 3, 1}), (2, {0.5}), (4, {0.5})])
-def test_a_preference_for_a_place_cancels_out_and_is_measured(service: Service, rounds: int, scores: set[float]) -> None:
+def test_a_preference_for_a_place_cancels_out_and_is_measured(
+    service: Service, rounds: int, scores: set[float]
+) -> None:
     service.act = orders(None)
     metrics: dict[str, float] = {}
     found = raws(ranked(service, "a", "b", "c", "d", rounds=rounds, metrics=metrics))
@@ -117,7 +124,9 @@ def test_groups_are_judged_apart_and_nothing_is_paid_twice(service: Service, tmp
     assert asked == 4  # two groups, two rounds
     assert metrics["judge/best/prompt_tokens"] == 400
     again: dict[str, float] = {}
-    assert raws(ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=again)) == raws(once)
+    assert raws(ranked(service, "a", "b", "c", items=(ITEM, OTHER), cache=tmp_path / "cache", metrics=again)) == raws(
+        once
+    )
     assert len(service.bodies) == asked
     assert again["judge/best/cached"] == 4
 

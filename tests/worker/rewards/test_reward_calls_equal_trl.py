@@ -20,7 +20,12 @@ pytestmark = pytest.mark.slow  # importing TRL takes seconds
 GROUP = 4
 TRLS_OWN = ("trainer_state", "log_extra", "log_metric")  # objects of its trainer
 CHATS = [
-    {"prompt": [{"role": "user", "content": f"{n} + {n}?"}], "solution": str(2 * n), "level": n, "tags": ["sum", str(n)]}
+    {
+        "prompt": [{"role": "user", "content": f"{n} + {n}?"}],
+        "solution": str(2 * n),
+        "level": n,
+        "tags": ["sum", str(n)],
+    }
     for n in (1, 2)
 ]
 RAWS = [{"prompt": f"{n} + {n} = ", "answer": 2 * n} for n in (1, 2)]
@@ -42,7 +47,9 @@ def trls_calls(rows: list[dict[str, Any]], folder: Path) -> dict[str, list[Any]]
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     trainer = GRPOTrainer(
-        model=LlamaForCausalLM(LlamaConfig(vocab_size=300, num_key_value_heads=1, max_position_embeddings=256, **shape, **ends)),
+        model=LlamaForCausalLM(
+            LlamaConfig(vocab_size=300, num_key_value_heads=1, max_position_embeddings=256, **shape, **ends)
+        ),
         reward_funcs=record,
         args=GRPOConfig(
             output_dir=str(folder),
