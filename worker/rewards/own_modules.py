@@ -98,7 +98,7 @@ class OwnModules:
             raise Refused(f"{file} cannot be imported under this name: use letters, digits and _")
         if name not in sys.modules or f"{name}.py" not in self.texts:
             spec = None if name in sys.modules else importlib.util.find_spec(name)
-            if name in sys.modules or (spec is not None and spec.loader is not self):
+            if name in sys.modules or (spec is not None and spec.origin != str(self.folder / file)):
                 raise Refused(
                     f"{file} has the name of a package that is installed here, which would be taken for it: rename the file"
                 )
