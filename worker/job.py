@@ -274,8 +274,8 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
         )
         channels.send("start", start)
         sampler = GroupSampler(policy, NativeEngine(policy), scorer)
-        report = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
-    channels.send("report", report)
+        for report in sample_groups(config, items, sampler, claim.attempt, channels.show_or_end):
+            channels.send("report", report)
     return "finished"
 
 

@@ -1,16 +1,18 @@
 """A `sample` run: one group for each of a few prompts, scored if rewards are given, and not trained on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from backend.contract.advantage import Gae
+from backend.contract.groups import GroupReport
 from backend.contract.protocol import LogLine, Report
 from backend.contract.records import Progress
-from backend.contract.sample import SampleConfig
+from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
 from worker.group_records import finite, known_mean, sampled_reports
-from worker.groups import GroupSampler
+from worker.groups import GroupSampler, Scored
 from worker.rewards.answers import number
+from worker.rewards.scoring import RewardScorer
 from worker.rollout.draws import Draws
 from worker.tasks.items import Item, draw, prompt_item
 from worker.tasks.loading import load_items
@@ -26,31 +28,42 @@ def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes])
         verifier = {"kind": "numeric" if is_number else "exact"}  # the task that would know is not asked
         return [replace(prompt_item(config, prompt, config.answer), verifier=verifier) for prompt in config.prompts]
     items = load_items(config.task, fetch_upload=fetch_upload)
-    return draw(items.train, cursor=0, count=config.task_prompts, seed=config.seed)
+    return draw(items.train, cursor=0, count=min(config.task_prompts, len(items.train)), seed=config.seed)
 
 
 def sample_groups(
     config: SampleConfig, items: Sequence[Item], sampler: GroupSampler, attempt: int, show: Callable[[Progress], None]
-) -> Report:
-    """The groups, as the one report of the run, scored if the sampler has a scorer.
+) -> Iterator[Report]:
+    """The groups, a few prompts to a report, scored if the sampler has a scorer. What is drawn does not depend on the parts.
 
     Advantages are those that the configured estimator would train with; a critic, which knows nothing yet, gives none.
     """
-    scored = sampler.sample_and_score(
-        items,
-        config.group_size,
-        config.decoding,
-        Draws(config.seed, "sample"),
-        on_progress=lambda phase, done, total: show(Progress(total_steps=1, phase=phase, done=done, total=total)),
-    )
-    logs = [LogLine(level="warning", message=remark) for remark in sampler.policy.remarks]
-    if sampler.scorer is None:
-        return Report(attempt=attempt, seq=0, step=0, groups=sampled_reports(scored), logs=logs)
-    metrics = {"reward": finite(known_mean(scored.rewards_P_G)), **sampler.scorer.take_metrics()}
+    steps = range(0, len(items), PROMPTS_PER_STEP)
+    for step, first in enumerate(steps):
+        scored = sampler.sample_and_score(
+            items[first : first + PROMPTS_PER_STEP],
+            config.group_size,
+            config.decoding,
+            Draws(config.seed, "sample"),
+            on_progress=lambda phase, done, total, step=step: show(
+                Progress(step=step, total_steps=len(steps), phase=phase, done=done, total=total)
+            ),
+            first_group=first,
+        )
+        logs = [LogLine(level="warning", message=remark) for remark in sampler.policy.remarks]
+        sampler.policy.remarks.clear()
+        groups, metrics = _reported(config, scored, sampler.scorer)
+        yield Report(attempt=attempt, seq=step, step=step, groups=groups, metrics=metrics, logs=logs)
+
+
+def _reported(
+    config: SampleConfig, scored: Scored, scorer: RewardScorer | None
+) -> tuple[list[GroupReport], dict[str, float | None]]:
+    if scorer is None:
+        return sampled_reports(scored), {}
+    metrics = {"reward": finite(known_mean(scored.rewards_P_G)), **scorer.take_metrics()}
     chosen = config.algorithm.advantage
     if isinstance(chosen, Gae):  # a sample has no critic
-        groups = sampled_reports(scored)
-    else:
-        found = estimated(chosen, scored.rewards_P_G, scored.scores)
-        groups = sampled_reports(scored, found.advantages_P_G, found.statistics)
-    return Report(attempt=attempt, seq=0, step=0, groups=groups, metrics=metrics, logs=logs)
+        return sampled_reports(scored), metrics
+    found = estimated(chosen, scored.rewards_P_G, scored.scores)
+    return sampled_reports(scored, found.advantages_P_G, found.statistics), metrics

@@ -11,6 +11,9 @@ from backend.contract.reward import Rewards
 from backend.contract.task import Task
 from backend.contract.training import Decoding, Seed
 
+MOST_PROMPTS = 2000
+PROMPTS_PER_STEP = 16
+
 
 class SampleConfig(Frozen):
     """One group for each of a few prompts, scored where rewards are given, and not trained on.
@@ -30,7 +33,9 @@ class SampleConfig(Frozen):
     system_prompt: Annotated[CleanText, Field(max_length=20_000)] | None = None
     prompt_format: Literal["chat", "raw"] = "chat"
     task: Task | None = Field(None, description="Gives the prompts: those that the first step of a run would draw.")
-    task_prompts: Annotated[int, Field(ge=1, le=16)] = Field(4, description="Prompts drawn from the task.")
+    task_prompts: Annotated[int, Field(ge=1, le=MOST_PROMPTS)] = Field(
+        4, description="Prompts drawn from the task, each once: fewer where it has fewer."
+    )
     group_size: Annotated[int, Field(ge=1, le=64)] = Field(8, description="Completions of each prompt.")
     decoding: Decoding = Field(default_factory=Decoding)
     rewards: Rewards | None = Field(None, description="Scores the completions; none shows them as they are.")
@@ -51,6 +56,11 @@ class SampleConfig(Frozen):
         if self.task is not None and self.rewards is not None:
             self.rewards.require_answers(self.task)
         return self
+
+    @property
+    def steps(self) -> int:
+        """In how many parts it is reported, so that it is seen to move."""
+        return -(-self.prompt_count // PROMPTS_PER_STEP)
 
     @property
     def prompt_count(self) -> int:

@@ -1,11 +1,14 @@
 """What the model is asked: tasks, each a source of items (prompt, reference answer, stable id) with a held-out split."""
 
+import json
 import re
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from backend.contract.base import CleanText, Frozen, Misfit
+from backend.contract.base import CleanText, Frozen, Json, Misfit, clean
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
@@ -150,6 +153,19 @@ class Dataset(Rows):
         if self.shares and self.source_column is None:
             raise Misfit("shares are of sources, and source_column does not say where a row is from", "source_column")
         return self
+
+
+def row_id(data: Dataset, row: Mapping[str, Json]) -> str:
+    """The stable id of the item that a row makes: of its prompt, its answer, and the other columns of the template."""
+    others = [name for name in PLACES.findall(data.template) if name in row and name != "prompt"]
+    answer = None if data.answer_column is None else as_text(row.get(data.answer_column))
+    what = [as_text(row.get(data.prompt_column)), answer, *(as_text(row[name]) for name in others)]
+    return f"dataset:{sha256(json.dumps(what).encode(errors='surrogatepass')).hexdigest()[:32]}"
+
+
+def as_text(value: Json) -> str:
+    """A value of a row as it is written into a prompt; what cannot be encoded is replaced."""
+    return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 
 def require_held_out(share: float, field: str, every: int) -> None:

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from backend.contract.base import Json, clean
+from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.task import PLACES, Dataset
+from backend.contract.task import PLACES, Dataset, as_text, row_id
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, digest, system_message
 
 Row = dict[str, Json]
@@ -109,7 +109,7 @@ def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
 
 def prompt_keys(column: str, rows: Sequence[tuple[int, Row]]) -> list[str]:
     """For each row a hash of its prompt: equal exactly if the prompts are."""
-    return [digest(written(row[column])) for _, row in rows]
+    return [digest(as_text(row[column])) for _, row in rows]
 
 
 def held_out_keys(keys: Sequence[str], share: float) -> set[str]:
@@ -132,7 +132,7 @@ def prompt_of(
     filled from the `row`.
     """
     if not isinstance(prompt, list):
-        question = filled(template, written(prompt), row)
+        question = filled(template, as_text(prompt), row)
         return question, chat(prompted, question)
     if prompted.prompt_format == "raw":
         raise TaskError("dataset_prompts", f"the prompt of row {number} is a chat; choose the prompt format chat")
@@ -152,7 +152,7 @@ def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
     def value(place: re.Match[str]) -> str:
         if place[1] == "prompt":
             return prompt
-        return written(row[place[1]]) if place[1] in row else place[0]
+        return as_text(row[place[1]]) if place[1] in row else place[0]
 
     return PLACES.sub(value, template)
 
@@ -166,13 +166,8 @@ def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
         if role not in _ROLES or not isinstance(content, str):
             wrong = f"row {number} has a message that is not a text by {', '.join(_ROLES)}: {message!s:.100}"
             raise TaskError("dataset_prompts", wrong)
-        turns.append({"role": str(role), "content": written(content)})
+        turns.append({"role": str(role), "content": as_text(content)})
     return turns
-
-
-def written(value: Json) -> str:
-    """The value as it would be written; what cannot be encoded is replaced."""
-    return str(clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 
 def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Items:
@@ -191,24 +186,23 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     train: list[Item] = []
     held_out: list[Item] = []
     for key, (number, row) in zip(keys, rows, strict=True):
-        item = _item(task, number, row, others)
+        item = _item(task, number, row)
         (held_out if key in evaluated else train).append(item)
     return Items(train, by_digest(held_out), _parts(task, train))
 
 
-def _item(task: Dataset, number: int, row: Row, others: Sequence[str]) -> Item:
+def _item(task: Dataset, number: int, row: Row) -> Item:
     prompt = row[task.prompt_column]
-    answer = None if task.answer_column is None else written(row[task.answer_column])
+    answer = None if task.answer_column is None else as_text(row[task.answer_column])
     question, messages = prompt_of(task, number, prompt, template=task.template, row=row)
-    what = [written(prompt), answer, *(written(row[name]) for name in others)]
     return Item(
-        id=f"dataset:{digest(json.dumps(what))}",
+        id=row_id(task, row),
         question=question,
         messages=messages,
         answer=answer,
         verifier={"kind": "exact"},
         columns=row,
-        source="" if task.source_column is None else written(row[task.source_column]),
+        source="" if task.source_column is None else as_text(row[task.source_column]),
     )
 
 
