@@ -10,11 +10,12 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.preference import DatasetPairs, SampledPairs
+from backend.contract.task import as_text
 from worker.algorithms.advantages import group_statistics
 from worker.groups import GroupSampler, Scored
 from worker.rollout.draws import Draws
 from worker.tasks.items import ChatMessage, Item, Items, TaskError, digest, draw
-from worker.tasks.rows import held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of, written
+from worker.tasks.rows import held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) ->
 def _answer(number: int, column: str, value: Json) -> str:
     """A text; of a chat the last turn, which is the assistant's."""
     if not isinstance(value, list):
-        return written(value)
+        return as_text(value)
     last = turns_of(number, value)[-1]
     if last["role"] != "assistant":
         text = f"the chat in column {column} of row {number} ends with {last['role']}; it must end with the assistant's answer"
