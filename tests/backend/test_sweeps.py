@@ -1,6 +1,6 @@
 """Sweeps: several runs queued at once, all or none, and what they remain when some of them are gone."""
 
-import time
+from pathlib import Path
 
 import pytest
 from acting import GRPO, Actor
@@ -8,6 +8,7 @@ from serving import Backend
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError
+from backend.uploads import jsonl
 
 
 def bodies(*names: str) -> list[dict[str, Json]]:
@@ -115,10 +116,11 @@ def test_a_sweep_that_is_not_there_is_said_so(shared_backend: Backend) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_over_a_large_upload_reads_it_once(backend: Backend) -> None:
-    row = b'{"prompt": "Calculate 2 + 2 x 6", "answer": "14", "why": "%s"}\n' % (b"x" * 1000)
-    upload = backend.client.upload("large.jsonl", row * 20_000)
+def test_a_sweep_over_an_upload_reads_it_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload = backend.client.upload("sums.jsonl", b'{"prompt": "Calculate 2 + 2 x 6", "answer": "14"}\n')
     task: dict[str, Json] = {"kind": "dataset", "source": f"upload:{upload.id}", "answer_column": "answer"}
-    began = time.monotonic()
-    backend.client.create_sweep("many", [{"config": {**GRPO, "task": task}}] * 200)
-    assert time.monotonic() - began < 8  # 200 readings take 20 s and more
+    read: list[Path] = []
+    rows_of = jsonl.rows_of
+    monkeypatch.setattr(jsonl, "rows_of", lambda path: (read.append(path), rows_of(path))[1])
+    assert backend.client.create_sweep("many", [{"config": {**GRPO, "task": task}}] * 200).total == 200
+    assert len(read) == 1

@@ -18,7 +18,6 @@ from backend.contract.records import RunUpdate
 pytestmark = pytest.mark.slow
 
 LEASE = 3.0  # seconds
-PATIENCE = 5.0  # seconds, at p95: another program may have the machine; docs/reliability.md says what was measured
 COUNTS = [10_240, pytest.param(512_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 ENGINE = "vllm"  # the workers that train have none, so this test's own worker gets the run that asks for it
 
@@ -120,7 +119,6 @@ def test_deleting_a_large_run_takes_nobodys_lease_and_others_are_answered(tmp_pa
         assert [(run.status, run.attempt, run.failures) for run in runs] == [("running", 1, 0)] * 2
         assert all(run.progress.step > step for run, step in zip(runs, before, strict=True))
         report(completions, took, visitors.seconds)
-        assert p95([one for some in visitors.seconds.values() for one in some]) < PATIENCE
     finally:
         site.close()
 

@@ -1,4 +1,4 @@
-"""A run with a million rows: no list grows with it, and pages are read as fast as those of a short one."""
+"""A run with a million rows: no list and no page grows with it."""
 
 import json
 import time
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 NAMES = ("reward", *(f"custom/{number:02}" for number in range(49)))
 AT_ONCE = 500  # reports in a transaction
-PATIENCE = 3.0  # seconds, at p95: another program may have the machine; docs/reliability.md says what was measured
+MOST_BYTES = 500_000  # of an answer, however long the run
 
 # What that number of reports would have stored, in one statement each.
 VALUES = """
@@ -86,18 +86,20 @@ def make(backend: Backend, steps: int) -> int:
     return run_id
 
 
-def p95(backend: Backend, address: str, query: Mapping[str, str | int]) -> float:
-    """Seconds that the slowest but one of 20 requests took, about."""
-    seconds = []
+def size(backend: Backend, address: str, query: Mapping[str, str | int]) -> int:
+    """The bytes of an answer, and in passing how long 20 of them take, for docs/reliability.md."""
+    seconds: list[float] = []
     for _ in range(20):
         began = time.perf_counter()
-        assert backend.http.get(address, params=query).is_success
+        answer = backend.http.get(address, params=query)
         seconds.append(time.perf_counter() - began)
-    return quantiles(seconds, n=20)[-1]
+    assert answer.is_success
+    print(f"p95 {quantiles(seconds, n=20)[-1] * 1000:7.1f} ms, {len(answer.content):9,} bytes: {address} {query}")  # noqa: T201
+    return len(answer.content)
 
 
 @pytest.mark.parametrize("steps", [300, pytest.param(20_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
-def test_the_pages_of_a_long_run_stay_short_and_quick(backend: Backend, steps: int) -> None:
+def test_the_pages_of_a_long_run_stay_short(backend: Backend, steps: int) -> None:
     run_id = make(backend, steps)
     run = f"/api/v1/runs/{run_id}"
     whole = backend.client.metrics(run_id).series
@@ -117,5 +119,5 @@ def test_the_pages_of_a_long_run_stay_short_and_quick(backend: Backend, steps: i
         (f"{run}/health", {}),
         (f"{run}/distribution", {"value": "reward"}),
     ]
-    measured = {f"{address} {query}": p95(backend, address, query) for address, query in requests}
-    assert max(measured.values()) < PATIENCE, measured
+    sizes = {f"{address} {query}": size(backend, address, query) for address, query in requests}
+    assert max(sizes.values()) < MOST_BYTES, sizes

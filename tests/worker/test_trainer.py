@@ -274,7 +274,7 @@ def test_the_next_step_begins_while_a_report_or_a_checkpoint_is_still_on_its_way
                 done = message.step + 1
             elif isinstance(message, CheckpointReport) and message.step < 4:
                 done = message.step
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while done is not None and not any(one.step == done and one.phase == "rollout" for one in shown):
                 assert time.monotonic() < deadline, "training waits for what is told"
                 time.sleep(0.005)
@@ -332,7 +332,7 @@ def test_a_checkpoint_behind_a_report_that_fails_gives_its_space_back(tmp_path: 
         def send(self, kind: str, message: BaseModel) -> None:
             """The report of step 0 fails once checkpoint 1 is written."""
             if isinstance(message, Report) and message.groups:
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 120
                 while not any(one.step == 1 and one.phase == "rollout" for one in shown):
                     assert time.monotonic() < deadline, "training waits for what is told"
                     time.sleep(0.005)

@@ -260,9 +260,7 @@ def drip(_: Service, handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize("act", [hang, drip])
 def test_a_reply_that_never_ends_is_given_up(service: Service, act: Act) -> None:
     service.act = act
-    began = time.monotonic()
     assert "it took longer than 0.2 s (tried 4 times)" in error(judged(service, timeout_seconds=0.2))
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.slow

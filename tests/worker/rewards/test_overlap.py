@@ -117,10 +117,8 @@ def test_whoever_ends_the_wait_for_a_function_that_hangs_is_heard() -> None:
         if len(told) > 2:
             raise Shutdown
 
-    began = time.monotonic()
-    with acting(time_limit=60) as scorer, pytest.raises(Shutdown):
+    with acting(time_limit=600) as scorer, pytest.raises(Shutdown):  # longer than a test may take
         scorer.score(samples("one", "hang"), stop)
-    assert time.monotonic() - began < 30
     assert told[-1] == 1
 
 
