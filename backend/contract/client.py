@@ -279,6 +279,12 @@ class Client:
         response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
 
+    def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Kept:
+        """An upload of those rows of the task's upload that have these prompt ids, and of all that it holds out."""
+        body: dict[str, Json] = {"name": name, "task": dict(task), "ids": list(ids)}
+        response = self._to.send("POST", "/api/v1/uploads/keep", body=body, timeout=UPLOAD_SECONDS)
+        return r.Kept.model_validate_json(response.content)
+
     def uploads(self) -> list[r.Upload]:
         """The newest 200 uploads, newest first."""
         return self._to.get(r.Page[r.Upload], "/api/v1/uploads", q.PageQuery(limit=200)).items

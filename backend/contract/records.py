@@ -8,6 +8,7 @@ from pydantic import Field
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
 from backend.contract.reward import Argument, Unit
+from backend.contract.task import Dataset
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
 TERMINAL: frozenset[str] = frozenset({"finished", "failed", "stopped"})
@@ -248,6 +249,21 @@ class UploadJoin(Frozen):
     source_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = None
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
     uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
+
+
+class UploadKeep(Frozen):
+    """The body of POST /uploads/keep: of the rows that a task reads, those with these ids, and all that it holds out."""
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=190)]
+    task: Dataset
+    ids: Annotated[list[ShortText], Field(min_length=1, max_length=100_000)]
+
+
+class Kept(Record):
+    """The upload that was made, and the share to hold out, so that the same rows are held out as before."""
+
+    upload: Upload
+    held_out: float
 
 
 class UploadPreview(Record):

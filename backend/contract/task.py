@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -160,7 +160,18 @@ def row_id(data: Dataset, row: Mapping[str, Json]) -> str:
     others = [name for name in PLACES.findall(data.template) if name in row and name != "prompt"]
     answer = None if data.answer_column is None else as_text(row.get(data.answer_column))
     what = [as_text(row.get(data.prompt_column)), answer, *(as_text(row[name]) for name in others)]
-    return f"dataset:{sha256(json.dumps(what).encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return f"dataset:{digest(json.dumps(what))}"
+
+
+def held_out_keys(keys: Iterable[str], share: float) -> set[str]:
+    """Of the digests of prompts the lowest, one at least where any are asked for: rows added later hardly change who is held out."""
+    distinct = sorted(set(keys))
+    return set(distinct[: max(1, round(share * len(distinct)))]) if share else set()
+
+
+def digest(text: str) -> str:
+    """128 bits of SHA-256, in hex."""
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def as_text(value: Json) -> str:

@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.queries import ProgressQuery, UploadQuery
+from backend.contract.task import as_text, digest, held_out_keys, row_id
 from backend.document import raw_body
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
@@ -92,6 +93,33 @@ async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
             yield partial
         finally:
             partial.unlink(missing_ok=True)
+
+
+@router.post("/keep", status_code=201)
+def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
+    """Make an upload of some rows of another one: those that a person kept, and all that evaluations hold out."""
+    kind, _, number = body.task.source.partition(":")
+    if kind != "upload":
+        raise Invalid(FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it"))
+    _, path = _found(services, int(number))
+    wanted, kept = set(body.ids), set[str]()
+
+    def key(row: jsonl.Row) -> str:
+        return digest(as_text(row.get(body.task.prompt_column)))
+
+    held_out = held_out_keys(map(key, jsonl.rows_of(path)), body.task.held_out)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
+        partial = Path(file.name)
+        try:
+            for row in jsonl.rows_of(path):
+                if key(row) in held_out or row_id(body.task, row) in wanted:
+                    kept.add(key(row))
+                    file.write(f"{to_json(row)}\n".encode())
+            file.flush()
+            upload = store.keep(services, f"{body.name}.jsonl", partial)
+        finally:
+            partial.unlink(missing_ok=True)
+    return r.Kept(upload=upload, held_out=min(0.5, len(held_out) / len(kept)) if held_out else 0.0)
 
 
 @router.get("")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from backend.contract.base import Json
 from backend.contract.preference import DatasetPairs
 from backend.contract.sample import SampleConfig
-from backend.contract.task import Task
+from backend.contract.task import Task, digest
 from worker.errors import RunFailure
 
 LONGEST_ID = 200
@@ -57,11 +56,6 @@ def item_id(kind: str, text: str) -> str:
     """`kind:text`, or `kind:` and a hash of the text where that would be too long."""
     plain = f"{kind}:{text}"
     return plain if len(plain) <= LONGEST_ID else f"{kind}:{digest(text)}"
-
-
-def digest(text: str) -> str:
-    """128 bits of SHA-256, in hex."""
-    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def chat(prompted: Prompted, question: str) -> tuple[ChatMessage, ...] | None:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.task import PLACES, Dataset, as_text, row_id
-from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, digest, system_message
+from backend.contract.task import PLACES, Dataset, as_text, digest, held_out_keys, row_id
+from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, system_message
 
 Row = dict[str, Json]
 
@@ -110,12 +110,6 @@ def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
 def prompt_keys(column: str, rows: Sequence[tuple[int, Row]]) -> list[str]:
     """For each row a hash of its prompt: equal exactly if the prompts are."""
     return [digest(as_text(row[column])) for _, row in rows]
-
-
-def held_out_keys(keys: Sequence[str], share: float) -> set[str]:
-    """The lowest hashes, one at least where any are asked for: rows added later hardly change who is held out."""
-    distinct = sorted(set(keys))
-    return set(distinct[: max(1, round(share * len(distinct)))]) if share else set()
 
 
 def prompt_of(
