@@ -10,12 +10,12 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.preference import DatasetPairs, SampledPairs
-from backend.contract.task import as_text
+from backend.contract.task import as_text, digest, held_out_keys
 from worker.algorithms.advantages import group_statistics
 from worker.groups import GroupSampler, Scored
 from worker.rollout.draws import Draws
-from worker.tasks.items import ChatMessage, Item, Items, TaskError, digest, draw
-from worker.tasks.rows import held_out_keys, prompt_keys, prompt_of, read_rows, require_column, turns_of
+from worker.tasks.items import ChatMessage, Item, Items, TaskError, draw
+from worker.tasks.rows import prompt_keys, prompt_of, read_rows, require_column, turns_of
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from backend.contract.task import Countdown
-from worker.tasks.items import Item, Items, by_digest, chat, digest
+from backend.contract.task import Countdown, digest
+from worker.tasks.items import Item, Items, by_digest, chat
 
 POOL = 5000
 HELD_OUT_SHARE = 0.2

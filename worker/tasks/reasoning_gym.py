@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from backend.contract.base import clean
-from backend.contract.task import ReasoningGym
-from worker.tasks.items import Item, Items, TaskError, by_digest, chat, digest
+from backend.contract.task import ReasoningGym, digest
+from worker.tasks.items import Item, Items, TaskError, by_digest, chat
 
 TIME_LIMIT = 900.0
 """Seconds to generate all items; most generators need a few, some minutes for thousands."""
