@@ -5,7 +5,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.contract.base import Json
-from backend.contract.groups import CompletionData, Group
+from backend.contract.groups import CompletionNumbers, Group
+from backend.contract.inspection import GroupScores
 from backend.contract.preflight import dead_share_at_rate
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.dead_forecast import Share
@@ -47,7 +48,7 @@ def says_right(config: Mapping[str, Json]) -> bool:
     return any(function.get("kind") == "correctness" for function in reward_functions(config))
 
 
-def is_right(completion: CompletionData, config: Mapping[str, Json], threshold: float | None = None) -> bool | None:
+def is_right(completion: CompletionNumbers, config: Mapping[str, Json], threshold: float | None = None) -> bool | None:
     """Whether every correctness reward is 1, as an evaluation counts it; None where one could not score the completion.
 
     Without such a reward: whether the whole reward reaches `threshold`, by default the most that a completion can get.
@@ -61,7 +62,7 @@ def is_right(completion: CompletionData, config: Mapping[str, Json], threshold: 
 
 
 def forecast(
-    groups: Sequence[Group], config: Mapping[str, Json], own_size: int, threshold: float | None = None
+    groups: Sequence[Group | GroupScores], config: Mapping[str, Json], own_size: int, threshold: float | None = None
 ) -> Forecast | None:
     """For G = 2 to 16, and the form's own size where enough was sampled; None where no prompt has enough scored completions."""
     known = [
@@ -86,7 +87,7 @@ def forecast(
     return Forecast(rates_P, len(groups) - len(enough), shares)
 
 
-def _outcome(completion: CompletionData, config: Mapping[str, Json]) -> Hashable:
+def _outcome(completion: CompletionNumbers, config: Mapping[str, Json]) -> Hashable:
     """What must differ by more than rounding for the estimator to tell two completions apart."""
     if stored_estimator(config).reads == "components":
         return tuple(

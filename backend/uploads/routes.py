@@ -100,7 +100,9 @@ def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
     """Make an upload of some rows of another one: those that a person kept, and all that evaluations hold out."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
-        raise Invalid(FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it"))
+        raise Invalid(
+            FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
+        )
     _, path = _found(services, int(number))
     wanted, kept = set(body.ids), set[str]()
 

@@ -4,6 +4,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import STOPS, TERMINAL, Run
+from backend.contract.sample import MOST_PROMPTS
 from dashboard.before_launch import request
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
@@ -68,7 +69,9 @@ def _draw_controls(draft: Draft) -> None:
         draft.sample_completions = st.session_state[completions_key]
 
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
-        st.number_input("Prompts", 1, 16, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140)
+        st.number_input(
+            "Prompts", 1, MOST_PROMPTS, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140
+        )
         st.number_input(
             "Completions per prompt",
             2,

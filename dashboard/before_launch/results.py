@@ -7,10 +7,12 @@ import streamlit as st
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.groups import CompletionData, Group, GroupState, GroupSummary
+from backend.contract.groups import CompletionNumbers, Group, GroupState, GroupSummary
+from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.before_launch import request
+from dashboard.before_launch.measured import WORTH_A_CHART, behind_bar, draw_rates
 from dashboard.charts.dead_forecast import LITTLE, dead_forecast_figure, in_percent
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
@@ -33,7 +35,7 @@ ALL_ALIKE = {  # by the success rate
 }
 
 
-def summary(groups: Sequence[Group], config: Mapping[str, Json], threshold: float | None = None) -> str:
+def summary(groups: Sequence[Group | GroupScores], config: Mapping[str, Json], threshold: float | None = None) -> str:
     """41 of 64 completions right (64 %) · 3 groups live, 1 dead."""
     completions = [one for group in groups for one in group.completions]
     judged = [right for one in completions if (right := is_right(one, config, threshold)) is not None]
@@ -97,7 +99,7 @@ def underestimate(found: Forecast, own_size: int) -> str:
     )
 
 
-def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) -> tuple[str, str] | None:
+def unscored(completions: Sequence[CompletionNumbers], config: Mapping[str, Json]) -> tuple[str, str] | None:
     """Which rewards failed on how many completions, and what a run would do; and the first traceback. None where all are scored."""
     failed = [score for one in completions for score in one.rewards if score.error]
     if not failed:
@@ -116,7 +118,7 @@ def unscored(completions: Sequence[CompletionData], config: Mapping[str, Json]) 
     ), trace
 
 
-OPENED = "group"  # in the address: the number of the opened group
+OPENED = "group"  # in the address: the opened group
 COLUMNS = ("group", "prompt", "state", "rewards", "mean", "std", "advantages")
 THRESHOLD = "before-launch-threshold"
 
@@ -124,7 +126,7 @@ THRESHOLD = "before-launch-threshold"
 def draw_results(draft: Draft, sample: Run) -> None:
     """In a sentence, as a forecast, and group by group."""
     with guard():
-        summaries, groups = _fetch(sample.id)
+        summaries, groups = _fetch(sample.id, sample.progress.total_steps)
     changed = request.changed_since(draft, sample.config)
     if changed:
         st.warning(
@@ -140,7 +142,13 @@ def draw_results(draft: Draft, sample: Run) -> None:
         with st.expander("The first error, in full"):
             show_text(trace)
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
-    _draw_groups(sample, summaries, groups)
+    if len(groups) >= WORTH_A_CHART:
+        bar = draw_rates(draft, sample, groups, threshold)
+        if bar is not None:
+            behind = behind_bar(groups, sample.config, threshold, bar)
+            summaries = [one for one in summaries if one.id in behind]
+    if summaries:
+        _draw_groups(sample, summaries)
 
 
 def measured(draft: Draft) -> Forecast | None:
@@ -151,17 +159,28 @@ def measured(draft: Draft) -> Forecast | None:
         sample = client().run(draft.sample_id)
         if sample.status != "finished" or request.changed_since(draft, sample.config):
             return None
-        groups = _fetch(sample.id)[1]
+        groups = _fetch(sample.id, sample.progress.total_steps)[1]
     except (Unreachable, ApiError):
         return None
     return forecast(groups, sample.config, _own_size(draft), _threshold(draft, sample))
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)
-def _fetch(sample_id: int) -> tuple[list[GroupSummary], list[Group]]:
-    """The groups of a finished sample, which never change."""
-    summaries = client().groups(sample_id, limit=16).items
-    return summaries, [client().group(summary.id) for summary in summaries]
+def _fetch(sample_id: int, steps: int) -> tuple[list[GroupSummary], list[GroupScores]]:
+    """The groups of a finished sample, which never change: as rows, and in numbers."""
+    ask = client()
+    page = ask.groups(sample_id, limit=200, sort="step")
+    summaries = page.items
+    while page.next_cursor is not None:
+        page = ask.groups(sample_id, limit=200, sort="step", cursor=page.next_cursor)
+        summaries = summaries + page.items
+    return summaries, [one for step in range(steps) for one in ask.step_scores(sample_id, step).groups]
+
+
+@st.cache_data(ttl=600, max_entries=64, show_spinner=False)
+def _fetch_group(group_id: int) -> Group:
+    """A whole group of a finished sample."""
+    return client().group(group_id)
 
 
 def _own_size(draft: Draft) -> int:
@@ -219,7 +238,8 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
             st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.")
         with said:
             st.metric("Success rate", percent(found.rate), help="The mean over the prompts\\.")
-            st.caption(f"by prompt: {rates}")
+            if len(found.rates_P) < WORTH_A_CHART:
+                st.caption(f"by prompt: {rates}")
             if found.left_out:
                 st.caption(f"left out, with fewer than {request.ENOUGH} scored completions: {found.left_out}")
             st.markdown(f"**{plain(conclusion(found, sample.config, own))}**")
@@ -231,17 +251,19 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
                 )
 
 
-def _draw_groups(sample: Run, summaries: Sequence[GroupSummary], groups: Sequence[Group]) -> None:
+def _draw_groups(sample: Run, summaries: Sequence[GroupSummary]) -> None:
     """The groups as rows; the one that is opened, as on its own page."""
     picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
     if picked is not None:
-        write(**{OPENED: picked.index + 1})
-    number = number_in_address(OPENED) or 1
-    group = next((one for one in groups if one.index + 1 == number), groups[0])
+        write(**{OPENED: picked.id})
+    number = number_in_address(OPENED)
+    opened = next((place for place, one in enumerate(summaries) if one.id == number), 0)
+    with guard():
+        group = _fetch_group(summaries[opened].id)
     st.html(STYLE)
     with st.container(key="before-launch-group"):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-            st.markdown(f"**Group {group.index + 1} of {len(groups)}** {GROUP[group.state].markdown}", width="content")
+            st.markdown(f"**Group {opened + 1} of {len(summaries)}** {GROUP[group.state].markdown}", width="content")
             link("group", "Open the group's page", icon=":material/open_in_new:", id=group.id)
         prompt, answer = st.columns([3, 1], gap="small")
         with prompt:

@@ -40,6 +40,8 @@ class Draft:
     sample_prompts: int = 4
     sample_completions: int | None = None  # None: as many as a forecast needs
     sample_right: float | None = None  # the reward that counts as right; None: the highest
+    sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
+    sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
     sample_refused: str | None = None
     generation: int = 0
     id: str = field(default_factory=lambda: uuid4().hex)
