@@ -45,7 +45,7 @@ def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], thresho
             )
         with said:
             _say(groups, rates)
-            _draw_band(draft, sample, rates)
+            _draw_band(draft, rates)
     if draft.sample_bar is not None:
         behind = sum(bar_of(rate) == draft.sample_bar for rate in rates.values())
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -78,7 +78,7 @@ def _say(groups: Sequence[GroupScores], rates: Mapping[str, float]) -> None:
     )
 
 
-def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
+def _draw_band(draft: Draft, rates: Mapping[str, float]) -> None:
     """Keep the prompts of a band as the form's data, where the data is an upload."""
     key = draft.key("before-launch-band")
 

@@ -120,5 +120,7 @@ def _how_far(sample: Run) -> tuple[float, str]:
     phase = progress.phase or "starting"
     if progress.done is None or not progress.total:
         return 0.0, phase_in_words(phase)
+    parts = max(1, progress.total_steps)
     done = f"{count(progress.done)} of {counted(progress.total, 'completion')}"
-    return min(1.0, progress.done / progress.total), f"{phase_in_words(phase)} {done}"
+    which = f", part {progress.step + 1} of {parts}" if parts > 1 else ""
+    return min(1.0, (progress.step + progress.done / progress.total) / parts), f"{phase_in_words(phase)} {done}{which}"
