@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
+from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import (
     Accepted,
@@ -24,6 +25,7 @@ from backend.contract.protocol import (
     ClaimRequest,
     Fail,
     Finish,
+    Report,
     Start,
     WorkerInfo,
 )
@@ -45,7 +47,7 @@ from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
 from worker.rollout.sampler import NativeEngine
-from worker.sampling_job import sample_groups, sampled_items
+from worker.sampling_job import sample_groups, sampled_items, score_again
 from worker.settings import Settings
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.tasks.loading import load_items
@@ -256,27 +258,51 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
     """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
-    channels.load("task", 1)
+    channels.load("task", config.steps)
     items = sampled_items(config, fetch_upload=worker.client.upload_content)
-    channels.load("model", 1)
-    policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
+    policy = None
+    if config.rescores is None:
+        channels.load("model", config.steps)
+        policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
     texts: list[RewardText] = []
     with ExitStack() as scoring:
         scorer = None
         if config.rewards is not None:
             # What could not be scored, and why, is what somebody wants to see: it fails no sample.
             rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
-            channels.load("rewards", 1)
+            channels.load("rewards", config.steps)
             scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype, texts))
         info = worker.info
         start = Start(
             attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions, reward_texts=texts
         )
         channels.send("start", start)
-        sampler = GroupSampler(policy, NativeEngine(policy), scorer)
-        for report in sample_groups(config, items, sampler, claim.attempt, channels.show_or_end):
+        reports: Iterator[Report] = iter(())
+        if policy is not None:
+            sampler = GroupSampler(policy, NativeEngine(policy), scorer)
+            reports = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
+        elif scorer is not None and config.rescores is not None:
+            earlier = _groups_of(worker.client, config.rescores)
+            reports = score_again(config, earlier, {item.id: item for item in items}, scorer, claim.attempt)
+        for report in reports:
             channels.send("report", report)
     return "finished"
+
+
+def _groups_of(client: Client, run_id: int) -> list[Group]:
+    """All groups of a sample, in order. Raises RunFailure where it was deleted."""
+    groups: list[Group] = []
+    cursor: str | None = None
+    try:
+        while True:
+            page = client.groups(run_id, limit=200, sort="step", cursor=cursor)
+            groups += [client.group(one.id) for one in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                return sorted(groups, key=lambda group: (group.step, group.index))
+    except ApiError as error:
+        text = f"The completions of sample {run_id} cannot be read: {error.message}. Sample again."
+        raise RunFailure("sample_gone", text) from error
 
 
 def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:

@@ -1,10 +1,11 @@
 """A `sample` run: one group for each of a few prompts, scored if rewards are given, and not trained on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from backend.contract.advantage import Gae
-from backend.contract.groups import GroupReport
+from backend.contract.groups import CompletionData, Group, GroupReport
 from backend.contract.protocol import LogLine, Report
 from backend.contract.records import Progress
 from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
@@ -12,8 +13,9 @@ from worker.credit import estimated
 from worker.group_records import finite, known_mean, sampled_reports
 from worker.groups import GroupSampler, Scored
 from worker.rewards.answers import number
-from worker.rewards.scoring import RewardScorer
+from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.rollout.draws import Draws
+from worker.rollout.engine import Completion, Rollout
 from worker.tasks.items import Item, draw, prompt_item
 from worker.tasks.loading import load_items
 
@@ -67,3 +69,48 @@ def _reported(
         return sampled_reports(scored), metrics
     found = estimated(chosen, scored.rewards_P_G, scored.scores)
     return sampled_reports(scored, found.advantages_P_G, found.statistics), metrics
+
+
+def score_again(
+    config: SampleConfig, groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer, attempt: int
+) -> Iterator[Report]:
+    """The groups of an earlier sample as these rewards score them, step by step; nothing else of them changes.
+
+    `items` has the items that were asked, by their ids: a reward may read a row's columns. Raises what `RewardScorer.score` raises.
+    """
+    for seq, (step, of_step) in enumerate(groupby(groups, key=lambda group: group.step)):
+        step_groups = list(of_step)
+        scored = Scored(_as_rollout(step_groups, items), _scores(step_groups, items, scorer))
+        reports, metrics = _reported(config, scored, scorer)
+        kept = [
+            report.model_copy(update={"prompt_text": group.prompt_text, "completions": _with_rewards(group, report)})
+            for group, report in zip(step_groups, reports, strict=True)
+        ]
+        yield Report(attempt=attempt, seq=seq, step=step, groups=kept, metrics=metrics)
+
+
+def _scores(groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer) -> Scores:
+    return scorer.score(
+        [Sample(one.text, one.token_count, items[group.prompt_id]) for group in groups for one in group.completions]
+    )
+
+
+def _as_rollout(groups: Sequence[Group], items: Mapping[str, Item]) -> Rollout:
+    """As far as reports read it: texts and ends, and no tokens."""
+    return Rollout(
+        [items[group.prompt_id] for group in groups],
+        [group.prompt_text for group in groups],
+        [[] for _ in groups],
+        len(groups[0].completions),
+        [Completion(text=one.text, finish_reason=one.finish_reason) for group in groups for one in group.completions],
+    )
+
+
+def _with_rewards(group: Group, report: GroupReport) -> list[CompletionData]:
+    """The completions as they were, with what the report says of their rewards."""
+    return [
+        CompletionData.model_validate(
+            {**old.model_dump(), **new.model_dump(include={"rewards", "reward", "advantage"})}
+        )
+        for old, new in zip(group.completions, report.completions, strict=True)
+    ]

@@ -273,6 +273,9 @@ class UploadPreview(Record):
     rows: list[dict[str, Json]]
 
 
+MOST_REWARD_FILES = 64
+
+
 class OwnReward(Record):
     """A function in a worker's folder of rewards: `file.py:function`, what it says of itself, and its parameters with defaults."""
 
@@ -286,12 +289,11 @@ class RewardFile(Record):
     """A file in a worker's folder of rewards, with its functions; `error` says why something in it cannot be used, and where."""
 
     name: ShortText
-    sha256: ShortText = ""  # of its text and of those that it imports from the folder
+    texts: Annotated[
+        dict[ShortText, ShortText], Field(max_length=MOST_REWARD_FILES)
+    ] = {}  # SHA-256 of each file it imports, and its own
     functions: Annotated[list[OwnReward], Field(max_length=64)] = []
     error: Annotated[CleanText, cut(5_000)] | None = None
-
-
-MOST_REWARD_FILES = 64
 
 
 class Offers(Record):

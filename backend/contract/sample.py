@@ -43,6 +43,10 @@ class SampleConfig(Frozen):
         default_factory=Algorithm, description="Its estimator turns the rewards into advantages; nothing is updated."
     )
     seed: Seed = 0
+    rescores: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
+        None,
+        description="A finished sample: its completions are scored again, by these rewards, and nothing is sampled.",
+    )
     launch: dict[str, Json] | None = Field(
         None,
         description="The form that this was sampled for, as it stood, right or wrong: a page that is loaded again has it.",
@@ -53,6 +57,8 @@ class SampleConfig(Frozen):
         if bool(self.prompts) == (self.task is not None):
             what = "both typed prompts and a task" if self.prompts else "neither a prompt nor a task"
             raise Misfit(f"a sample asks typed prompts or a task's, and here is {what}; give one of them", "prompts")
+        if self.rescores is not None and self.rewards is None:
+            raise Misfit("a sample is scored again by rewards, and here are none", "rewards")
         if self.task is not None and self.rewards is not None:
             self.rewards.require_answers(self.task)
         return self

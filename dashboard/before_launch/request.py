@@ -76,8 +76,31 @@ def ask(draft: Draft) -> None:
     except Unreachable:
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
-    draft.sample_id = sample.id
+    draft.sample_id, draft.sample_before = sample.id, None
     write(**{SAMPLE: sample.id})
+
+
+def score_again(draft: Draft, sample: Run) -> None:
+    """Have the sample's completions scored by the form's rewards, as their files are now; the page goes on with what comes of it."""
+    base = sample.config.get("rescores") or sample.id
+    changed: dict[str, Json] = {
+        "rewards": draft.get("rewards"),
+        "algorithm": draft.get("algorithm"),
+        "launch": draft.config,
+    }
+    draft.sample_refused = None
+    try:
+        again = client().create_run(
+            {**sample.config, **changed, "rescores": base}, name=sample.name, priority=100, parent_id=sample.parent_id
+        )
+    except ApiError as refusal:
+        draft.sample_refused = explain(refusal)
+        return
+    except Unreachable:
+        draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
+        return
+    draft.sample_before, draft.sample_id = sample.id, again.id
+    write(**{SAMPLE: again.id})
 
 
 def cancel(sample_id: int) -> None:

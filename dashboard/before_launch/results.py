@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -13,6 +14,7 @@ from backend.contract.records import Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.before_launch import request
 from dashboard.before_launch.measured import WORTH_A_CHART, behind_bar, draw_rates
+from dashboard.before_launch.rescored import difference, suspicions, watch_files
 from dashboard.charts.dead_forecast import LITTLE, dead_forecast_figure, in_percent
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
@@ -128,11 +130,20 @@ def draw_results(draft: Draft, sample: Run) -> None:
     with guard():
         summaries, groups = _fetch(sample.id, sample.progress.total_steps)
     changed = request.changed_since(draft, sample.config)
-    if changed:
+    if changed == ["rewards"]:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.warning("The form's rewards changed after this sample was scored.", icon=":material/history:")
+            st.button("Score again", icon=":material/refresh:", on_click=request.score_again, args=(draft, sample))
+    elif changed:
         st.warning(
             f"The form's {' and '.join(changed)} changed after this sample was taken. Sample again.",
             icon=":material/history:",
         )
+    watch_files(draft, sample)
+    if draft.sample_before is not None and sample.config.get("rescores"):
+        with suppress(ApiError, Unreachable):  # the earlier one was deleted
+            before = _fetch(draft.sample_before, sample.progress.total_steps)[1]
+            st.info(plain(difference(before, groups)), icon=":material/difference:")
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
     failed = unscored([one for group in groups for one in group.completions], sample.config)
@@ -141,6 +152,8 @@ def draw_results(draft: Draft, sample: Run) -> None:
         st.error(plain(said), icon=":material/error:")
         with st.expander("The first error, in full"):
             show_text(trace)
+    for suspicion in suspicions(groups, sample.config):
+        st.warning(plain(suspicion), icon=":material/help:")
     _draw_forecast(draft, sample, forecast(groups, sample.config, _own_size(draft), threshold))
     if len(groups) >= WORTH_A_CHART:
         bar = draw_rates(draft, sample, groups, threshold)

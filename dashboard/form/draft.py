@@ -37,6 +37,7 @@ class Draft:
     origin: str | None = None  # the address that filled it, so that the same address fills it once
     left_out: list[str] = field(default_factory=list)
     sample_id: int | None = None  # what was sampled before the launch
+    sample_before: int | None = None  # the same completions as they were scored before the latest change
     sample_prompts: int = 4
     sample_completions: int | None = None  # None: as many as a forecast needs
     sample_right: float | None = None  # the reward that counts as right; None: the highest

@@ -33,7 +33,7 @@ class OwnRewards:
         self._folder = folder
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="own-rewards", daemon=True)
-        self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it imported
+        self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it depends on
         self.files: list[RewardFile] = []
 
     def __enter__(self) -> "OwnRewards":
@@ -58,9 +58,10 @@ class OwnRewards:
         names = sorted(name for name in stamps if not name.startswith(("_", ".")))
         self._described = {name: known for name, known in self._described.items() if name in stamps}
         stale = [name for name in names[:MOST_REWARD_FILES] if self._is_stale(name, stamps)]
-        for name, found in zip(stale, pool.map(self._describe, stale), strict=True):
-            imported, described = found
-            self._described[name] = ({file: stamps[file] for file in {name, *imported} & stamps.keys()}, described)
+        for name, described in zip(stale, pool.map(self._describe, stale), strict=True):
+            # What does not import may do so once any other file is there, or is another.
+            read = stamps.keys() if described.error else {name, *described.texts} & stamps.keys()
+            self._described[name] = ({file: stamps[file] for file in read}, described)
         self.files = [self._described[name][1] for name in names[:MOST_REWARD_FILES]]
         if len(names) > MOST_REWARD_FILES:
             text = f"{names[MOST_REWARD_FILES]} and those after it are not offered: the folder may have {MOST_REWARD_FILES} files"
@@ -69,7 +70,8 @@ class OwnRewards:
     def _is_stale(self, name: str, stamps: Mapping[str, Stamp]) -> bool:
         if name not in self._described:
             return True
-        return any(stamps.get(file) != stamp for file, stamp in self._described[name][0].items())
+        seen, described = self._described[name]
+        return seen != stamps if described.error else any(stamps.get(file) != stamp for file, stamp in seen.items())
 
     def _stamps(self) -> dict[str, Stamp]:
         """Of every Python file of the folder, with the folder's own rights."""
@@ -85,21 +87,19 @@ class OwnRewards:
                     )
         return stamps
 
-    def _describe(self, name: str) -> tuple[list[str], RewardFile]:
-        """The files of the folder that it imports, and what it offers. Raises _Ended."""
+    def _describe(self, name: str) -> RewardFile:
+        """What a file offers. Raises _Ended."""
         settings: dict[str, Json] = {"functions": [], "path": [], "own": str(self._folder), "texts": None}
         try:
             child = Child({**settings, "describe": name}, waiting=self._go_on, start_limit=IMPORT_LIMIT)
         except ChildNotReady as reason:
-            return [], RewardFile(name=name, error=f"{name} cannot be imported: {reason}")
+            return RewardFile(name=name, error=f"{name} cannot be imported: {reason}")
         child.close()
         answer = child.ready if isinstance(child.ready, dict) else {}
-        imported = answer.get("files")
         try:
-            described = RewardFile.model_validate(answer.get("described"))
+            return RewardFile.model_validate(answer.get("described"))
         except ValidationError as error:
-            described = RewardFile(name=name, error=f"{name} offers what no form can show: {error}")
-        return [str(file) for file in imported] if isinstance(imported, list) else [], described
+            return RewardFile(name=name, error=f"{name} offers what no form can show: {error}")
 
     def _go_on(self) -> None:
         if self._ended.is_set():

@@ -6,7 +6,7 @@ fields of a Completion, …], "calls": [[function, first, end], …]}`, where a 
 Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` where a function cannot be;
 `"ready"` for each batch, once its libraries are imported; then one line for each call, in order, with the outcome of each of its
 samples: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected", "got"}}` for a broken
-contract. With `"describe": file`: `{"described": the fields of a RewardFile, "files": those that were imported}`, and that is all.
+contract. With `"describe": file`: `{"described": the fields of a RewardFile}`, and that is all.
 """
 
 import faulthandler
@@ -58,8 +58,8 @@ def main(functions_module: str) -> None:
     if modules is not None and (file := settings.get("describe")):
         confine()
         described = describe(modules, file)
-        digest = hashlib.sha256(json.dumps(sorted(modules.texts.items())).encode()).hexdigest()
-        reply(replies, {"described": {**described, "sha256": digest}, "files": list(modules.texts)})
+        texts = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in modules.texts.items()}
+        reply(replies, {"described": {**described, "texts": texts}})
         return
     try:
         load(settings["functions"], modules)

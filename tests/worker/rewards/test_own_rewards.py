@@ -116,9 +116,10 @@ def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
         comes(lambda files: files and files[0].error)
         (folder / "shared.py").write_text(GOOD)
         comes(lambda files: len(files) == 2 and not files[0].error)
-        first = own.files[0].sha256
+        first = own.files[0].texts
+        assert set(first) == {"own.py", "shared.py"}
         (folder / "shared.py").write_text(GOOD + "\nmore = 1\n")
-        comes(lambda files: files[0].sha256 != first)
+        comes(lambda files: files[0].texts != first)
         (folder / "own.py").unlink()
         comes(lambda files: [one.name for one in files] == ["shared.py"])
 
