@@ -88,11 +88,28 @@ def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
 def suggestions(catalog: Catalog, draft: Draft) -> dict[str, list[str]]:
     """Values to choose from where a text is free: the catalog's models, what workers have, the run's own rewards."""
     offers = {"model.source": [model.source for model in catalog.models], **offered_by_workers(draft)}
+    offers |= _reward_models(draft)
     for rewards in ("rewards", "pairs.rewards"):
         names = [str(get(function, "name")) for function in _items(draft.get(f"{rewards}.functions"))]
         for index in range(len(_items(draft.get(f"{rewards}.gates")))):
             offers |= {f"{rewards}.gates.{index}.{end}": names for end in ("reward", "requires")}
     return offers
+
+
+def _reward_models(draft: Draft) -> dict[str, list[str]]:
+    """By path, the finished reward models that a reward of the draft may be."""
+    paths = [
+        f"{rewards}.functions.{index}.source"
+        for rewards in ("rewards", "pairs.rewards")
+        for index, function in enumerate(_items(draft.get(f"{rewards}.functions")))
+        if get(function, "kind") == "reward_model"
+    ]
+    try:
+        trained = client().runs(kind="reward_model", status="finished", limit=50).items if paths else []
+    except (Unreachable, ApiError):
+        trained = []
+    sources = [f"run:{run.id}@{run.progress.step}" for run in trained]
+    return dict.fromkeys(paths, sources) if sources else {}
 
 
 def show_essentials(form: Form, schema: Record) -> None:

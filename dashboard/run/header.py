@@ -144,7 +144,7 @@ def _activity(run: Run) -> str:
     phase = phase_in_words(progress.phase)
     if progress.done is None or not progress.total:
         return phase
-    return f"{phase} {count(progress.done)} / {count(progress.total)}"
+    return f"{phase.split()[0]} {count(progress.done)} / {count(progress.total)}"  # as much as the figure has room for
 
 
 def _results(run: Run) -> list[tuple[str, str, str | None]]:

@@ -10,6 +10,7 @@ from backend.contract.client import ApiError
 from backend.contract.groups import TokenTrace
 from backend.contract.inspection import CompletionScores
 from dashboard.algorithm.recomputation import Own, Recomputed, Settings, StepArrays
+from dashboard.algorithm.rewards import exact
 from dashboard.algorithm.surrogates import free_range
 from dashboard.components.chart import heading, show
 from dashboard.components.synced import chosen as choose
@@ -26,10 +27,8 @@ _TALLEST = 600
 
 
 def digits(value: float | None) -> str:
-    """Every digit that the number has; a completion that nothing could score has none."""
-    if value is None or value != value:
-        return MISSING
-    return repr(value + 0.0).removesuffix(".0").replace("-", "−")
+    """Six digits, as all the arithmetic of a group has them; a completion that nothing could score has none."""
+    return MISSING if value is None or value != value else exact(value + 0.0)
 
 
 def _change(before: float | None, after: float) -> str:
