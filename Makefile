@@ -114,13 +114,13 @@ $(VENV)/.run $(VENV)/.test $(VENV)/.bench: pyproject.toml constraints.txt | pyth
 , := ,
 
 # An installed Chromium without windows; else Debian's; else any Chromium that is installed; else Playwright's own.
-SHELL_OF_CHROMIUM := chromium-headless-shell
+HEADLESS := chromium-headless-shell
 browser: $(VENV)/.test
-	@command -v $(SHELL_OF_CHROMIUM) >/dev/null && exit; \
+	@command -v $(HEADLESS) >/dev/null && exit; \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get install -qq -y $(SHELL_OF_CHROMIUM) >/dev/null 2>&1 || \
-			{ apt-get update -qq && apt-get install -qq -y $(SHELL_OF_CHROMIUM) >/dev/null; } && exit; \
+		apt-get install -qq -y $(HEADLESS) >/dev/null 2>&1 || \
+			{ apt-get update -qq && apt-get install -qq -y $(HEADLESS) >/dev/null; } && exit; \
 	fi; \
 	for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit; done; \
 	$(BIN)/playwright install --only-shell chromium

@@ -57,6 +57,7 @@ class Content:
 @contextmanager
 def chromium(url: str) -> Iterator[Page]:
     """A page on the dashboard at `url`."""
+    # one with windows first: people have those, and the recorded figures are of such a one
     names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
     installed = next((path for name in names if (path := shutil.which(name))), None)
     with sync_playwright() as playwright:

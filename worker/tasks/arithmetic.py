@@ -52,7 +52,7 @@ class Reading:
         return f"<think>{'; '.join(self.steps)}</think><answer>{self.answer}</answer>"
 
 
-@lru_cache(4)  # the runs of a worker mostly span the same pool
+@lru_cache(1)  # the next run of a worker mostly spans the same pool
 def problems(operands: int, low: int, high: int, operators: tuple[str, ...], precedence: bool) -> tuple[Problem, ...]:
     """Every problem of `operands` numbers in low..high, or a fixed sample of 20,000 where there are more.
 
