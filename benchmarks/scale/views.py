@@ -57,9 +57,9 @@ class Content:
 @contextmanager
 def chromium(url: str) -> Iterator[Page]:
     """A page on the dashboard at `url`."""
-    installed = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
+    # one with windows first: people have those, and the recorded figures are of such a one
+    names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+    installed = next((path for name in names if (path := shutil.which(name))), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=installed, args=list(ARGUMENTS))
         page = browser.new_context(base_url=url, viewport=SIZE, locale="en-GB").new_page()

@@ -69,6 +69,7 @@ def context(browser: Browser, stack: Stack, tmp_path_factory: pytest.TempPathFac
         base_url=stack.url,
         viewport=VIEWPORT,
         locale="en-GB",
+        reduced_motion="reduce",
     ) as context:
         context.set_default_timeout(chromium.PATIENCE)
         yield context

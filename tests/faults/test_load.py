@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 WORKERS, EVERY, LEASE = 4, 2.0, 10.0
 BEFORE = 300  # steps that the run has when people come
 STEPS = 1_000_000
-# seconds, of a read at p95: another program may have the machine; docs/reliability.md says what was measured
 CHARTS = (
     "reward", "kl", "entropy", "loss", "grad_norm", "learning_rate", "step_time", "group_reward_std", "frac_unscored",
     "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio", "tokens_per_second", "peak_memory",

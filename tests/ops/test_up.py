@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from serving import Backends
 
 from backend.contract.client import Client
+from backend.up import submit_quickstart
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +77,7 @@ def up(home: Path, *options: str) -> Iterator[Up]:
         one.process.wait()
 
 
-def test_three_processes_come_up_one_interrupt_stops_them_without_losing_the_run_and_a_home_serves_one_at_a_time(
+def test_three_processes_come_up_alone_in_their_home_and_one_interrupt_stops_them_without_losing_the_run(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
@@ -85,6 +87,14 @@ def test_three_processes_come_up_one_interrupt_stops_them_without_losing_the_run
         [run] = first.client.runs().items
         assert (run.name, run.config["recipe"]) == ("quickstart", "grpo")
         first.wait_for(lambda: first.client.run(run.id).status == "running")
+
+        ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
+        command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(home), *ports]
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert second.returncode == 1
+        assert f"already runs in {home}" in second.stderr
+        assert f"http://127.0.0.1:{first.port}" in second.stderr
+
         os.kill(children["worker.main"], signal.SIGKILL)
         first.wait_for(lambda: "the worker was killed by SIGKILL" in first.said and "is started again" in first.said)
         first.wait_for(lambda: "worker.main" in first.children())
@@ -92,12 +102,10 @@ def test_three_processes_come_up_one_interrupt_stops_them_without_losing_the_run
         assert first.interrupt() == 0
         assert "stopped" in first.said
         assert not any(Path(f"/proc/{pid}").exists() for pid in children.values())
-    with up(home) as second:
-        assert [one.name for one in second.client.runs().items] == ["quickstart"]
-        ports = ["--port", str(free_port()), "--backend-port", str(free_port())]
-        command = [sys.executable, "-m", "backend.cli", "up", "--no-browser", "--home", str(home), *ports]
-        third = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert third.returncode == 1
-        assert f"already runs in {home}" in third.stderr
-        assert f"http://127.0.0.1:{second.port}" in third.stderr
-        assert second.interrupt() == 0
+
+    with Backends(home) as backends:  # as the next start finds it
+        client = backends.start().client
+        said: list[str] = []
+        submit_quickstart(client, said.append)
+        assert said == []
+        assert [one.name for one in client.runs().items] == ["quickstart"]

@@ -76,8 +76,8 @@ def test_the_order_is_the_same_every_time_and_starts_where_it_always_did() -> No
 
 
 def test_nothing_qualifies_where_precedence_cannot_matter() -> None:
-    assert problems(operands=2, low=1, high=9, operators=ALL, precedence=True) == []
-    assert problems(operands=3, low=1, high=9, operators=("+", "-"), precedence=True) == []
+    assert problems(operands=2, low=1, high=9, operators=ALL, precedence=True) == ()
+    assert problems(operands=3, low=1, high=9, operators=("+", "-"), precedence=True) == ()
 
 
 def test_the_default_task_holds_out_at_least_500_problems_and_keeps_most_for_training() -> None:

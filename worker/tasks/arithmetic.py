@@ -4,8 +4,9 @@ An expression is numbers and operators with single spaces between them ("2 + 2 x
 two readings: by precedence ("x" before "+" and "-"), which is right, and strictly left to right, a common mistake.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from backend.contract.task import Arithmetic
@@ -51,20 +52,21 @@ class Reading:
         return f"<think>{'; '.join(self.steps)}</think><answer>{self.answer}</answer>"
 
 
-def problems(*, operands: int, low: int, high: int, operators: Sequence[str], precedence: bool) -> list[Problem]:
+@lru_cache(1)  # the next run of a worker mostly spans the same pool
+def problems(operands: int, low: int, high: int, operators: tuple[str, ...], precedence: bool) -> tuple[Problem, ...]:
     """Every problem of `operands` numbers in low..high, or a fixed sample of 20,000 where there are more.
 
     With `precedence`, only expressions whose left-to-right reading gives another answer. The order is the same in every
     process and on every machine. Empty where nothing qualifies (no "x" beside "+" or "-", fewer than three operands).
     """
     pool = []
-    for expression in _expressions(operands, range(low, high + 1), tuple(operators)):
+    for expression in _expressions(operands, range(low, high + 1), operators):
         answer = read_by_precedence(expression).answer
         if not precedence or read_left_to_right(expression).answer != answer:
             pool.append(Problem(expression, answer))
             if len(pool) == LARGEST_POOL:
                 break
-    return pool
+    return tuple(pool)
 
 
 def is_held_out(expression: str) -> bool:
@@ -116,9 +118,7 @@ def _expressions(operands: int, numbers: range, operators: tuple[str, ...]) -> I
 
 def load(task: Arithmetic) -> Items:
     """The pool that the configuration spans, split by each expression's own hash."""
-    pool = problems(
-        operands=task.operands, low=task.low, high=task.high, operators=task.operators, precedence=task.precedence
-    )
+    pool = problems(task.operands, task.low, task.high, tuple(task.operators), task.precedence)
     train: list[Item] = []
     held_out: list[Item] = []
     for problem in pool:

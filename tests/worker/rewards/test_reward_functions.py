@@ -334,8 +334,10 @@ def test_no_completion_makes_a_reward_raise_or_leave_its_range(text: str, extrac
 @pytest.mark.parametrize(
     "piece", ["<answer>", "</answer>", "\\boxed{", "}", "1,", "1", "-", "123,", ".", "<think>", "(", "\\boxed{}"]
 )
+@pytest.mark.slow
+@pytest.mark.timeout(60)  # one look at each character takes a second, a look from each at all the others hours
 def test_no_long_completion_takes_long(piece: str) -> None:
-    written = completion(piece * (200_000 // len(piece)))
+    written = completion(piece * (4_000_000 // len(piece)))
     for extract in EXTRACTS:
         correctness_score(written, extract=extract, match="task")
     format_score(written, tags=["think", "answer"])
