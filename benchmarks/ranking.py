@@ -28,7 +28,9 @@ from worker.rewards.answers import find_answer, same_number
 SHARES = {"fair": 0.0, "biased": 0.5}
 """By judge, the share of questions that it answers without reading."""
 
-INSTRUCTION = "Task: {prompt}\nRight: {answer}\n\n{completions}\n\nReply with the numbers of all answers, the best first."
+INSTRUCTION = (
+    "Task: {prompt}\nRight: {answer}\n\n{completions}\n\nReply with the numbers of all answers, the best first."
+)
 ANSWERS = re.compile(r"Answer \d+:\n(.*?)(?=\n\nAnswer \d+:\n|\n\nReply with)", re.DOTALL)
 SERIES = ("eval/pass@1", "rewards/better/mean", "judge/better/position_bias", "frac_reward_zero_std")
 

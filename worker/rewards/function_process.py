@@ -9,6 +9,7 @@ from backend.contract.base import Json
 from backend.contract.reward import Python, RewardFunction
 from worker.errors import RunFailure
 from worker.rewards.child_process import Child, ChildLost, ChildNotReady, ChildRefused
+from worker.rewards.process import lost_whole
 from worker.rewards.resources import RewardUnavailable
 from worker.tasks.items import Item
 
@@ -136,8 +137,7 @@ class FunctionProcess:
                 self.close()
                 count = calls[done].end - calls[done].first
                 done += 1
-                whole = f"\nThe call was for all {count} completions of the prompt." if count > 1 else ""
-                yield [{"error": f"{lost}{whole}"}] * count
+                yield [{"error": f"{lost}{lost_whole(count)}"}] * count
             except ChildNotReady as reason:
                 self.close()
                 if is_new:
