@@ -10,7 +10,18 @@ from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.downloads.menu import draw_downloads
-from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
+from dashboard.format import (
+    REWARD,
+    REWARD_HELP,
+    ago,
+    count,
+    duration,
+    improvement,
+    model_name,
+    plain,
+    reading,
+    recent_reward,
+)
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.session import carried_out, client, guard, link, run_now
 from dashboard.status import look, phase_in_words
@@ -156,7 +167,7 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     if run.kind == "reward_model":
         margin = reading(run.summary, "margin")
         return [("Margin", margin, "How much higher the chosen completions of a step score."), ranked]
-    return [ranked if run.kind == "dpo" else ("Reward", reading(run.summary, "reward"), None), right]
+    return [ranked if run.kind == "dpo" else (REWARD, recent_reward(run), REWARD_HELP), right]
 
 
 def _reason(run: Run, error: RunError) -> None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.sparkline import sparkline
-from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
+from dashboard.format import REWARD, absolute, ago, count, duration, improvement, model_name, plain, recent_reward
 from dashboard.runs.actions import show_actions, show_tick
 from dashboard.session import link
 from dashboard.status import look, phase_in_words
@@ -77,7 +77,7 @@ def _show_progress(run: Run) -> None:
 
 
 def _show_result(run: Run) -> None:
-    """The latest reward with its course; for an ended run what it learned on held-out prompts."""
+    """The reward of the last steps with its course; for an ended run what it learned on held-out prompts."""
     learned = {_SOLVED: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
@@ -85,7 +85,7 @@ def _show_result(run: Run) -> None:
         st.markdown(f":gray[{learned[measured]}] {first}{arrow}**{latest}**")
     elif "reward" in run.summary:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
-            st.markdown(f":gray[reward] **{reading(run.summary, 'reward')}**", width="content")
+            st.markdown(f":gray[{REWARD.lower()}] **{recent_reward(run)}**", width="content")
             drawn = sparkline(run.reward_sparkline)
             if drawn:
                 st.image(drawn, width=96)

@@ -90,7 +90,7 @@ def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> Non
 
 def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
     run = claimed(backend, "busy")
-    assert "reward] **0.600**" in texts(open_page("runs"))
+    assert "reward, last 10] **0.600**" in texts(open_page("runs"))
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(open_page("runs"))
 
