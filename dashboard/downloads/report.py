@@ -26,7 +26,7 @@ from dashboard.charts.group import strip_figure
 from dashboard.charts.training import panels_of, training_figure
 from dashboard.components.pictures import svg
 from dashboard.format import REWARD, count, counted, duration, improvement, model_name, reading, recent_reward
-from dashboard.group.cards import TextLook, card_html, look_at, order_of
+from dashboard.group.cards import TextLook, card_html, equal_ones, look_at, order_of
 from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
 from dashboard.stored import number_at, text_at
@@ -167,7 +167,10 @@ def _group(chosen: Chosen, config: Mapping[str, Json]) -> dict[str, object]:
         "strip": ""
         if group.reward_mean is None
         else svg(strip_figure(group.completions, group.reward_mean, group.reward_std)),
-        "cards": [(look.colour(one), card_html(one, look, TextLook(columns=COLUMNS))) for one in shown],
+        "cards": [
+            (look.colour(one), card_html(one, look, TextLook(columns=COLUMNS), [each.index for each in (one, *others)]))
+            for one, *others in equal_ones(shown)
+        ],
         "left_out": len(ordered) - len(shown),
     }
 
