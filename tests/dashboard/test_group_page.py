@@ -153,8 +153,8 @@ def test_equal_completions_share_a_card_that_names_their_places_until_each_is_as
 
 def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> None:
     def one(index: int, **other: object) -> CompletionRecord:
-        told = {"text": "x", "token_count": 1, "finish_reason": "stop", "reward": 1.0} | other
-        return CompletionRecord.model_validate({"id": index, "index": index, **told})
+        given = {"text": "x", "token_count": 1, "finish_reason": "stop", "reward": 1.0} | other
+        return CompletionRecord.model_validate({"id": index, "index": index, **given})
 
     cut, other, failed = one(1, finish_reason="length"), one(2, reward=0.5), one(3, reward=None)
     assert equal_ones([one(0), cut, other, failed, one(4)]) == [[one(0), one(4)], [cut], [other], [failed]]

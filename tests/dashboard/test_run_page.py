@@ -103,12 +103,43 @@ def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int,
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
-def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backend: Backend) -> None:
+def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_place_of_empty_charts(
+    open_page: Open, backend: Backend
+) -> None:
     run_id = recorded.queue(backend.client)
-    at = scroll_down(open_page("run", id=run_id), run_id)
-    assert charts(at) == 15
+    at = open_page("run", id=run_id)
+    assert charts(at) == 0
     assert figures(at)["Queue"] == "next"
-    assert any("the lines begin with the first step" in said.value for said in at.caption)
+    assert "It starts as soon as a worker is free" in shown(at)
+    assert "the charts begin when the first one is done" in shown(at)
+    claim = recorded.claim(backend.client, run_id)
+    assert "A worker has taken the run and starts" in shown(at.run())
+
+    def beat(phase: str, done: int | None = None, total: int | None = None) -> str:
+        progress = Progress(step=0, total_steps=100, phase=phase, done=done, total=total)
+        backend.client.heartbeat(run_id, p.Heartbeat(attempt=claim.attempt, worker="recorder", progress=progress))
+        return shown(at.run())
+
+    assert "Before the first step: loading the model" in beat("loading the model")
+    assert "First step: sampling 12 of 64" in beat("rollout", 12, 64)
+    report = p.Report(attempt=claim.attempt, seq=0, step=0, metrics={"eval/pass@1": 0.5})
+    backend.client.report(run_id, report)
+    assert "First step: updating the weights" in beat("update")
+    assert charts(at) == 1
+    report = p.Report(attempt=claim.attempt, seq=1, step=0, groups=[], metrics={"loss": 0.1, "reward": 0.5})
+    backend.client.report(run_id, report)
+    assert "First step" not in shown(at.run())
+    assert charts(at) == 3
+
+
+def test_a_run_that_ended_before_its_first_step_says_so_in_the_place_of_charts(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client)
+    backend.client.command(run_id, "stop")
+    at = open_page("run", id=run_id)
+    assert "No step was done, so there is nothing to draw" in shown(at)
+    assert charts(at) == 0
 
 
 def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
