@@ -237,3 +237,41 @@ def test_a_model_of_the_hub_is_shown_with_its_commit(open_page: Open, backend: B
     backend.client.start(run_id, start)
     said = shown(open_page("run", id=run_id, tab="configuration")).replace("\\", "")
     assert "weights and the tokenizer of owner/name_x at commit " + "0123456789" * 4 in said
+
+
+def stopped(backend: Backend, *, checkpoints: list[int]) -> int:
+    """A run that was stopped after three steps."""
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step in range(3):
+        backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, metrics={"reward": 0.5}))
+    for step in checkpoints:
+        place = {"store": recorded.WORKER.store, "path": f"run-{run_id}/{step}", "sha256": "0" * 64, "size_bytes": 1}
+        backend.client.checkpoint(run_id, p.CheckpointReport(attempt=claim.attempt, step=step, **place))  # type: ignore[arg-type]
+    backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="stopped"))
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "begins"),
+    [
+        (
+            [1, 2],
+            "It goes on from its last checkpoint, after step 2; what it did after that, up to step 3, is done again.",
+        ),
+        ([3], "It goes on from its last checkpoint, after step 3."),
+        ([], "It has no checkpoint, and begins again with the first step."),
+    ],
+)
+def test_a_stopped_run_offers_to_continue_and_says_from_where(
+    open_page: Open, backend: Backend, checkpoints: list[int], begins: str
+) -> None:
+    run_id = stopped(backend, checkpoints=checkpoints)
+    at = open_page("run", id=run_id)
+    assert f"It can go on: press **Continue**. {begins}" in shown(at)
+    again = at.button(key="command-retry")
+    assert again.label == "Continue"
+    assert begins in again.help
+    again.click().run()
+    assert backend.client.run(run_id).status == "queued"
+    assert "It can go on" not in shown(at)
