@@ -55,7 +55,10 @@ def _doing(run: Run) -> str:
 def _takes(run: Run) -> str:
     """How long a step is expected to take, if that is known."""
     time = _estimate(run.id)
-    return "" if time is None else f" It is expected to take {duration(time.seconds_per_step)} ({plain(time.basis)})."
+    if time is None:
+        return ""
+    basis, _, _ = time.basis.partition(";")  # the rest is about the whole run
+    return f" It is expected to take {duration(time.seconds_per_step)} ({plain(basis)})."
 
 
 @st.cache_data(ttl=60, max_entries=64, show_spinner=False)
