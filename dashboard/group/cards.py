@@ -73,7 +73,7 @@ def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook, al
     """The inside of a card: the account, the text, and what was measured. `alike` are the indices of all for which it stands."""
     return (
         f'<div class="completion"><div class="account">{_head(completion, look, alike)}{_account(completion, look)}</div>'
-        f"{text_html(completion, shown)}{_measures(completion)}</div>"
+        f"{text_html(completion, shown)}{_measures(completion, of_several=len(alike) > 1)}</div>"
     )
 
 
@@ -137,10 +137,11 @@ def _bar(term: Term, look: GroupLook) -> str:
     return bar
 
 
-def _measures(completion: CompletionRecord) -> str:
+def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     """Length, how it ended, and per-sequence numbers where they were computed."""
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     lines = [f"{counted(completion.token_count, 'token')} · {ended}"]
+    lines += [f"measured on {completion.index + 1}:"] if of_several else []
     means = [
         f"{name} {text}"
         for name, value, text in (

@@ -35,6 +35,7 @@ def draw_pairs(run: Run) -> None:
         f"The first {RECORDED} pairs of each step, the newest step first. A margin below 0: the model preferred the rejected "
         "completion. Click a line to read the pair."
     )
+    above = st.container()  # the table fills the window, and what is read would be out of sight below it
     columns: dict[str, Column[PairRecord]] = {
         "step": Column("step", lambda pair: pair.step, 60, kind="number"),
         "prompt": Column("prompt", lambda pair: one_line(pair.prompt), "medium"),
@@ -45,7 +46,8 @@ def draw_pairs(run: Run) -> None:
     chosen = pick(page.items, columns, key=f"pairs-{run.id}")
     show_pager(PAGES, page.next_cursor)
     if chosen is not None:
-        _draw(chosen)
+        with above:
+            _draw(chosen)
 
 
 def _draw(pair: PairRecord) -> None:
