@@ -165,12 +165,12 @@ def runs(
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """List the newest runs; samples of the form and of checkpoints are not among them."""
+    """List the newest runs with the mean reward of their last ten steps; samples of the form and of checkpoints are not among them."""
     with _client(backend, token_file, home) as client:
         found = client.runs(kind="training", status=status, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
-            reward, steps = run.summary.get("reward"), f"{run.progress.step}/{run.progress.total_steps}"
+            reward, steps = run.recent_reward, f"{run.progress.step}/{run.progress.total_steps}"
             scored = "" if reward is None else f"{reward:.3f}"
             typer.echo(f"{run.id:>6}  {run.status:<9} {steps:>11} {scored:>7}  {_plain(run.name)}")
 

@@ -15,6 +15,7 @@ from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
 from backend.contract.transport import ApiError, M, Transport, Unreachable
@@ -142,6 +143,7 @@ class Client:
     groups_of_prompt = _list("/api/v1/groups", r.Page[GroupSummary], q.PromptGroupQuery)
     compare_metrics = _list("/api/v1/metrics", r.Page[r.Metrics], q.ComparedMetricQuery)
     groups = _list_of_run("groups", r.Page[GroupSummary], q.GroupQuery)
+    pairs = _list_of_run("pairs", r.Page[PairRecord], q.PairQuery)
     prompts = _list_of_run("prompts", r.Page[PromptSummary], q.PromptQuery)
     completions = _list_of_run("completions", r.Page[CompletionHit], q.CompletionQuery)
     metrics = _list_of_run("metrics", r.Metrics, q.MetricQuery)

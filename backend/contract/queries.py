@@ -136,6 +136,12 @@ class PromptGroupQuery(PageQuery):
     runs: RunIds
 
 
+class PairQuery(PageQuery):
+    """The preference pairs that a run was trained on, the newest step first."""
+
+    step: Step | None = None
+
+
 class PromptQuery(PageQuery):
     """Prompts of a run; a leading minus sorts in descending order."""
 

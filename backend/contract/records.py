@@ -60,6 +60,10 @@ class RunError(Record):
     details: Annotated[CleanText, cut(200_000)] | None = None
 
 
+REWARD_STEPS = 10
+"""The last steps over which a run's reward is averaged where one number stands for it. That of a single step is mostly luck."""
+
+
 class Run(Record):
     """A run as lists and pages show it. `config` is the stored one, read as it is."""
 
@@ -84,6 +88,7 @@ class Run(Record):
     sweep_id: int | None = None
     summary: dict[str, float | None] = {}  # the latest of each metric; <name>:first of what was evaluated again
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
+    recent_reward: float | None = None  # its mean over the last REWARD_STEPS steps that logged it
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

@@ -8,12 +8,13 @@ from typing import Literal
 
 from backend.catalog import CARDS, TINY_ARITHMETIC, ModelShape
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, TrainingConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import Message, dead_share_at_rate
 from backend.contract.recipes import RECIPES
 from backend.contract.reward import file_of
+from backend.contract.sample import SampleConfig
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Optimizer
 from backend.preflight.facts import Facts
 from backend.preflight.memory import trained_parameters
@@ -36,7 +37,7 @@ OFFERING = {
 Hints = Iterator[Message]
 
 
-def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
+def model_source(config: RunConfig, _facts: Facts) -> Hints:
     """A built-in model that does not exist."""
     source, known = config.model.source, [card.source for card in CARDS]
     if source.startswith("builtin:") and source not in known:
@@ -45,9 +46,11 @@ def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
         yield _hint("error", "model.source", text, nearest)
 
 
-def context(config: TrainingConfig, facts: Facts) -> Hints:
+def context(config: RunConfig, facts: Facts) -> Hints:
     """More new tokens than the model can hold."""
-    if isinstance(config, GrpoConfig):
+    if isinstance(config, SampleConfig):
+        field, new_tokens = "decoding.max_new_tokens", config.decoding.max_new_tokens
+    elif isinstance(config, GrpoConfig):
         field, new_tokens = "sampling.max_new_tokens", config.sampling.max_new_tokens
     elif isinstance(config.pairs, SampledPairs):
         field, new_tokens = "pairs.decoding.max_new_tokens", config.pairs.decoding.max_new_tokens
@@ -236,13 +239,13 @@ def _traced_tokens(config: GrpoConfig) -> int:
     return completions[telemetry.token_traces] * sampling.max_new_tokens
 
 
-def workers(_config: TrainingConfig, facts: Facts) -> Hints:
+def workers(_config: RunConfig, facts: Facts) -> Hints:
     """No worker would take the run."""
     if not facts.workers:
         yield _hint("info", None, "no worker is connected: the run waits in the queue until one is")
 
 
-def offers(config: TrainingConfig, facts: Facts) -> Hints:
+def offers(config: RunConfig, facts: Facts) -> Hints:
     """No worker has what the rewards name, or the sampling engine."""
     needs = needs_of(config.model_dump(mode="json"))
     if not facts.workers or any(needs.met_by(one) for one in facts.workers):
@@ -321,9 +324,13 @@ PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] 
     repeated_pairs,
 )
 
+SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (model_source, context, workers, offers)
 
-def hints(config: TrainingConfig, facts: Facts) -> list[Message]:
+
+def hints(config: RunConfig, facts: Facts) -> list[Message]:
     """What the rules say; a warning, or a fix, that the unchanged recipe gets too is only noted, since it is so on purpose."""
+    if isinstance(config, SampleConfig):
+        return [message for rule in SAMPLE_RULES for message in rule(config, facts)]
     if not isinstance(config, GrpoConfig):
         return [message for rule in PAIR_RULES for message in rule(config, facts)]
     intended = _of_recipe(config.recipe)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -146,6 +147,20 @@ def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(kind: str, tmp
         AutoModelForCausalLM.from_pretrained(folder)
     else:
         assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 1
+
+
+@KINDS
+def test_each_step_tells_its_pairs_with_the_margins_whose_mean_is_its_metric(kind: str, tmp_path: Path) -> None:
+    witness = Witness()
+    train(configured(kind), tmp_path, witness)
+    margin = {"reward_model": "margin", "dpo": "rewards/margins"}[kind]
+    sent_of_steps = [one for one in witness.messages if isinstance(one, Report) and margin in one.metrics]
+    assert len(sent_of_steps) == BUDGET["steps"]
+    for report in sent_of_steps:
+        assert [pair.index for pair in report.pairs] == [0, 1, 2, 3]
+        assert fmean(pair.margin or 0.0 for pair in report.pairs) == pytest.approx(report.metrics[margin], abs=1e-6)
+        assert all(pair.prompt and pair.chosen != pair.rejected for pair in report.pairs)
+    assert any(pair.margin for pair in sent_of_steps[-1].pairs)
 
 
 def test_a_dpo_run_begins_at_log_2_with_margins_of_0(tmp_path: Path) -> None:
