@@ -6,10 +6,11 @@ from functools import lru_cache
 from math import lcm
 from typing import Literal
 
-from backend.catalog import CARDS, TINY_ARITHMETIC, ModelShape
+from backend.catalog import CARDS
 from backend.contract.base import Json
 from backend.contract.config import RUN_CONFIG, TrainingConfig
 from backend.contract.grpo import GrpoConfig
+from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import Message, dead_share_at_rate
 from backend.contract.recipes import RECIPES

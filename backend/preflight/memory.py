@@ -7,11 +7,11 @@ adds parts that are not all alive at the same moment.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from backend.catalog import ModelShape
 from backend.contract.base import Json
 from backend.contract.config import RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
+from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import MemoryEstimate, Message
 from backend.contract.sample import SampleConfig
