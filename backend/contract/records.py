@@ -343,6 +343,7 @@ class Worker(Offers):
     """A worker as its last claim or heartbeat described it."""
 
     name: str
+    store: str = ""  # where it keeps checkpoints
     versions: dict[str, str] = {}
     run_id: int | None = None
     run_name: str | None = None
