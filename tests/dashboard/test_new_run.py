@@ -90,7 +90,8 @@ def nudge(widget: Widget) -> None:
         widget.set_value(not widget.value)
     elif isinstance(widget, Selectbox):
         others = [option for option in widget.options if option != widget.format_func(widget.value)]
-        widget.set_value(others[0].replace(" ", "_").replace("z-score", "zscore"))
+        name = others[0].rpartition(" · ")[2]  # a model's line ends with its source
+        widget.set_value(name.replace(" ", "_").replace("z-score", "zscore"))
     elif isinstance(widget, ButtonGroup):
         multiple = isinstance(widget.value, list)
         widget.set_value([] if multiple else next(option for option in widget.options if option != widget.value))
@@ -272,7 +273,7 @@ def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backe
     parent = backend.client.create_run(DEFAULT)
     at = open_page("new-run", **{"from": f"{parent.id}@3"})
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
-    assert at.selectbox(key=key(at, "model.source")).value == f"run:{parent.id}@3"
+    assert value_widgets(at)["model.source"].value == f"run:{parent.id}@3"
     assert draft_of(at).parent_id == parent.id
 
 

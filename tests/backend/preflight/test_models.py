@@ -170,7 +170,9 @@ def test_a_model_that_cannot_be_trained_says_why(backend: Backend) -> None:
     connect(backend, OfferedModel(source="local:bad", problem="bad cannot be read: no JSON"))
     one = chosen(backend.client.models(GRPO), "local:bad")
     assert (one.usable, one.note) == (False, "bad cannot be read: no JSON")
-    [said] = [m.text for m in backend.client.preflight(config_of("local:bad")).messages if m.field == "model.source"][:1]
+    [said] = [m.text for m in backend.client.preflight(config_of("local:bad")).messages if m.field == "model.source"][
+        :1
+    ]
     assert said == "no connected worker can train it: bad cannot be read: no JSON"
 
 
@@ -209,9 +211,7 @@ def values(start: StartingSettings) -> dict[str, Any]:
     return {one.field: one.value for one in start.values}
 
 
-@pytest.mark.parametrize(
-    ("shape", "rate"), [(SHAPES[TINY_ARITHMETIC], 5e-5), (SHAPES[SMOLLM2], 1e-5), (QWEN_7B, 1e-6)]
-)
+@pytest.mark.parametrize(("shape", "rate"), [(SHAPES[TINY_ARITHMETIC], 5e-5), (SHAPES[SMOLLM2], 1e-5), (QWEN_7B, 1e-6)])
 def test_the_learning_rate_follows_the_size_and_what_is_trained(shape: ModelShape, rate: float) -> None:
     whole, adapters = starts(GrpoConfig(), shape, None)
     assert values(whole)["optimizer.learning_rate"] == rate
