@@ -8,10 +8,10 @@ Place = Literal["builtin", "local", "checkpoint", "hub"]
 
 
 class ModelChoice(Record):
-    """A model, what the form's settings need with it, and the workers that are up and can open it.
+    """A model, what a configuration's settings need with it, and the workers that are up and can open it.
 
-    `fits` counts those of them that have the memory: None where that, or what is needed, is not known. `note` says what else there
-    is to know.
+    `fits` of them have the memory and `too_small` do not; those whose memory is not known are in neither. `note` says what else
+    there is to know.
     """
 
     source: str
@@ -20,7 +20,8 @@ class ModelChoice(Record):
     parameters: int | None = None
     memory_bytes: int | None = None
     workers: int = 0
-    fits: int | None = None
+    fits: int = 0
+    too_small: int = 0
     note: str = ""
     usable: bool = True
 

@@ -74,7 +74,9 @@ def _offered(alive: Sequence[Worker]) -> Iterator[Candidate]:
     for card in CARDS:
         yield Candidate(card.source, card.title, alive, card.source)
     offered = {one.source: one for worker in alive for one in worker.models}
-    for one in sorted(offered.values(), key=lambda found: (_place(found.source) == "hub", found.source)):
+    for one in sorted(
+        offered.values(), key=lambda found: (found.problem is not None, _place(found.source) == "hub", found.source)
+    ):
         yield _on_disk(one, alive)
 
 
@@ -126,11 +128,12 @@ def _choice(one: Candidate, config: RunConfig | None, facts: Facts) -> ModelChoi
     """With what the configuration needs on the roomiest of its workers; without any, on a CPU."""
     shape = facts.shape_of(one.origin)
     sizes = {model.source: model.parameters for worker in facts.workers for model in worker.models}
-    needs = fits = None
+    needs: int | None = None
+    fitting: list[bool] = []
     if shape is not None and config is not None and one.usable:
         needs = sum(needed(config, shape, roomiest(one.workers)).values())
         rooms = [(worker, worker.memory_bytes) for worker in one.workers if worker.memory_bytes is not None]
-        fits = sum(sum(needed(config, shape, worker).values()) <= room for worker, room in rooms) if rooms else None
+        fitting = [sum(needed(config, shape, worker).values()) <= room for worker, room in rooms]
     return ModelChoice(
         source=one.source,
         place=_place(one.source),
@@ -138,7 +141,8 @@ def _choice(one: Candidate, config: RunConfig | None, facts: Facts) -> ModelChoi
         parameters=sizes.get(one.origin) or (shape.parameters if shape else None),
         memory_bytes=needs,
         workers=len(one.workers),
-        fits=fits,
+        fits=fitting.count(True),
+        too_small=fitting.count(False),
         note=one.note or ("" if shape else _why_unknown(one.origin, known=one.origin in sizes)),
         usable=one.usable,
     )

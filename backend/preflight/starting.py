@@ -29,12 +29,11 @@ def full_rate(parameters: int | None) -> float:
 
 
 def starting_settings(config: TrainingConfig, shape: ModelShape, worker: Offers | None) -> list[StartingSettings]:
-    """For all the weights and for adapters; the one to try first is advised. `worker` is the roomiest that has the model."""
+    """For all the weights and for adapters; the one to try first is advised, if it fits. `worker` is the roomiest that has the model."""
     ways = [_starting(config, shape, worker, lora) for lora in (None, Lora())]
     whole, adapters = ways
-    prefers_whole = shape.parameters < LARGE and whole.fits is not False
-    advised = whole if prefers_whole else adapters
-    return [one.model_copy(update={"advised": one is advised}) for one in ways]
+    advised = whole if shape.parameters < LARGE and whole.fits is not False else adapters
+    return [one.model_copy(update={"advised": one is advised and one.fits is not False}) for one in ways]
 
 
 def _starting(config: TrainingConfig, shape: ModelShape, worker: Offers | None, lora: Lora | None) -> StartingSettings:
@@ -78,9 +77,10 @@ def _values(config: TrainingConfig, shape: ModelShape, needs: int, has: int | No
         yield _value("optimizer.learning_rate", *_rate(model.lora, shape))
     reason = "bfloat16 on a GPU that has it, float32 elsewhere; the weights that are trained stay float32"
     yield _value("model.dtype", model.dtype, reason)
-    room = f"about {needs / GIB:.1f} GiB" + (f" of the {has / GIB:.1f} that the roomiest worker has" if has else "")
-    reason = f"with it {room} are needed; smaller ones need less and change no result"
-    yield _value(MICRO_BATCH, tokens, reason)
+    reason = f"with it about {needs / GIB:.1f} GiB are needed"
+    if has is not None:
+        reason += f", and the roomiest worker has {has / GIB:.1f}"
+    yield _value(MICRO_BATCH, tokens, f"{reason}; smaller ones need less and change no result")
     reason = (
         "each step is faster without" if not model.gradient_checkpointing else "without it too little memory is left"
     )

@@ -81,11 +81,9 @@ def _label(one: ModelChoice) -> str:
 
 def _fit(one: ModelChoice) -> str:
     """Whether it fits, as the end of a line; nothing if nobody knows."""
-    if one.fits is None:
-        return ""
-    if one.fits == 0:
-        return ", does not fit"
-    return ", fits" if one.fits == one.workers else f", fits {one.fits} of {counted(one.workers, 'worker')}"
+    if one.fits and one.too_small:
+        return f", fits {one.fits} of {counted(one.fits + one.too_small, 'worker')}"
+    return ", fits" if one.fits else ", does not fit" if one.too_small else ""
 
 
 def _show_chosen(one: ModelChoice) -> None:
@@ -93,7 +91,7 @@ def _show_chosen(one: ModelChoice) -> None:
     if one.note:
         look = ":gray[:material/info:]" if one.usable else ":orange[:material/warning:]"
         st.markdown(f":small[{look} :gray[{plain(one.note[0].upper() + one.note[1:])}\\.]]")
-    elif one.fits == 0:
+    elif one.too_small and not one.fits:
         settings = "see **Starting settings** for ones that may"
         st.markdown(
             f":small[:orange[:material/warning: With these settings it fits no worker that is up; {settings}\\.]]"
@@ -138,7 +136,7 @@ def _value(value: object) -> str:
         case int() | float():
             return show_number(value)
         case dict():
-            return f"rank {value['rank']}, {in_words(str(value['target_modules']))}"
+            return f"rank {value['rank']}"
         case None:
             return "off"
         case _:

@@ -27,7 +27,7 @@ Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] 
 DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
 NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
-ELSEWHERE = ("name", "tags", "model.lora", "task.upload", "task.source.place")
+ELSEWHERE = ("name", "tags", "model.lora", "sampling.curriculum", "task.upload", "task.source.place")
 
 
 # A second each: only one of a kind is quick enough for `make check`.
@@ -106,7 +106,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
     labels = {"schema_version", "kind", "recipe"}
     expected = {leaf for leaf in leaves(recipe.config) if leaf not in labels and not leaf.endswith(".kind")}
     shown = {path: widget.value for path, widget in value_widgets(at).items()}
-    assert expected - {"model.lora", "rewards.gates", "pairs.rewards.gates"} == set(shown)
+    assert expected - {"model.lora", "sampling.curriculum", "rewards.gates", "pairs.rewards.gates"} == set(shown)
     for widget in value_widgets(at).values():
         nudge(widget)
     at.run()

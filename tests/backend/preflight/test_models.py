@@ -74,8 +74,13 @@ def test_what_comes_along_and_what_workers_have_is_offered_with_size_and_fit(bac
     ]
     tiny, local, hub = (chosen(models, source) for source in (TINY_ARITHMETIC, LOCAL.source, HUB.source))
     assert (tiny.parameters, tiny.workers, tiny.fits, tiny.note) == (SHAPES[TINY_ARITHMETIC].parameters, 1, 1, "")
-    assert (local.parameters, local.workers, local.fits) == (494_032_768, 1, 0)  # 16 bytes a parameter, and 8 GiB
-    assert (hub.parameters, hub.fits) == (7_615_616_512, 0)
+    assert (local.parameters, local.workers, local.fits, local.too_small) == (
+        494_032_768,
+        1,
+        0,
+        1,
+    )  # 16 bytes a parameter, and 8 GiB
+    assert (hub.parameters, hub.too_small) == (7_615_616_512, 1)
     worker = Offers(device="CPU, 2 threads", memory_bytes=8 * GIB)
     config = RUN_CONFIG.validate_python(GRPO)
     assert local.memory_bytes == sum(needed(config, QWEN_HALF, worker).values())
@@ -95,18 +100,18 @@ def test_a_directory_is_weighed_on_the_workers_that_have_it(backend: Backend) ->
     connect(backend, name="roomy", gib=64)
     connect(backend, LOCAL, name="small", gib=4)
     local = chosen(backend.client.models(GRPO), LOCAL.source)
-    assert (local.workers, local.fits) == (1, 0)
+    assert (local.workers, local.fits, local.too_small) == (1, 0, 1)
     connect(backend, LOCAL, name="roomy", gib=64)
     local = chosen(backend.client.models(GRPO), LOCAL.source)
-    assert (local.workers, local.fits) == (2, 1)
+    assert (local.workers, local.fits, local.too_small) == (2, 1, 1)
 
 
 def test_whether_it_fits_is_not_known_without_a_worker_or_its_memory(backend: Backend) -> None:
     tiny = chosen(backend.client.models(GRPO), TINY_ARITHMETIC)
-    assert (tiny.workers, tiny.fits, tiny.memory_bytes is not None) == (0, None, True)
+    assert (tiny.workers, tiny.fits + tiny.too_small, tiny.memory_bytes is not None) == (0, 0, True)
     connect(backend, gib=None)
     tiny = chosen(backend.client.models(GRPO), TINY_ARITHMETIC)
-    assert (tiny.workers, tiny.fits) == (1, None)
+    assert (tiny.workers, tiny.fits + tiny.too_small) == (1, 0)
 
 
 def test_a_worker_that_is_silent_offers_nothing(backend: Backend) -> None:
@@ -162,7 +167,7 @@ def test_another_revision_has_the_size_of_the_one_that_was_downloaded(backend: B
 def test_a_model_of_another_architecture_has_a_size_and_no_estimate(backend: Backend) -> None:
     connect(backend, OfferedModel(source="local:gpt2", parameters=124_439_808))
     one = chosen(backend.client.models(GRPO), "local:gpt2")
-    assert (one.parameters, one.memory_bytes, one.fits) == (124_439_808, None, None)
+    assert (one.parameters, one.memory_bytes, one.fits + one.too_small) == (124_439_808, None, 0)
     assert one.note == "no memory estimate: its architecture is not counted here"
 
 
@@ -181,7 +186,7 @@ def test_sizes_are_there_while_the_form_is_wrong_and_estimates_only_once_it_is_r
     wrong_model = chosen(backend.client.models(config_of("../secrets")), LOCAL.source)
     assert wrong_model.memory_bytes is not None
     wrong_step = chosen(backend.client.models({**GRPO, "budget": {"steps": 0}}), LOCAL.source)
-    assert (wrong_step.parameters, wrong_step.memory_bytes, wrong_step.fits) == (494_032_768, None, None)
+    assert (wrong_step.parameters, wrong_step.memory_bytes, wrong_step.too_small) == (494_032_768, None, 0)
     nothing = backend.client.models({})
     assert chosen(nothing, TINY_ARITHMETIC).parameters is not None
 
@@ -248,13 +253,14 @@ def test_little_memory_means_smaller_micro_batches_and_at_last_recomputation() -
     assert tighter["model.gradient_checkpointing"]
 
 
-def test_all_weights_are_advised_for_small_models_that_fit_and_adapters_for_all_others() -> None:
+def test_all_weights_are_advised_for_small_models_that_fit_else_adapters_else_nothing() -> None:
     def advised(shape: ModelShape, gib: float) -> list[bool]:
         return [one.advised for one in starts(GrpoConfig(), shape, gib)]
 
     assert advised(SHAPES[SMOLLM2], 16) == [True, False]
     assert advised(SHAPES[SMOLLM2], 2) == [False, True]
     assert advised(QWEN_7B, 1000) == [False, True]
+    assert advised(QWEN_7B, 8) == [False, False]
 
 
 def test_a_micro_batch_holds_the_longest_completion() -> None:
