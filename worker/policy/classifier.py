@@ -120,11 +120,11 @@ def load_reward_model(
     """
     model: PreTrainedModel | PeftModel
     if source.base is not None:
-        model, missing = _on_its_base(source, source.base, trainable=trainable), set()
+        model = _on_its_base(source, source.base, trainable=trainable)
     else:
         model, missing = _classifier(source)
-    if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
-        raise _unavailable(source, f"it is not a sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
+        if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
+            raise _unavailable(source, f"it is not a sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
     outputs = model.config.num_labels or 0
     if label >= outputs:
         raise _unavailable(source, f"it has {outputs} outputs, counted from 0, and label {label} is not among them")

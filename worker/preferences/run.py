@@ -144,5 +144,5 @@ def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> Rewa
     if config.model.gradient_checkpointing:
         if isinstance(model.model, PeftModel):
             model.model.enable_input_require_grads()
-        model.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
+        model.model.gradient_checkpointing_enable({"use_reentrant": False})
     return model
