@@ -133,7 +133,9 @@ def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_b
         config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": other}))
     [only] = disk.offered().values()
     assert only.source == "local:classifier"
-    assert only.problem == "LlamaForSequenceClassification is no causal language model, and only those are trained"
+    assert (
+        only.problem == "it is of the kind LlamaForSequenceClassification, and only causal language models are trained"
+    )
 
 
 def test_another_architecture_has_a_size_and_no_shape(disk: Disk) -> None:

@@ -131,7 +131,7 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
         weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
     written = [name for name in config.architectures or () if "CausalLM" not in name]
-    problem = f"{written[0]:.100} is no causal language model, and only those are trained" if written else None
+    problem = f"it is of the kind {written[0]:.100}, and only causal language models are trained" if written else None
     shape = shape_of(config)
     return OfferedModel(
         source=folder.name,
