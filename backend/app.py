@@ -26,6 +26,7 @@ from backend.health.check import router as health
 from backend.lifecycle.deletion import Remover
 from backend.lifecycle.routes import router as runs
 from backend.people.routes import router as people
+from backend.preflight.models import router as models
 from backend.preflight.preflight import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
@@ -51,6 +52,7 @@ LOOK_FOR_DELETED = 0.5  # seconds between two looks for runs to remove
 ROUTERS = (
     catalog,
     preflight,
+    models,
     runs,
     sweeps,
     telemetry,

@@ -15,6 +15,7 @@ from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
@@ -114,6 +115,10 @@ class Client:
     def preflight(self, config: Mapping[str, Json]) -> Preflight:
         """What a configuration would do; also for a wrong one: the messages say what to correct."""
         return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
+
+    def models(self, config: Mapping[str, Json]) -> Models:
+        """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""
+        return self._to.post(Models, "/api/v1/models", {"config": dict(config)})
 
     def create_run(
         self,

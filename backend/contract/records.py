@@ -7,6 +7,7 @@ from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
+from backend.contract.model_shape import ModelShape
 from backend.contract.reward import Argument, Unit
 from backend.contract.task import Dataset
 
@@ -301,6 +302,21 @@ class RewardFile(Record):
     error: Annotated[CleanText, cut(5_000)] | None = None
 
 
+MOST_MODELS = 100
+
+
+class OfferedModel(Record):
+    """A model that a worker can open without a download: below its model root, or in its cache of the Hub.
+
+    `problem` says why it cannot be trained.
+    """
+
+    source: Annotated[CleanText, Field(max_length=300)]
+    parameters: Count | None = None  # as its files hold them
+    shape: ModelShape | None = None  # None: of an architecture whose memory nobody has counted
+    problem: Annotated[CleanText, cut(500)] | None = None
+
+
 class Offers(Record):
     """What a worker says it has."""
 
@@ -310,6 +326,7 @@ class Offers(Record):
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
     reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] = []  # in its folder of rewards
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
+    models: Annotated[list[OfferedModel], Field(max_length=MOST_MODELS)] = []  # besides those that come along
 
     @property
     def own_rewards(self) -> dict[str, OwnReward]:
@@ -331,6 +348,7 @@ class Worker(Offers):
     """A worker as its last claim or heartbeat described it."""
 
     name: str
+    store: str = ""  # where it keeps checkpoints
     versions: dict[str, str] = {}
     run_id: int | None = None
     run_name: str | None = None

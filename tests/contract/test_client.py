@@ -23,6 +23,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "healthy": lambda c: c.healthy(),
     "catalog": lambda c: c.catalog(),
     "preflight": lambda c: c.preflight({}),
+    "models": lambda c: c.models({}),
     "create_run": lambda c: c.create_run({"kind": "grpo"}),
     "runs": lambda c: c.runs(),
     "run": lambda c: c.run(1),
