@@ -6,10 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from backend.contract.base import Json, storable
+from backend.contract.base import Json, storable, to_json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.storage.database import to_json
 
 Row = dict[str, Json]
 
@@ -91,6 +90,11 @@ def _no_constant(name: str) -> NoReturn:
 def wrong(number: int, what: str, unit: str = "line") -> Invalid:
     """What is wrong with a line or a row, counted from 1."""
     return Invalid(FieldError(f"{unit} {number}", what))
+
+
+def too_long(number: int) -> Invalid:
+    """A line has more bytes than one may have."""
+    return wrong(number, f"is longer than {LONGEST_LINE // 2**20} MiB; shorten it, or leave it out")
 
 
 def refused(why: str) -> Invalid:

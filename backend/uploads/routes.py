@@ -12,13 +12,13 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
+from backend.contract.base import to_json
 from backend.contract.queries import ProgressQuery, UploadQuery
 from backend.contract.task import as_text, digest, held_out_keys, row_id
 from backend.document import raw_body
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
-from backend.storage.database import to_json
 from backend.uploads import jsonl, store
 
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])

@@ -18,6 +18,8 @@ from backend.uploads import jsonl
 from backend.uploads.conversion import convert
 
 FOLDER = "uploads"
+GROWTH = 4
+"""How many times the largest file's bytes the rows may take: JSON lines repeat the names of columns, and Parquet is packed."""
 
 
 def path_of(home: Path, upload_id: int) -> Path:
@@ -38,9 +40,9 @@ def keep(
     Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
     home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
+    most = GROWTH * services.settings.max_upload_bytes
     try:
-        found = convert(partial, name, canonical, on_rows)
-        partial.unlink()
+        found = convert(partial, name, canonical, most_bytes=most, on_rows=on_rows)
         os.replace(canonical, partial)
     finally:
         canonical.unlink(missing_ok=True)
