@@ -19,11 +19,21 @@ from backend.contract.base import to_json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.uploads.formats import Found, read
-from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, require_bounds, too_long, wrong
+from backend.uploads.jsonl import (
+    LONGEST_LINE,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Row,
+    refused,
+    require_bounds,
+    too_long,
+    too_many_rows,
+    wrong,
+)
 
-MOST_ROWS = 10_000_000
 LIMITS = {resource.RLIMIT_AS: 2**30, resource.RLIMIT_CPU: 3600, resource.RLIMIT_CORE: 0}
 TOO_LARGE = "The file takes more memory or time to read than an upload may; split it, or save it as JSON lines."
+UNREADABLE = "The file cannot be read, and the backend's log says why; save it as CSV or JSON lines."
 NICE = 5
 TELL_SECONDS = 0.3
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
@@ -81,8 +91,8 @@ def convert(
         raise Invalid(*(FieldError(**error) for error in told["invalid"]))
     if "errno" in told:
         raise OSError(told["errno"], os.strerror(told["errno"]))
-    if "found" not in told:  # it reached a limit of memory or time, and was killed for it
-        raise refused(TOO_LARGE)
+    if "found" not in told:
+        raise refused(TOO_LARGE if process.returncode < 0 else UNREADABLE)
     return Contents(Found(**told.pop("found")), **told)
 
 
@@ -128,17 +138,18 @@ def canonical(
     with target.open("wb") as file:
         for number, row, line in read_rows:
             if rows + empty == MOST_ROWS:
-                raise refused(f"The file has more than {MOST_ROWS:,} rows, which an upload may have; leave some out.")
+                raise too_many_rows()
             if row is None or all(value is None or value == "" for value in row.values()):
                 empty += 1
                 continue
-            require_bounds(number, row)
+            require_bounds(number, row, found.unit)
             note_columns(missing, rows + 1, row)
             if len(missing) > MOST_COLUMNS:
-                raise wrong(number, f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}")
+                what = f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}"
+                raise wrong(number, what, found.unit)
             line = line or f"{to_json(row)}\n".encode()
             if len(line) > LONGEST_LINE:
-                raise too_long(number)
+                raise too_long(number, found.unit)
             written += len(line)
             if written > most_bytes:
                 raise refused(f"The file unpacks to more than {most_bytes:,} bytes of rows; upload a part of it.")

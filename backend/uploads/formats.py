@@ -14,14 +14,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, TextIO
 
-from backend.errors import Invalid
-from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, row_of, too_long, wrong
+from backend.uploads.jsonl import (
+    LONGEST_LINE,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Row,
+    refused,
+    row_of,
+    too_long,
+    too_many_rows,
+    wrong,
+)
 
 Format = Literal["jsonl", "json", "csv", "parquet"]
 HEAD = 2**20  # bytes from which a format and a separator are told
-BATCH = 64  # rows of a Parquet file at a time: each may have megabytes
+BATCH = 32  # rows of a Parquet file at a time: each may have megabytes
 SAMPLE = 2**18  # bytes from which an encoding is told
 EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
@@ -47,6 +56,11 @@ class Found:
     format: Format
     encoding: str | None = None  # None: UTF-8, or no text
     separator: str | None = None  # in words
+
+    @property
+    def unit(self) -> str:
+        """What is counted in it."""
+        return "line" if self.format in ("jsonl", "csv") else "row"
 
 
 def read(path: Path, suffix: str) -> tuple[Found, Iterator[tuple[int, Row | None, bytes | None]]]:
@@ -141,6 +155,10 @@ def _is_list_of_objects(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(one, dict) for one in value)
 
 
+_BROKEN, _MARK = "groupscope-broken", "\udcff"  # half of a pair, which no encoding gives
+codecs.register_error(_BROKEN, lambda error: (_MARK, error.end if isinstance(error, UnicodeDecodeError) else 0))
+
+
 def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
     with path.open("rb") as file:
         lines: Iterable[bytes] = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
@@ -158,41 +176,39 @@ def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, by
 
 def _decoded(path: Path, encoding: str) -> Iterator[str]:
     """The lines of a text. Raises Invalid where a byte is none of the encoding, or a line is too long."""
-    number = 0
-    try:
-        with path.open(encoding=encoding, newline="") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
-                if len(line) > LONGEST_LINE:
-                    raise too_long(number)
-                yield line.lstrip("\ufeff") if number == 1 else line
-    except UnicodeError:
-        name = encoding.removesuffix("-sig").upper()
-        raise wrong(number + 1, f"has a byte that is not {name}, as the rest is; save the file as UTF-8") from None
+    with path.open(encoding=encoding, newline="", errors=_BROKEN) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
+            if len(line) > LONGEST_LINE:
+                raise too_long(number)
+            if _MARK in line:
+                name = encoding.removesuffix("-sig").upper()
+                raise wrong(number, f"has a byte that is not {name}, as the rest is; save the file as UTF-8")
+            yield line.lstrip("\ufeff") if number == 1 else line
 
 
 def _json_document(path: Path, encoding: str, head: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
     """The objects of the document's array, or of the one array in its object: {"data": [...]}."""
     import ijson
 
-    opened = path.open("rb") if encoding == "utf-8" else codecs.EncodedFile(path.open("rb"), "utf-8", encoding)
+    opened: BinaryIO | TextIO = path.open("rb") if encoding == "utf-8" else path.open(encoding=encoding)
     prefix = "item" if head.lstrip().startswith("[") else None
     try:
         with opened as file:
             if prefix is None:
-                events = ijson.parse(file)
+                events = ijson.parse(file, buf_size=LONGEST_LINE)
                 lists = (at for at, event, _ in events if event == "start_map" and at.endswith(".item"))
                 prefix = next(lists, None)
                 file.seek(0)
             if prefix is None:
                 raise refused('The JSON holds no list of objects; write [{"prompt": …, "answer": …}, …].')
-            for number, row in enumerate(ijson.items(file, prefix, use_float=True), 1):
+            for number, row in enumerate(ijson.items(file, prefix, buf_size=LONGEST_LINE), 1):
                 if not isinstance(row, dict):
                     raise wrong(number, 'is not an object; write {"prompt": …, "answer": …}', "row")
-                yield number, row, None
-    except (ijson.JSONError, UnicodeError, RecursionError, ValueError) as error:
-        if isinstance(error, Invalid):
-            raise
-        raise refused(f"The file is not valid JSON: {' '.join(str(error).split())[:200]}") from None
+                yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
+    except (ijson.JSONError, ValueError) as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        why = " ".join(why.partition("(right here)")[0].split())
+        raise refused(f"The file is not valid JSON: {why[:200]}") from None
 
 
 def _separator(text: str) -> str:
@@ -288,11 +304,19 @@ def _parquet(path: Path) -> Iterator[tuple[int, Row | None, bytes | None]]:
     try:
         with pq.ParquetFile(path, memory_map=False, pre_buffer=False, buffer_size=2**20) as file:
             require_names(file.schema_arrow.names)
+            if file.metadata.num_rows > MOST_ROWS:
+                raise too_many_rows()
             number = 0
             for batch in file.iter_batches(batch_size=BATCH, use_threads=False):
+                if batch.nbytes > BATCH * LONGEST_LINE:
+                    raise wrong(
+                        number + 1, "or one soon after it takes too many bytes; shorten it, or leave it out", "row"
+                    )
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
+    except MemoryError:
+        raise  # one of Arrow's own, too
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise refused(f"The Parquet file cannot be read: {' '.join(str(error).split())[:200]}") from None
 
@@ -311,7 +335,7 @@ def _plain(number: int, column: str, value: Any) -> Any:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case decimal.Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
+            return int(value) if value.as_tuple().exponent == 0 else _plain(number, column, float(value))
         case datetime.timedelta():
             return value.total_seconds()
     raise wrong(
