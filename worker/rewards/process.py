@@ -109,9 +109,10 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
 
 def call_of(table: Mapping[str, Callable[..., object]], function: dict[str, Any]) -> Call:
     """What scores the completions of one call."""
+    params = function["params"]
     if function["kind"] == "python":
-        return partial(python_scores, **function["params"])
-    one = partial(table[function["kind"]], **function["params"])
+        return partial(python_scores, function=params["function"], arguments=params["arguments"])
+    one = partial(table[function["kind"]], **params)
     return lambda completions: [one(completion) for completion in completions]
 
 
