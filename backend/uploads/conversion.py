@@ -32,8 +32,10 @@ from backend.uploads.jsonl import (
 )
 
 LIMITS = {resource.RLIMIT_AS: 2**30, resource.RLIMIT_CPU: 3600, resource.RLIMIT_CORE: 0}
-TOO_LARGE = "The file takes more memory or time to read than an upload may; split it, or save it as JSON lines."
-UNREADABLE = "The file cannot be read, and the backend's log says why; save it as CSV or JSON lines."
+TOO_LARGE = (
+    "The file takes more memory or time to read than an upload may, or holds a value that no program could read; "
+    "save it as CSV or JSON lines, or upload a part of it."
+)
 NICE = 5
 TELL_SECONDS = 0.3
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
@@ -91,8 +93,8 @@ def convert(
         raise Invalid(*(FieldError(**error) for error in told["invalid"]))
     if "errno" in told:
         raise OSError(told["errno"], os.strerror(told["errno"]))
-    if "found" not in told:
-        raise refused(TOO_LARGE if process.returncode < 0 else UNREADABLE)
+    if "found" not in told:  # the kernel ended it, or a library's code in C
+        raise refused(TOO_LARGE)
     return Contents(Found(**told.pop("found")), **told)
 
 
