@@ -11,6 +11,7 @@ from backend.contract.base import CleanText, Frozen
 from backend.contract.config import Kind
 from backend.contract.groups import FinishReason, GroupState
 from backend.contract.records import Status
+from backend.contract.task import Column, HeldOut
 
 LAST_STEP = 2**53  # far beyond every run, and steps near it can be added to
 MOST_RUNS = 20
@@ -195,6 +196,14 @@ class ProgressQuery(Frozen):
     """The upload that is asked about."""
 
     key: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
+
+
+class SplitQuery(Frozen):
+    """The columns and the share to hold out, as a task names them."""
+
+    prompt_column: Column
+    held_out: HeldOut
+    source_column: Column | None = None
 
 
 class LogQuery(Frozen):

@@ -64,13 +64,13 @@ class Contents:
 
 
 def convert(
-    source: Path, name: str, target: Path, *, most_bytes: int, on_rows: Callable[[int], None] = lambda rows: None
+    source: Path, suffix: str, target: Path, *, most_bytes: int, on_rows: Callable[[int], None] = lambda rows: None
 ) -> Contents:
     """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far.
 
     Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError where the disk is full.
     """
-    arguments = [_ROOT, str(source.resolve()), Path(name).suffix.lower(), str(target.resolve()), str(most_bytes)]
+    arguments = [_ROOT, str(source.resolve()), suffix, str(target.resolve()), str(most_bytes)]
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}  # no token
     told: dict[str, Any] = {}
     with subprocess.Popen(

@@ -32,17 +32,18 @@ def keep(
     name: str,
     partial: Path,
     *,
+    suffix: str | None = None,
     again: bool = True,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    Its kind is told by what it holds and by a name's ending, `suffix` if that is another one. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
     home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
     most = GROWTH * services.settings.max_upload_bytes
     try:
-        found = convert(partial, name, canonical, most_bytes=most, on_rows=on_rows)
+        found = convert(partial, suffix or Path(name).suffix.lower(), canonical, most_bytes=most, on_rows=on_rows)
         os.replace(canonical, partial)
     finally:
         canonical.unlink(missing_ok=True)
