@@ -16,6 +16,7 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.queries import SplitQuery
 from backend.contract.records import Upload
+from backend.contract.task import as_text
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
@@ -77,6 +78,9 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
         st.caption("The first rows will appear here, with a choice of columns.")
         return []
     _show_first_rows(upload)
+    if draft.get(f"{path}.template") is not None:
+        places = plain(", ".join(f"{{{name}}}" for name in dict.fromkeys(["prompt", *upload.columns])))
+        st.caption(f"In the template: {places}\\.")
     _show_split(draft, path, upload)
     return upload.columns
 
@@ -198,7 +202,7 @@ def _show_first_rows(upload: Upload) -> None:
     except (ApiError, Unreachable):
         return
     st.caption(f"{_described(upload)}; the first {len(first)}:")
-    rows = [[None if row.get(name) is None else str(row[name]) for name in upload.columns] for row in first]
+    rows = [[None if row.get(name) is None else as_text(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
     st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")
 

@@ -247,5 +247,8 @@ def test_a_folder_of_files_becomes_one_data_set_whose_rows_know_their_file(backe
     (folder / "odd.pdf").write_bytes(b"%PDF-1.7")
     ran = groupscope("upload", folder, *options)
     assert ran.exit_code == 1
-    assert ran.stderr == "groupscope: odd.pdf: The file is a PDF. Save it as CSV, JSON lines or Parquet, unpacked.\n"
+    assert (
+        ran.stderr
+        == "groupscope: odd.pdf: The file is a PDF. Save it as CSV, JSON lines or Parquet, unpacked. (invalid)\n"
+    )
     assert backend.client.uploads() == [upload]
