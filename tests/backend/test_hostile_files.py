@@ -17,6 +17,8 @@ from processes import Site
 from serving import Backend, Backends
 
 from backend.contract.client import ApiError
+from backend.errors import Invalid
+from backend.uploads import conversion
 
 # Each file is read by a process of its own.
 pytestmark = pytest.mark.slow
@@ -225,3 +227,13 @@ def test_rows_that_would_fill_the_disk_are_refused(tmp_path: Path) -> None:
         assert len(file) < 10_000
         with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
             backend.client.upload("a.parquet", file)
+
+
+def test_what_reads_a_file_has_none_of_the_backends_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "secret")
+    tell = "import json, os; print(json.dumps({'invalid': [{'field': '', 'message': ' '.join(os.environ)}]}))"
+    monkeypatch.setattr(conversion, "_MAIN", tell)
+    with pytest.raises(Invalid) as caught:
+        conversion.convert(tmp_path, ".csv", tmp_path / "rows", most_bytes=1)
+    assert "PATH" in caught.value.message.split()
+    assert "GROUPSCOPE" not in caught.value.message
