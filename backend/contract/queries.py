@@ -186,7 +186,7 @@ class ComparedMetricQuery(MetricQuery):
 
 
 class UploadQuery(Frozen):
-    """The name under which a file is uploaded, and a key under which it is told how many of its rows were read."""
+    """The name under which a file is uploaded, and a key under which the number of rows read so far can be asked for."""
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]
     progress: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""

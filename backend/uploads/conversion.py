@@ -100,7 +100,7 @@ def convert(
 
 def main(source: str, suffix: str, target: str, most_bytes: str) -> None:
     """Convert, and tell how it went in JSON lines."""
-    os.nice(NICE)  # whoever looks at a page goes first
+    os.nice(NICE)  # pages go first
     for what, most in LIMITS.items():
         hard = resource.getrlimit(what)[1]
         with suppress(OSError, ValueError):  # macOS refuses some of them

@@ -1,4 +1,4 @@
-"""Rows from a file as people have it: JSON lines, a JSON document, a table of separated values, or Parquet; told by what it holds.
+"""Rows from a file as people have it: JSON lines, a JSON document, a table of separated values, or Parquet, recognized by what it holds.
 
 It runs in a process of its own (`conversion.py`): what others wrote may be anything.
 """
@@ -29,9 +29,9 @@ from backend.uploads.jsonl import (
 )
 
 Format = Literal["jsonl", "json", "csv", "parquet"]
-HEAD = 2**20  # bytes from which a format and a separator are told
+HEAD = 2**20  # bytes that show a format and a separator
 BATCH = 32  # rows of a Parquet file at a time: each may have megabytes
-SAMPLE = 2**18  # bytes from which an encoding is told
+SAMPLE = 2**18  # bytes that show an encoding
 EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _PACKED = {

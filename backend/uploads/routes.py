@@ -31,7 +31,7 @@ LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, J
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet, told by what it holds and by the name's ending."""
+    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet. What it holds and the name's ending show which."""
     folder = services.settings.home / store.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -38,7 +38,7 @@ def keep(
 ) -> r.Upload:
     """Make JSON lines of a file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    Its kind is told by what it holds and by a name's ending, `suffix` if that is another one. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    What it holds and the name's ending, or `suffix`, show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
     home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
     most = GROWTH * services.settings.max_upload_bytes

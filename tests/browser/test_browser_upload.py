@@ -29,7 +29,7 @@ def test_a_table_is_sent_with_its_progress_in_sight_and_its_rows_and_split_are_s
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_text("mine.csv: ")).to_contain_text("rows read")
     expect(page.get_by_text("200,000 rows · 3 columns")).to_contain_text("CSV, separated by semicolons")
-    expect(page.get_by_text("rows to train on")).to_contain_text("180000 rows to train on, 20000 held out")
+    expect(page.get_by_text("rows to train on")).to_contain_text("180,000 rows to train on, 20,000 held out")
     assert rows(page, "topic")[1][1:] == ["2", "b"]
     expect(page.get_by_role("button", name="Start run")).to_be_enabled()
 
