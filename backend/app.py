@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from backend import document, errors, monitoring, workers
+from backend import document, error_answers, monitoring, workers
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
 from backend.catalog import router as catalog
@@ -93,7 +93,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.state.services = services
     app.state.registry = monitoring.registry_of(services)
     app.router.redirect_slashes = False
-    errors.install(app)
+    error_answers.install(app)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route(document.PATH, document.answer, methods=["GET"], name="openapi")
     app.add_api_route(

@@ -2,7 +2,7 @@
 
 import io
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -285,6 +285,20 @@ class Client:
         body = r.UploadJoin(name=name, uploads=list(uploads), source_column=source_column)
         response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
+
+    def merge_uploads(self, name: str, parts: Sequence[r.Upload]) -> r.Upload:
+        """One upload instead of these; unless they have a column `source`, a new one has the name of each row's part."""
+        if len(parts) == 1:
+            return parts[0]
+        taken = any("source" in part.columns for part in parts)
+        merged = self.join_uploads(name, [one.id for one in parts], source_column=None if taken else "source")
+        for one in parts:
+            self.delete_upload(one.id)
+        return merged
+
+    def split_upload(self, upload_id: int, query: q.SplitQuery) -> r.Split:
+        """How many rows a task would train on and hold out. Raises ApiError for a large upload, of which only a worker counts them."""
+        return self._to.get(r.Split, f"/api/v1/uploads/{upload_id}/split", query)
 
     def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Kept:
         """An upload of those rows of the task's upload that have these prompt ids, and of all that it holds out."""

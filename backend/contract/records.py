@@ -249,12 +249,15 @@ class UploadProgress(Record):
     rows: int
 
 
+MOST_PARTS = 1000
+
+
 class UploadJoin(Frozen):
     """The body of POST /uploads/join. `source_column` gets the name of the part that a row is from; it must be free in all of them."""
 
     source_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = None
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
-    uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
+    uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=MOST_PARTS)]
 
 
 class UploadKeep(Frozen):
@@ -263,6 +266,14 @@ class UploadKeep(Frozen):
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
     task: Dataset
     ids: Annotated[list[ShortText], Field(min_length=1, max_length=100_000)]
+
+
+class Split(Record):
+    """How a task's rows are divided by their prompts: those to train on and those held out, for the whole and for each source."""
+
+    train: int
+    held_out: int
+    sources: dict[str, tuple[int, int]] = {}  # by name: to train on, held out
 
 
 class Kept(Record):

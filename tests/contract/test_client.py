@@ -11,6 +11,7 @@ from serving import Backend
 
 from backend.app import ROUTERS
 from backend.contract import protocol as p
+from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
@@ -57,6 +58,8 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
     "upload_progress": lambda c: c.upload_progress("key"),
     "join_uploads": lambda c: c.join_uploads("x", [1, 2]),
+    "merge_uploads": lambda c: c.merge_uploads("x", [c.upload(name, b"{}\n") for name in "ab"]),
+    "split_upload": lambda c: c.split_upload(1, q.SplitQuery(prompt_column="prompt", held_out=0.1)),
     "keep_rows": lambda c: c.keep_rows("x", {"kind": "dataset", "source": "upload:1"}, ["one"]),
     "uploads": lambda c: c.uploads(),
     "preview_upload": lambda c: c.preview_upload(1),
