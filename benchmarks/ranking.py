@@ -97,12 +97,12 @@ def main() -> None:
             for seed in asked.seeds:
                 run = train(running.client, config(name, rounds, seed), f"{name}, {rounds} rounds, seed {seed}")
                 measured = measure(running.client, run, SERIES)
-                results.append({"judge": name, "rounds": rounds, "seed": seed, **measured})
+                results.append({"endpoint": name, "rounds": rounds, "seed": seed, **measured})
                 right = [value for value in measured["series"]["eval/pass@1"].values() if value is not None]
                 biases = measured["series"]["judge/better/position_bias"].values()
                 bias = sum(one for one in biases if one is not None) / len(biases)
                 lines.append([name, str(rounds), str(seed), f"{right[0]:.3f}", f"{right[-1]:.3f}", f"{bias:+.2f}"])
-    print(table(["judge", "rounds", "seed", "pass@1 before", "after", "position bias"], lines))
+    print(table(["a judge that is", "rounds", "seed", "pass@1 before", "after", "position bias"], lines))
     keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), runs=results)
 
 
