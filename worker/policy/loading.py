@@ -73,9 +73,8 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
     if source.base is not None:
         return merged(_causal_lm(source.base), Path(source.location))
-    return cast(
-        PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
-    )
+    options = {"dtype": torch.float32, "use_safetensors": True, "adapter_kwargs": {"local_files_only": source.cached}}
+    return cast(PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, **options))
 
 
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
@@ -96,5 +95,9 @@ def _from_pretrained(
     with opening(refusal):
         require_safetensors(source)
         return factory.from_pretrained(
-            source.location, revision=source.revision or "main", trust_remote_code=False, **options
+            source.location,
+            revision=source.revision or "main",
+            trust_remote_code=False,
+            local_files_only=source.cached,
+            **options,
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
+import httpx
+from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -31,12 +32,13 @@ _MOST_ADAPTERS = 8  # on top of each other
 class Pretrained:
     """What `from_pretrained` takes: a directory, or a Hub id with the revision it is pinned to.
 
-    `base`: what lies under an adapter.
+    `base`: what lies under an adapter. `cached`: the Hub does not answer, so only this worker's cache is looked into.
     """
 
     location: str
     revision: str | None = None
     base: "Pretrained | None" = None
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def resolve(
     if source == TINY_ARITHMETIC:
         return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"))
     if source == SMOLLM2:
-        return Pretrained(smollm2_source(converted))
+        found = smollm2_source(converted)
+        return _on_the_hub(source, found, None) if found == HUB_ID else Pretrained(found)
     if source.startswith("builtin:"):
         raise _unavailable(source, f"the models that come with Groupscope are {TINY_ARITHMETIC} and {SMOLLM2}")
     if source.startswith("local:"):
@@ -143,6 +146,7 @@ def _file_of(source: Pretrained, name: str) -> Path | None:
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
+        local_files_only=source.cached,
     )
     return None if found is None else Path(found)
 
@@ -187,22 +191,48 @@ def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretra
 def _on_the_hub(source: str, location: str, revision: str | None) -> Pretrained:
     if Path(location).exists():  # transformers would take it for the model
         raise _unavailable(source, f"the worker's working directory has a {location} of its own; start it elsewhere")
-    return Pretrained(location, revision)
+    silence = _silence(location)
+    if silence is not None and _cached_config(location, revision) is None:
+        raise _unavailable(
+            source,
+            f"{silence}, and this worker's cache has no copy of the model; mend the connection, or download it there first "
+            f"(hf download {location})",
+        )
+    return Pretrained(location, revision, cached=silence is not None)
+
+
+def _silence(location: str) -> str | None:
+    """Why the Hub is not asked for a model, in words; None if it answers.
+
+    Asked once: huggingface_hub asks six times for each file that it does not have, which takes two minutes without a connection.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:
+        status = httpx.head(hf_hub_url(location, "config.json"), timeout=constants.HF_HUB_ETAG_TIMEOUT).status_code
+    except httpx.TransportError as error:
+        return f"{constants.ENDPOINT} cannot be reached ({str(error) or type(error).__name__})"
+    return f"{constants.ENDPOINT} is in trouble (HTTP {status})" if status >= 500 else None
+
+
+def _cached_config(location: str, revision: str | None) -> Path | None:
+    try:
+        config = try_to_load_from_cache(location, "config.json", revision=revision)
+    except ValueError:  # no name of a Hub model
+        return None
+    return Path(config) if isinstance(config, str) else None
 
 
 def _in_the_cache(source: str, location: str, revision: str | None) -> Pretrained:
     """A Hub model that nobody has named, as far as this worker has it."""
-    try:
-        config = try_to_load_from_cache(location, "config.json", revision=revision)
-    except ValueError:  # no name of a Hub model
-        config = None
-    if not isinstance(config, str):
+    config = _cached_config(location, revision)
+    if config is None:
         raise _unavailable(
             source,
             f"its base model {location:.200} is not in this worker's cache, and is not fetched because an adapter names it; "
             "download it there first (hf download), or merge the adapter into it",
         )
-    return Pretrained(str(Path(config).parent))
+    return Pretrained(str(config.parent))
 
 
 def _unavailable(source: str, why: str) -> RunFailure:
