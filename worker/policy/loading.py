@@ -51,6 +51,7 @@ def load_policy(
 
 def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
     base = _causal_lm(source)
+    base.name_or_path = base.config.name_or_path = source.name or source.location  # PEFT writes it into what it saves
     if resume is not None:
         return with_adapter(base, resume, trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only

@@ -206,7 +206,11 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
-        self.model.save_pretrained(str(folder))
+        if isinstance(self.model, PeftModel):
+            # The base's embeddings never change; unless it is told so, PEFT asks the Hub for their size at each save.
+            self.model.save_pretrained(str(folder), save_embedding_layers=False)
+        else:
+            self.model.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +24,7 @@ SMOLLM2 = "builtin:smollm2-135m-instruct"
 
 
 COMMIT = re.compile("[0-9a-f]{40}")
+_CHECKPOINT = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")  # in a store
 _SHARDS = "model.safetensors.index.json"
 _MOST_ADAPTERS = 8  # on top of each other
 
@@ -33,12 +34,14 @@ class Pretrained:
     """What `from_pretrained` takes: a directory, or a Hub id with the revision it is pinned to.
 
     `base`: what lies under an adapter. `cached`: the Hub does not answer, so only this worker's cache is looked into.
+    `name`: what people call a directory, and what an adapter on it calls its base; "" for a Hub id, which is its own name.
     """
 
     location: str
     revision: str | None = None
     base: "Pretrained | None" = None
     cached: bool = False
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -82,19 +85,19 @@ def resolve(
     """
     places = Places(converted, root, store)
     if source == TINY_ARITHMETIC:
-        return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"))
+        return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"), name=source)
     if source == SMOLLM2:
         found = smollm2_source(converted)
-        return _on_the_hub(source, found, None) if found == HUB_ID else Pretrained(found)
+        return _on_the_hub(source, found, None) if found == HUB_ID else Pretrained(found, name=source)
     if source.startswith("builtin:"):
         raise _unavailable(source, f"the models that come with Groupscope are {TINY_ARITHMETIC} and {SMOLLM2}")
     if source.startswith("local:"):
-        return _opened(source, _below(root, source), places)
+        return _opened(source, _below(root, source), places, name=source)
     if checkpoint_of(source) is not None:
         inside = checkpoint is not None and (store is None or checkpoint.resolve().is_relative_to(store.resolve()))
         if checkpoint is None or not inside or not (checkpoint / "model").is_dir():
             raise _unavailable(source, "this worker cannot reach that checkpoint")
-        return _opened(source, checkpoint / "model", places)
+        return _opened(source, checkpoint / "model", places, name=_name_of(checkpoint / "model", store))
     location, _, revision = source.partition("@")
     return _on_the_hub(source, location, revision or None)
 
@@ -165,27 +168,49 @@ def _below(root: Path | None, source: str) -> Path:
     return folder
 
 
-def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretrained:
+def _name_of(folder: Path, store: Path | None) -> str:
+    """A checkpoint by its place in the store: wherever the store lies later, that names the same weights."""
+    return str(folder) if store is None else str(folder.resolve().relative_to(store.resolve()))
+
+
+def _opened(source: str, folder: Path, places: Places, depth: int = 0, *, name: str = "") -> Pretrained:
     """A directory; where it holds an adapter, with the base under it."""
     if not (folder / adapter.CONFIG).is_file():
-        return Pretrained(str(folder))
+        return Pretrained(str(folder), name=name)
     settings = adapter.settings_of(folder)
     named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if not isinstance(named, str) or not isinstance(revision, str | None) or depth == _MOST_ADAPTERS:
         raise _unavailable(source, f"the adapter {folder} names no base model that can be used: {named!r:.200}")
+    return Pretrained(str(folder), None, _base(source, folder, named, revision, places, depth), name=name)
+
+
+def _base(source: str, folder: Path, named: str, revision: str | None, places: Places, depth: int) -> Pretrained:
+    """What lies under an adapter, which names it as a configuration does, a checkpoint by its place in the store.
+
+    Other makers' adapters, and our own of earlier versions, name a path.
+    """
+    if named.startswith("builtin:"):
+        return resolve(named, converted=places.converted, root=places.root, checkpoint=None)
+    if named.startswith("local:"):
+        return _opened(source, _below(places.root, named), places, depth + 1, name=named)
+    if places.store is not None and _CHECKPOINT.fullmatch(named):
+        return _directory(source, places.store / named, named, places, depth)
     own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
     if not named.startswith(("/", ".", "~")):
         # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
-        take = _on_the_hub if own else _in_the_cache
-        return Pretrained(str(folder), None, take(source, named, revision))
+        return (_on_the_hub if own else _in_the_cache)(source, named, revision)
     if own and Path(named).name == SMOLLM2.removeprefix("builtin:"):
-        return Pretrained(str(folder), None, Pretrained(smollm2_source(places.converted)))  # made again if need be
-    base = (places.now(folder / named) if own else folder / named).resolve()
+        return Pretrained(smollm2_source(places.converted), name=SMOLLM2)  # made again if need be
+    return _directory(source, places.now(folder / named) if own else folder / named, named, places, depth)
+
+
+def _directory(source: str, base: Path, named: str, places: Places, depth: int) -> Pretrained:
+    base = base.resolve()
     if not places.hold(base) or not base.is_dir():
         raise _unavailable(
             source, f"its base model {named:.200} is not a directory below this worker's model root ({places.root})"
         )
-    return Pretrained(str(folder), None, _opened(source, base, places, depth + 1))
+    return _opened(source, base, places, depth + 1, name=named)
 
 
 def _on_the_hub(source: str, location: str, revision: str | None) -> Pretrained:
@@ -195,7 +220,7 @@ def _on_the_hub(source: str, location: str, revision: str | None) -> Pretrained:
     if silence is not None and _cached_config(location, revision) is None:
         raise _unavailable(
             source,
-            f"{silence}, and this worker's cache has no copy of the model; mend the connection, or download it there first "
+            f"{silence}, and this worker's cache has no copy of {location}; mend the connection, or download it there first "
             f"(hf download {location})",
         )
     return Pretrained(location, revision, cached=silence is not None)
