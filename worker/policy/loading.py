@@ -74,8 +74,11 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
     if source.base is not None:
         return merged(_causal_lm(source.base), Path(source.location))
-    options = {"dtype": torch.float32, "use_safetensors": True, "adapter_kwargs": {"local_files_only": source.cached}}
-    return cast(PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, **options))
+    here = {"local_files_only": source.cached}
+    model = _from_pretrained(
+        AutoModelForCausalLM, source, adapter_kwargs=here, dtype=torch.float32, use_safetensors=True
+    )
+    return cast(PreTrainedModel, model)
 
 
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:

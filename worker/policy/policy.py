@@ -131,7 +131,7 @@ class Policy:
             text = rendered if rendered.startswith(prompt) else text  # some render an answered question in another way
         ids = list(tokenizer(text, add_special_tokens=not chat)["input_ids"])
         end = max((place for place, token in enumerate(ids, start=1) if token in self.stop_ids), default=0)
-        if end and not tokenizer.decode(ids[end:]).strip():
+        if end and not str(tokenizer.decode(ids[end:])).strip():
             return ids[:end]
         return ids if tokenizer.eos_token_id is None else [*ids, int(tokenizer.eos_token_id)]
 
@@ -224,7 +224,7 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
         if isinstance(self.model, PeftModel):
-            # The base's embeddings never change; unless it is told so, PEFT asks the Hub for their size at each save.
+            # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
             self.model.save_pretrained(str(folder), save_embedding_layers=False)
         else:
             self.model.save_pretrained(str(folder))

@@ -198,7 +198,8 @@ def _base(source: str, folder: Path, named: str, revision: str | None, places: P
     own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
     if not named.startswith(("/", ".", "~")):
         # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
-        return (_on_the_hub if own else _in_the_cache)(source, named, revision)
+        take = _on_the_hub if own else _in_the_cache
+        return take(source, named, revision)
     if own and Path(named).name == SMOLLM2.removeprefix("builtin:"):
         return Pretrained(smollm2_source(places.converted), name=SMOLLM2)  # made again if need be
     return _directory(source, places.now(folder / named) if own else folder / named, named, places, depth)
