@@ -31,6 +31,21 @@ def history(report: Report) -> object:
     return json.loads(report.model_dump_json(include={"step", "groups"})), metrics
 
 
+ROWS = [
+    {"prompt": f"Calculate {a} + {b}{rest}", "answer": str(a + b * factor), "from": name}
+    for name, rest, factor in (("sums", "", 1), ("products", " x 3", 3))
+    for a in range(1, 6)
+    for b in range(1, 6)
+]
+SOURCES = {
+    "kind": "dataset",
+    "source": "upload:1",
+    "source_column": "from",
+    "shares": {"sums": 0.3, "products": 0.7},
+}
+CURRICULUM = {"prompts_per_step": 3, "group_size": 4, "curriculum": {"half_life": 2}}
+
+
 @pytest.mark.parametrize(
     "variant",
     [
@@ -52,17 +67,24 @@ def history(report: Report) -> object:
             id="dynamic sampling",
             marks=pytest.mark.slow,
         ),
+        pytest.param({"task": SOURCES}, id="several sources", marks=pytest.mark.slow),
+        pytest.param({"sampling": CURRICULUM}, id="a curriculum", marks=pytest.mark.slow),
+        pytest.param(
+            {"task": SOURCES, "sampling": CURRICULUM, "algorithm": {"dead_groups": "resample"}},
+            id="a curriculum over several sources with dynamic sampling",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:
     config = configured(**variant)
     straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
-    _, whole = train(config, tmp_path / "straight", straight)
+    _, whole = train(config, tmp_path / "straight", straight, rows=ROWS)
     with pytest.raises(Killed):
-        train(config, tmp_path / "killed", first)
+        train(config, tmp_path / "killed", first, rows=ROWS)
     saved = tmp_path / "killed" / first.checkpoints[-1].path
     assert damage(saved, first.checkpoints[-1].sha256) is None
-    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2)
+    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2, rows=ROWS)
     assert sorted(second.steps) == [3, 4, 5]
     for step in (3, 4, 5):
         assert history(second.steps[step]) == history(straight.steps[step])
