@@ -23,6 +23,14 @@ from worker.failure import failure
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, resolve
 
+SHARES = {"sums": 1, "products": 2}
+ROWS = [
+    {"prompt": f"Calculate {a} {operator} {a + 1}", "answer": str(answer), "from": source}
+    for a in range(1, 9)
+    for source, operator, answer in (("sums", "+", 2 * a + 1), ("products", "x", a * (a + 1)))
+]
+"""Of tasks that read an upload."""
+
 
 def history(report: Report) -> object:
     """Everything of a step that must not depend on an interruption: texts, rewards, advantages, log-probs, loss."""
@@ -52,17 +60,31 @@ def history(report: Report) -> object:
             id="dynamic sampling",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            {"sampling": {"prompts_per_step": 3, "group_size": 4, "curriculum": {}}},
+            id="curriculum",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {
+                "algorithm": {"dead_groups": "resample"},
+                "sampling": {"prompts_per_step": 3, "group_size": 2, "curriculum": {"half_life": 2}},
+                "task": {"kind": "dataset", "source": "upload:1", "source_column": "from", "shares": SHARES},
+            },
+            id="curriculum over two sources, with dynamic sampling",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_six_straight_steps_equal_three_and_a_kill_and_three(tmp_path: Path, variant: dict[str, object]) -> None:
     config = configured(**variant)
     straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
-    _, whole = train(config, tmp_path / "straight", straight)
+    _, whole = train(config, tmp_path / "straight", straight, rows=ROWS)
     with pytest.raises(Killed):
-        train(config, tmp_path / "killed", first)
+        train(config, tmp_path / "killed", first, rows=ROWS)
     saved = tmp_path / "killed" / first.checkpoints[-1].path
     assert damage(saved, first.checkpoints[-1].sha256) is None
-    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2)
+    _, resumed = train(config, tmp_path / "killed", second, resume=saved, attempt=2, rows=ROWS)
     assert sorted(second.steps) == [3, 4, 5]
     for step in (3, 4, 5):
         assert history(second.steps[step]) == history(straight.steps[step])
