@@ -104,24 +104,30 @@ def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
             FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
         )
     _, path = _found(services, int(number))
-    wanted, kept = set(body.ids), set[str]()
+    wanted = set(body.ids)
 
     def key(row: jsonl.Row) -> str:
         return digest(as_text(row.get(body.task.prompt_column)))
 
     held_out = held_out_keys(map(key, jsonl.rows_of(path)), body.task.held_out)
+    trained = {key(row) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted and key(row) not in held_out}
+    if not trained:
+        raise Invalid(
+            FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
+        )
+    # At most half of the prompts can be held out, so of a small band some of them are left out rather than trained on.
+    evaluated = set(sorted(held_out)[: len(trained)])
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
         partial = Path(file.name)
         try:
             for row in jsonl.rows_of(path):
-                if key(row) in held_out or row_id(body.task, row) in wanted:
-                    kept.add(key(row))
+                if key(row) in evaluated or (key(row) in trained and row_id(body.task, row) in wanted):
                     file.write(f"{to_json(row)}\n".encode())
             file.flush()
             upload = store.keep(services, f"{body.name}.jsonl", partial)
         finally:
             partial.unlink(missing_ok=True)
-    return r.Kept(upload=upload, held_out=min(0.5, len(held_out) / len(kept)) if held_out else 0.0)
+    return r.Kept(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)))
 
 
 @router.get("")
