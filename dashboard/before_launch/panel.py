@@ -6,6 +6,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import STOPS, TERMINAL, Run
 from backend.contract.sample import MOST_PROMPTS
 from dashboard.before_launch import request
+from dashboard.before_launch.rescored import watch_files
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
@@ -16,7 +17,7 @@ from dashboard.session import client, guard
 from dashboard.status import look, phase_in_words
 from dashboard.text import show_text
 
-TICK = 1.0  # seconds between two looks at a sample under way
+TICK = 0.5  # seconds between two looks at a sample under way
 
 
 def draw_before_launch(draft: Draft) -> None:
@@ -57,6 +58,7 @@ def draw_before_launch(draft: Draft) -> None:
             if sample.error.details:
                 with st.expander("Traceback"):
                     show_text(sample.error.details)
+        watch_files(draft, sample)
 
 
 def _draw_controls(draft: Draft) -> None:
