@@ -70,6 +70,10 @@ def _draw_controls(draft: Draft) -> None:
     def take_completions() -> None:
         draft.sample_completions = st.session_state[completions_key]
 
+    def measure() -> None:
+        draft.sample_prompts = st.session_state[prompts_key] = request.MEASURED
+        request.ask(draft)
+
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
         st.number_input(
             "Prompts", 1, MOST_PROMPTS, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140
@@ -91,6 +95,14 @@ def _draw_controls(draft: Draft) -> None:
             key="before-launch-sample",
             on_click=request.ask,
             args=(draft,),
+        )
+        st.button(
+            "Measure the data set",
+            icon=":material/bar_chart:",
+            key="before-launch-measure",
+            on_click=measure,
+            help=f"Samples {request.MEASURED} prompts, or all if there are fewer, and shows how they spread over success rates: what the "
+            "model always, never and sometimes gets right\\. Set another number of prompts and press Sample for more of them\\.",
         )
 
 

@@ -14,6 +14,7 @@ from dashboard.stored import get, number_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name
+MEASURED = 200  # prompts that show how a data set spreads
 MOST = 64  # completions of a prompt
 ENOUGH = 16  # with at least this number, dead groups are forecast
 COMPARED = {
