@@ -74,10 +74,9 @@ def _draw_controls(draft: Draft) -> None:
         draft.sample_prompts = st.session_state[prompts_key] = request.MEASURED
         request.ask(draft)
 
+    st.session_state.setdefault(prompts_key, draft.sample_prompts)
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
-        st.number_input(
-            "Prompts", 1, MOST_PROMPTS, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140
-        )
+        st.number_input("Prompts", 1, MOST_PROMPTS, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
             "Completions per prompt",
             2,

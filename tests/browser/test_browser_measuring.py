@@ -52,13 +52,17 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     shown = {
         found[1]: int(found[2])
         for bar in bars.all()
-        if (found := re.search(r"success rate: ([^;]+); prompts: (\d+)", bar.get_attribute("aria-label") or ""))
+        if (
+            found := re.search(
+                r"success rate in percent: ([^;]+); prompts: (\d+)", bar.get_attribute("aria-label") or ""
+            )
+        )
     }
     assert sum(shown.values()) == 27
     assert shown["never"] >= EACH - 3
-    never = rates.locator("svg.marks .mark-rect path[aria-label*='success rate: never']").first
+    never = rates.locator("svg.marks .mark-rect path[aria-label*='success rate in percent: never']").first
     never.click()
-    expect(page.get_by_text(f"never: {shown['never']} prompts")).to_be_visible()
+    expect(page.get_by_text(f"Never right: {shown['never']} prompts")).to_be_visible()
     group = page.locator(".st-key-before-launch-group")
     expect(group).to_contain_text(f"Group 1 of {shown['never']}")
     expect(group).to_contain_text("dead")
@@ -75,7 +79,8 @@ def test_a_data_set_is_measured_a_bar_shows_its_groups_and_a_band_becomes_the_fo
     assert made.rows == kept + min(kept, 3)
     page.get_by_role("radio", name="Form").or_(page.get_by_role("button", name="Form", exact=True)).first.click()
     settled(page)
-    expect(page.get_by_text(made.name).first).to_be_visible()
+    assert made.name == "20 to 80 % of sums.jsonl"
+    expect(field(page, "Uploaded before")).to_have_value(re.compile(re.escape(made.name)))
     expect(field(page, "Prompt column")).to_have_value("prompt")
 
 
