@@ -51,7 +51,8 @@ class Measured(BaseModel):
 
 
 def rows(each: int) -> list[dict[str, str]]:
-    """The data set, the same for every run: as many problems of each source to train on, and learnable ones alone to hold out.
+    """The data set, the same for every run: to train on, `each` learnable problems and twice as many easy and impossible ones; to
+    hold out, learnable ones alone.
 
     Prompts with the lowest hashes are held out, so of the other sources only problems with higher ones are taken.
     """
@@ -67,9 +68,9 @@ def rows(each: int) -> list[dict[str, str]]:
     highest = sorted(map(digest, learnable))[HELD_OUT - 1]
     others = [prompt for prompt in order if prompt not in learnable and digest(prompt) > highest]
     parts = {
-        "easy": [prompt for prompt in others if len(set(answers[prompt])) == 1][:each],
+        "easy": [prompt for prompt in others if len(set(answers[prompt])) == 1][: 2 * each],
         "learnable": learnable,
-        "impossible": [prompt for prompt in others if len(set(answers[prompt])) == 2][:each],
+        "impossible": [prompt for prompt in others if len(set(answers[prompt])) == 2][: 2 * each],
     }
     return [
         {
@@ -169,7 +170,7 @@ def main() -> None:
     began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "curriculum.jsonl", page=PAGE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, default=200, help="at most")
-    parser.add_argument("--each", type=int, default=60, help="problems of each source to train on")
+    parser.add_argument("--each", type=int, default=60, help="learnable problems to train on")
     parser.add_argument("--home", type=Path)
     asked = parser.parse_args()
     out: Path = asked.out

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from backend.contract.training import Curriculum
 from worker.tasks.items import Item, Items, draw
 
-PRIOR = 0.1
-"""Of successes and of failures before anything was seen: most prompts are nearly always or nearly never answered right, so a group
-without a difference says much. With 1/2, Jeffreys' prior, a fifth of the weight of a live prompt stays with each dead one."""
+PRIOR = 0.03
+"""Of successes and of failures before anything was seen: most prompts are nearly always or nearly never answered right, so one group
+without a difference says much. With 1/2, Jeffreys' prior, a dead prompt would keep a fifth of the weight of a live one; so a sixtieth."""
 _STREAM = 0x70726F6D70747321  # apart from the permutations, which have the seed and an epoch alone
 
 
@@ -90,8 +90,8 @@ class Learnability:
     """Draws the items of one source by p (1 − p), where p is an item's success rate as far as it is known.
 
     Rutherford et al. (2024) call that learnability: it is the variance of a success, and 0 for what is always or never right. The
-    weight of an item is its posterior mean, ab / ((a + b)(a + b + 1)) with a successes and b failures, a tenth of each before anything
-    was seen; successes between 0 and 1 count by their variance, too. The older an observation, the less it counts.
+    weight of an item is its posterior mean, ab / ((a + b)(a + b + 1)) with a successes and b failures, three hundredths of each before
+    anything was seen; successes between 0 and 1 count by their variance, too. The older an observation, the less it counts.
     """
 
     def __init__(self, items: Sequence[Item], seed: int, curriculum: Curriculum) -> None:
@@ -115,7 +115,8 @@ class Learnability:
         mean, square = (self._won * aged + PRIOR) / seen, (self._squares * aged + PRIOR) / seen
         learnable = (square - mean**2) * seen / (seen + 1)
         uniform = self._curriculum.uniform
-        return (1 - uniform) * learnable / learnable.sum() + uniform / len(learnable)
+        weights: NDArray[np.float64] = (1 - uniform) * learnable / learnable.sum() + uniform / len(learnable)
+        return weights
 
     def draw(self, step: int, cursor: int, count: int) -> list[Item]:
         """Items by weight, none twice in a step while there are others."""

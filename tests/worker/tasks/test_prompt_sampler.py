@@ -111,10 +111,10 @@ def test_an_item_is_drawn_by_the_posterior_mean_of_p_times_one_minus_p() -> None
     items = one.draw(0, 0, 3)
     order = [int(item.id[1:]) for item in items]
     one.see(0, items, succeed(items, *([0.0, 0.25, 1.0][number] for number in order)))
-    # Beta(0.1 + right, 0.1 + wrong): its mean of p (1 - p) is ab / ((a + b)(a + b + 1)).
-    expected = np.array([0.1 * 8.1, 2.1 * 6.1, 8.1 * 0.1]) / (8.2 * 9.2)
+    # Beta(0.03 + right, 0.03 + wrong): its mean of p (1 - p) is ab / ((a + b)(a + b + 1)).
+    expected = np.array([0.03 * 8.03, 2.03 * 6.03, 8.03 * 0.03]) / (8.06 * 9.06)
     assert one.weights(0) == pytest.approx(expected / expected.sum())
-    assert one.rates == pytest.approx(np.array([0.1, 2.1, 8.1]) / 8.2)
+    assert one.rates == pytest.approx(np.array([0.03, 2.03, 8.03]) / 8.06)
 
 
 def test_a_prompt_that_always_gets_the_same_part_of_the_reward_teaches_little() -> None:
