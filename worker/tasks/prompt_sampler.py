@@ -126,7 +126,7 @@ class Learnability:
         chosen: list[int] = []
         while len(chosen) < count:
             random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen)])
-            # The largest of these is drawn in proportion to the weights, the next one of what is left, and so on (Gumbel).
+            # The largest of these is drawn in proportion to the weights, the next among the others, and so on (Gumbel).
             keys = np.log(weights) - np.log(-np.log(random.random(len(weights))))
             if len(self._drawn) < len(weights):
                 keys[self._drawn] = -np.inf
