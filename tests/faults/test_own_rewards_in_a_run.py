@@ -37,7 +37,7 @@ def offering(site: Site) -> Worker:
 def test_a_file_is_offered_without_a_restart_by_a_busy_worker_too_and_a_broken_one_ends_nothing(site: Site) -> None:
     site.backend()
     worker = site.worker()
-    wait_until(lambda: offering(site).reward_files == [], "the worker is there")
+    wait_until(site.client.workers, "the worker is there")
     own(site).write_text(GOOD)
     wait_until(lambda: "own.py:reward" in offering(site).own_rewards, "an idle worker offers it")
     busy = site.client.create_run(tiny_run(500, every=0))

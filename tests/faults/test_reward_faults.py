@@ -10,8 +10,12 @@ import psutil
 import pytest
 from processes import Site, tiny_run, wait_until
 
-from backend.contract.groups import CompletionRecord
+from backend.contract.groups import CompletionRecord, RewardScore
 from backend.contract.records import Run
+from backend.contract.reward import Python, Rewards
+from worker.rewards.resources import RewardResources
+from worker.rewards.scoring import RewardContractError, RewardScorer, Sample
+from worker.tasks.items import Item
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +116,44 @@ def test_what_is_no_score_leaves_that_completion_unscored_and_the_run_goes_on(
     assert [one.reward for one in scored] == [2.0] * 7
     assert run.summary["reward"] == 2.0
     assert run.summary["frac_unscored"] == pytest.approx(1 / 8)
+
+
+CALLS = {name: begins for name, begins in UNSCORED.items() if not begins.startswith("reward_value")}
+
+
+@pytest.mark.parametrize(("name", "begins"), CALLS.items())
+def test_a_group_whose_call_goes_wrong_is_unscored_whole_and_says_so_and_the_next_is_scored(
+    tmp_path: Path, name: str, begins: str
+) -> None:
+    [lost, scored] = two_groups(tmp_path, name)
+    for one in lost:
+        assert one.raw is None  # never 0
+        error = one.error or ""
+        assert error.startswith(begins.partition(": ")[0])
+        assert "all 3 completions of the prompt" in error
+    assert [one.raw for one in scored] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "got"), {**BROKEN, "a_text_in_a_list": "list of length 1"}.items())
+def test_a_group_needs_one_number_for_each_completion(tmp_path: Path, name: str, got: str) -> None:
+    with pytest.raises(RewardContractError) as refusal:
+        two_groups(tmp_path, name)
+    assert "for each completion" in str(refusal.value)
+    assert str(refusal.value).endswith(f"it returned a value of type {got}")
+
+
+def two_groups(folder: Path, name: str) -> tuple[list[RewardScore], list[RewardScore]]:
+    """What a group of three and a group of two get from a function of the folder of rewards that is called for whole groups."""
+    own = folder / "rewards"
+    own.mkdir()
+    shutil.copy(Path(__file__).with_name(f"{MODULE}.py"), own)
+    mine = Python(name="mine", function=f"{MODULE}.py:{name}", unit="group")
+    rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=0.3)
+    items = [Item(prompt, prompt, None, None, {"kind": "exact"}) for prompt in ("one", "two")]
+    samples = [Sample(str(place), 1, items[place > 2]) for place in range(5)]
+    with RewardScorer(rewards, RewardResources(own=own)) as scorer:
+        found = [parts[0] for parts in scorer.score(samples).components]
+    return found[:3], found[3:]
 
 
 @pytest.mark.parametrize(("name", "got"), BROKEN.items())

@@ -9,6 +9,7 @@ from backend.contract.base import Json
 from backend.contract.reward import Python, RewardFunction
 from worker.errors import RunFailure
 from worker.rewards.child_process import Child, ChildLost, ChildNotReady, ChildRefused
+from worker.rewards.process import lost_whole
 from worker.rewards.resources import RewardUnavailable
 from worker.tasks.items import Item
 
@@ -47,7 +48,7 @@ class FunctionProcess:
         called: list[Json] = [
             {
                 "kind": function.kind,
-                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight", "unit"}),
+                "params": function.model_dump(mode="json", exclude={"name", "kind", "weight"}),
                 "file": function.file if isinstance(function, Python) else None,
             }
             for function in functions
@@ -60,6 +61,7 @@ class FunctionProcess:
             "own": str(own) if own and any(isinstance(one, Python) and one.file for one in functions) else None,
             "texts": None,
         }
+        self._texts: dict[str, str] = {}
         self._child: Child | None = None
 
     def start(self, waiting: Callable[[], None] = lambda: None) -> Mapping[str, str]:
@@ -67,16 +69,22 @@ class FunctionProcess:
 
         Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
         """
-        if self._child is None:
-            try:
-                self._child = Child(self._settings, self._functions_module, waiting)
-            except ChildRefused as refusal:
-                raise self._unavailable(refusal) from None
-            except ChildNotReady as reason:
-                text = "the process that runs the reward functions does not start"
-                raise RewardProcessError("reward_process", text, str(reason)) from None
-            self._settings["texts"] = _texts(self._child.ready)
-        return _texts({"ready": self._settings["texts"]})
+        self._started(waiting)
+        return self._texts
+
+    def _started(self, waiting: Callable[[], None]) -> Child:
+        if self._child is not None:
+            return self._child
+        try:
+            self._child = Child(self._settings, self._functions_module, waiting)
+        except ChildRefused as refusal:
+            raise self._unavailable(refusal) from None
+        except ChildNotReady as reason:
+            text = "the process that runs the reward functions does not start"
+            raise RewardProcessError("reward_process", text, str(reason)) from None
+        self._texts = _texts(self._child.ready)
+        self._settings["texts"] = dict(self._texts)
+        return self._child
 
     def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int]) -> dict[str, Json]:
         """A sample as the functions get it: with the prompt and the whole row, which may be long, only where one reads them."""
@@ -114,7 +122,7 @@ class FunctionProcess:
         done = 0
         while done < len(calls):
             is_new = self._child is None
-            self.start(waiting)
+            child = self._started(waiting)
             first = min(call.first for call in calls[done:])
             batch: dict[str, Json] = {
                 "samples": payloads[first:],
@@ -122,15 +130,14 @@ class FunctionProcess:
             }
             limits = [self._time_limit * (call.end - call.first) for call in calls[done:]]
             try:
-                for outcomes in self._child.outcomes(batch, limits=limits, waiting=waiting):
+                for outcomes in child.outcomes(batch, limits=limits, waiting=waiting):
                     done += 1
                     yield outcomes
             except ChildLost as lost:
                 self.close()
                 count = calls[done].end - calls[done].first
                 done += 1
-                whole = f"\nThe call was for all {count} completions of the prompt." if count > 1 else ""
-                yield [{"error": f"{lost}{whole}"}] * count
+                yield [{"error": f"{lost}{lost_whole(count)}"}] * count
             except ChildNotReady as reason:
                 self.close()
                 if is_new:

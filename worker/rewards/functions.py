@@ -169,8 +169,8 @@ def python_scores(
 ) -> Sequence[object]:
     """What `function` says of each of these completions of one prompt, in one call.
 
-    A function with the parameter `completion` is called for each text by itself, with `prompt`, `answer` and the columns of the
-    item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
+    A function with the parameter `completion` is called for each text by itself, with `prompt`, the reference `answer` and the other
+    columns of the item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
     `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it returns.
     Raises BrokenContract for anything else, LookupError where the data lacks a column that it takes.
     """
@@ -186,7 +186,7 @@ def python_scores(
 
     if "completion" in names:
         return [
-            call({"completion": one.text, "prompt": one.question, "answer": one.answer, **_columns(one)})
+            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": one.answer})
             for one in completions
         ]
     scores = call(_batch(completions, with_answer="answer" in names))

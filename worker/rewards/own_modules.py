@@ -132,6 +132,8 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
     """The fields of a RewardFile: the functions of a file that are rewards by their names, and what is wrong with it."""
     try:
         module = modules.load(file)
+    except Refused as refused:
+        return {"name": file, "error": str(refused)}
     except BaseException as error:  # noqa: BLE001 — somebody's module: its import may end in anything
         return {"name": file, "error": in_words(error, modules.folder)}
     functions, wrong = [], []
@@ -175,8 +177,6 @@ def in_words(error: BaseException, folder: Path | None) -> str:
 
 def summary(error: BaseException, folder: Path | None) -> str:
     """The error in a line, with the file and the line of the folder where it happened, if it happened there."""
-    if isinstance(error, Refused):
-        return str(error)
     return f"{_place(error, folder)}{traceback.format_exception_only(error)[-1].rstrip():.500}"
 
 

@@ -109,9 +109,10 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
 
 def call_of(table: Mapping[str, Callable[..., object]], function: dict[str, Any]) -> Call:
     """What scores the completions of one call."""
+    params = function["params"]
     if function["kind"] == "python":
-        return partial(python_scores, **function["params"])
-    one = partial(table[function["kind"]], **function["params"])
+        return partial(python_scores, function=params["function"], arguments=params["arguments"])
+    one = partial(table[function["kind"]], **params)
     return lambda completions: [one(completion) for completion in completions]
 
 
@@ -166,10 +167,15 @@ def score(
     except BrokenContract as broken:
         outcome = {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
-        outcome = {"error": f"reward_error: {error_in_words(error, own)}"}
+        outcome = {"error": f"reward_error: {error_in_words(error, own)}{lost_whole(len(completions))}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return [outcome] * len(completions)
+
+
+def lost_whole(count: int) -> str:
+    """What each completion's error says if a call for several failed: nothing if it was for one."""
+    return f"\nThe call was for all {count} completions of the prompt." if count > 1 else ""
 
 
 def outcome_of(value: object) -> dict[str, object]:

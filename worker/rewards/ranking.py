@@ -71,9 +71,11 @@ class RankingScorer(EndpointScorer):
                 scores[list(shown)] += 1 - np.array(ranks) / (count - 1)
         except Unscored as unscored:
             error = f"{unscored}\nIt was asked about all {len(places)} completions of the prompt."
-            yield from ({"error": error} for _ in places)
+            for _ in places:
+                yield {"error": error}
             return
-        yield from ({"value": float(scores[place]) / len(rounds)} for place in places)
+        for place in places:
+            yield {"value": float(scores[place]) / len(rounds)}
 
 
 def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[int]]:

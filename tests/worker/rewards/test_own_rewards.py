@@ -240,7 +240,7 @@ def test_what_a_group_may_return(folder: Path, body: str, want: list[float | Non
 def test_a_column_that_the_data_lacks_is_named(folder: Path) -> None:
     (folder / "own.py").write_text("def reward(completion, topic):\n    return 1\n")
     [parts] = scored(folder, CHAT, "a").components
-    assert "it takes topic, and what it is called with is completion, prompt, answer, level" in (parts[0].error or "")
+    assert "it takes topic, and what it is called with is level, completion, prompt, answer" in (parts[0].error or "")
 
 
 def test_a_setting_that_the_function_lacks_is_refused(folder: Path) -> None:
