@@ -107,7 +107,7 @@ def _serve(worker: Worker) -> None:
                 raise Spent(device_lost=True) from error
         else:
             deadline = time.monotonic() + wait
-            # A changed reward is told at once: somebody is in the editor, and waits.
+            # A changed reward is reported at once: somebody is in the editor, and waits.
             while not worker.shutting_down() and time.monotonic() < deadline and worker.reward_files() == offered:
                 time.sleep(_TICK)
 
