@@ -23,7 +23,7 @@ FAILED := .pytest_cache/failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-trials clean python browser engine wallclock
+.PHONY: help run test test-faults mutants test-vllm test-containers soak fuzz fuzz-http lint check fmt bench gpu-check bench-gpu bench-inspector bench-uploads bench-trials clean python browser engine wallclock
 
 help: ## Show this list
 	@echo "Groupscope. Needs Python 3.11 or newer (here: $(PYTHON)), make and git."
@@ -86,6 +86,9 @@ bench-gpu: $(VENV)/.bench ## The same on one GPU: sampling, update and whole ste
 
 bench-inspector: $(VENV)/.test browser ## Measure the inspector with a database of 100 runs (half an hour; 7 minutes with one that is kept)
 	$(BIN)/python benchmarks/inspector.py $(ARGS)
+
+bench-uploads: $(VENV)/.test ## Upload 1 GB of JSON lines and 200 MB of CSV, and measure seconds and memory (minutes)
+	$(BIN)/python benchmarks/uploads.py $(ARGS)
 
 bench-trials: $(VENV)/.test browser ## Try the benchmarks at a toy scale: their figures mean nothing (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m trials tests/ops/test_benchmarks.py

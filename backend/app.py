@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from backend import document, errors, monitoring, workers
+from backend import document, error_answers, monitoring, workers
 from backend.auth import Gate, token_of
 from backend.body_limit import BodyLimit
 from backend.catalog import router as catalog
@@ -26,6 +26,7 @@ from backend.health.check import router as health
 from backend.lifecycle.deletion import Remover
 from backend.lifecycle.routes import router as runs
 from backend.people.routes import router as people
+from backend.preflight.models import router as models
 from backend.preflight.preflight import router as preflight
 from backend.queue import lease
 from backend.queue.routes import router as queue
@@ -51,6 +52,7 @@ LOOK_FOR_DELETED = 0.5  # seconds between two looks for runs to remove
 ROUTERS = (
     catalog,
     preflight,
+    models,
     runs,
     sweeps,
     telemetry,
@@ -91,7 +93,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.state.services = services
     app.state.registry = monitoring.registry_of(services)
     app.router.redirect_slashes = False
-    errors.install(app)
+    error_answers.install(app)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route(document.PATH, document.answer, methods=["GET"], name="openapi")
     app.add_api_route(

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.contract.home import TOKEN, stored_token
-from backend.errors import error_response
+from backend.error_answers import error_response
 from backend.server.origin import known_host, of_another_site
 from backend.settings import Settings
 

@@ -1,7 +1,6 @@
 """What a form offers (recipes, models, the JSON Schema of a configuration), and the shapes that memory estimates rest on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
@@ -9,44 +8,10 @@ from fastapi import APIRouter
 
 from backend.contract.catalog import Catalog, ModelCard
 from backend.contract.config import MODELS
+from backend.contract.model_shape import ModelShape
 from backend.contract.recipes import RECIPES, SMOLLM2
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """The dimensions of a Llama-architecture model whose head shares the embedding's weights."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
-    context: int
-
-    @property
-    def linear(self) -> Mapping[str, tuple[int, int]]:
-        """The linear layers of one block, as (inputs, outputs) by name."""
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return {
-            "q_proj": (self.hidden, queries),
-            "k_proj": (self.hidden, keys),
-            "v_proj": (self.hidden, keys),
-            "o_proj": (queries, self.hidden),
-            "gate_proj": (self.hidden, self.intermediate),
-            "up_proj": (self.hidden, self.intermediate),
-            "down_proj": (self.intermediate, self.hidden),
-        }
-
-    @property
-    def parameters(self) -> int:
-        """How many there are: embedding, blocks with two norms each, and the last norm."""
-        block = sum(inputs * outputs for inputs, outputs in self.linear.values()) + 2 * self.hidden
-        return self.vocabulary * self.hidden + self.layers * block + self.hidden
-
 
 SHAPES: Mapping[str, ModelShape] = {
     TINY_ARITHMETIC: ModelShape(

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, load, system_words, token_in
+from backend.contract.records import MOST_PARTS, Upload
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
@@ -129,32 +130,36 @@ def upload(
     home: Home = None,
 ) -> None:
     """Store rows for runs to train on; several files become one data set. Files are read as they are sent."""
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
-    if not files:
-        _fail("there is no file to upload")
+    found = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    files = [file for file in found if file.is_file() and (file in paths or not file.name.startswith("."))]
+    if not 0 < len(files) <= MOST_PARTS:
+        _fail(f"there are {len(files):,} files to upload; a data set is made of 1 to {MOST_PARTS:,}")
     with _client(backend, token_file, home) as client:
-        parts = []
-        for file in files:
-            size = file.stat().st_size
-
-            def tell(sent: int, file: Path = file, size: int = size) -> None:
-                if sys.stderr.isatty():
-                    typer.echo(
-                        f"\r{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB", err=True, nl=False
-                    )
-
-            with file.open("rb") as opened:
-                parts.append(client.upload((name or file.name)[:200], opened, on_sent=tell))
-            if sys.stderr.isatty():
-                typer.echo(err=True)
-        made = parts[0]
-        if len(parts) > 1:
-            made = client.join_uploads((name or files[0].name)[:190], [one.id for one in parts])
+        parts: list[Upload] = []
+        try:
+            for file in files:
+                with file.open("rb") as opened:
+                    called = (name if name and len(files) == 1 else file.name)[:200]
+                    parts.append(client.upload(called, opened, on_sent=_telling(file)))
+        except ApiError as refusal:
             for one in parts:
                 client.delete_upload(one.id)
-        typer.echo(
-            f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {_plain(', '.join(made.columns))}"
-        )
+            raise ApiError(refusal.status, refusal.code, f"{file.name}: {refusal.message}") from None
+        made = client.merge_uploads((name or f"{files[0].name} and {len(files) - 1} more")[:190], parts)
+        columns = _plain(", ".join(made.columns))
+        typer.echo(f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {columns}")
+
+
+def _telling(file: Path) -> Callable[[int], None]:
+    """Says on a terminal how much of the file is on its way."""
+    size = file.stat().st_size
+
+    def tell(sent: int) -> None:
+        if sys.stderr.isatty():
+            said = f"{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB"
+            typer.echo(f"\r{said}", err=True, nl=sent >= size)
+
+    return tell
 
 
 @app.command()
@@ -165,12 +170,12 @@ def runs(
     token_file: TokenFile = None,
     home: Home = None,
 ) -> None:
-    """List the newest runs; samples of the form and of checkpoints are not among them."""
+    """List the newest runs with the mean reward of their last ten steps; samples of the form and of checkpoints are not among them."""
     with _client(backend, token_file, home) as client:
         found = client.runs(kind="training", status=status, limit=limit).items
         typer.echo(f"{'id':>6}  {'status':<9} {'step':>11} {'reward':>7}  name")
         for run in found:
-            reward, steps = run.summary.get("reward"), f"{run.progress.step}/{run.progress.total_steps}"
+            reward, steps = run.recent_reward, f"{run.progress.step}/{run.progress.total_steps}"
             scored = "" if reward is None else f"{reward:.3f}"
             typer.echo(f"{run.id:>6}  {run.status:<9} {steps:>11} {scored:>7}  {_plain(run.name)}")
 

@@ -17,13 +17,13 @@ from fastapi import APIRouter
 from sqlalchemy import Connection, select, tuple_
 
 from backend.answers import Lines, Parquet, file
-from backend.contract.base import Json
+from backend.contract.base import Json, to_json
 from backend.contract.groups import Group
 from backend.errors import Conflict
 from backend.runs import store as runs
 from backend.services import RowId, ServicesDep
 from backend.storage import history
-from backend.storage.database import Database, to_json
+from backend.storage.database import Database
 from backend.storage.tables import attempt, metric, prompt_group
 from backend.telemetry import groups
 from backend.telemetry.metrics import is_live

@@ -5,10 +5,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from backend.contract.records import REWARD_STEPS, Run
 from dashboard.text import unturned
 
 MISSING = "–"
 NOT_FINITE = "NaN"
+REWARD = f"Reward, last {REWARD_STEPS}"
+REWARD_HELP = f"The mean of the last {REWARD_STEPS} steps."
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
 # Escaping does not stop Streamlit from linking bare addresses and from turning -> into an arrow; an invisible joiner does.
 _REWRITTEN = re.compile(
@@ -53,6 +56,11 @@ def signed(value: float | None) -> str:
 def reading(values: Mapping[str, float | None], name: str) -> str:
     """A metric of a summary: missing where nothing was reported, NaN where what was reported was not finite."""
     return number(math.nan if name in values and values[name] is None else values.get(name))
+
+
+def recent_reward(run: Run) -> str:
+    """The mean reward of the last steps; NaN if it was not finite in any of them."""
+    return reading(run.summary, "reward") if run.recent_reward is None else number(run.recent_reward)
 
 
 def improvement(values: Mapping[str, float | None], name: str) -> str:

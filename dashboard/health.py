@@ -23,7 +23,8 @@ from dashboard.text import one_line
 
 SECONDS = 5.0
 CHARTS = 2
-WARNING = ":orange[:material/warning:]"
+WARNING_ICON = ":material/warning:"
+WARNING = f":orange[{WARNING_ICON}]"
 ICONS = {"warning": WARNING, "note": ":blue[:material/info:]"}
 Curves: TypeAlias = Mapping[tuple[int, int], Mapping[str, Series]]
 """By the steps that a chart shows, then by metric."""

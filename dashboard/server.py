@@ -12,11 +12,14 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
 import streamlit
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the library has no types
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnected
 from streamlit import config
@@ -28,6 +31,7 @@ from backend.server.connections import listen, raise_file_limit, serve
 from backend.server.log import set_up_log
 from backend.server.origin import known_host, of_another_site
 from dashboard.downloads.routes import ROUTES
+from dashboard.session import PageName
 from dashboard.settings import Settings
 
 UNKNOWN_NAME = (
@@ -35,16 +39,20 @@ UNKNOWN_NAME = (
     "GROUPSCOPE_DASHBOARD_ALLOWED_HOSTS."
 )
 ANOTHER_SITE = "A page of another site may not use the dashboard. Open its address in a tab of its own."
-_INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
+# Streamlit's own page, which says where its server is: a browser that opens /run would look for it at /run/_stcore first, in vain.
+_SERVER = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin }</script>"
+_PAGE = (
+    (Path(streamlit.__file__).parent / "static" / "index.html").read_text("utf-8").replace("<head>", f"<head>{_SERVER}")
+)
 
 
 def policy() -> str:
     """The content policy: scripts, pictures, fonts and connections of this server only.
 
     `blob:` is where Streamlit puts the scripts of our own components and the files it offers; its charts and its grid write styles in place.
-    The one script that stands in Streamlit's page itself is named by its hash.
+    The scripts that stand in the page itself are named by their hashes.
     """
-    inline = re.findall(r"<script>(.*?)</script>", _INDEX.read_text("utf-8"), flags=re.DOTALL)
+    inline = re.findall(r"<script>(.*?)</script>", _PAGE, flags=re.DOTALL)
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in inline)
     return "; ".join(
         (
@@ -145,9 +153,14 @@ def _opened_by_a_link(scope: Scope, headers: Headers) -> bool:
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  # addresses to listen on, which name no machine
 
 
+async def _page(_: Request) -> HTMLResponse:
+    return HTMLResponse(_PAGE, headers={"Cache-Control": "no-cache"})
+
+
 def application(names: Collection[str]) -> ASGIApp:
     """The whole dashboard, served under these names and those of this machine."""
-    return Door(App(Path(__file__).with_name("app.py"), routes=ROUTES), names=names)
+    pages = [Route(f"/{name}", _page) for name in get_args(PageName)]
+    return Door(App(Path(__file__).with_name("app.py"), routes=[*ROUTES, *pages]), names=names)
 
 
 def main() -> None:

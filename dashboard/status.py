@@ -32,6 +32,11 @@ RUN: dict[Status, Look] = {
     "failed": Look("failed", "red", ":material/cancel:"),
     "stopped": Look("stopped", "orange", ":material/stop_circle:"),
 }
+AGAIN: dict[Status, tuple[str, str]] = {
+    "failed": ("Retry", ":material/refresh:"),
+    "stopped": ("Continue", ":material/play_arrow:"),
+}
+"""What the command `retry` is called for a run that ended so, and its icon: nobody looks for a retry of what did not fail."""
 FINISHED: dict[FinishReason, str] = {"stop": "ended by itself", "length": "cut at the token limit"}
 PAUSING = Look("pausing", "orange", ":material/pause_circle:")
 STOPPING = Look("stopping", "orange", ":material/stop_circle:")

@@ -61,8 +61,8 @@ class Actor:
     def start(self, from_step: int = 0) -> p.Accepted:
         return self.client.start(self.run_id, p.Start(attempt=self.attempt, from_step=from_step, device="CPU"))
 
-    def begin(self, from_step: int = 0) -> "Actor":
-        assert self.claim() is not None
+    def begin(self, from_step: int = 0, *kinds: str) -> "Actor":
+        assert self.claim(*kinds) is not None
         self.start(from_step)
         return self
 

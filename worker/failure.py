@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from backend.contract.protocol import Fail
@@ -22,6 +23,19 @@ _ALLOC_FAILED = "CUBLAS_STATUS_ALLOC_FAILED"
 _OF_CUDA = re.compile(
     r"cuda[ _]?((driver|runtime) )?error|\[cuda\]|cu(blas|dnn|dss|fft|solver|sparse)( frontend)?( error|_status)",
     re.IGNORECASE,
+)
+# What libraries raise when a model's files are missing or damaged: a config.json may hold anything.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    ImportError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
 )
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -97,7 +111,7 @@ def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except _UNREADABLE as error:
         if of_device(error):
             raise
         raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error

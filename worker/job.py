@@ -29,7 +29,7 @@ from backend.contract.protocol import (
     Start,
     WorkerInfo,
 )
-from backend.contract.records import Progress, RewardFile, RewardText, RunError
+from backend.contract.records import OfferedModel, Progress, RewardFile, RewardText, RunError
 from backend.contract.reward import Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
@@ -77,12 +77,13 @@ class Worker:
     hurried: Callable[[], bool] = lambda: False  # asked twice to shut down
     end_process: Callable[[], None] = lambda: None  # at once; a fresh one takes its place unless it was asked to end
     reward_files: Callable[[], list[RewardFile]] = list  # what its folder of rewards offers now
+    models: Callable[[], list[OfferedModel]] = list  # what lies below its model root and in its cache now
     ending: threading.Lock = field(default_factory=threading.Lock)
     held: "list[tuple[Claim, Spool]]" = field(default_factory=list)  # a sample is served inside of a training run
 
     def ask(self, *kinds: Kind) -> Claim | None:
         """A run to work on, of these kinds or of all. Raises ApiError, Unreachable."""
-        info = self.info.model_copy(update={"reward_files": self.reward_files()})
+        info = self.info.model_copy(update={"reward_files": self.reward_files(), "models": self.models()})
         return self.client.claim(ClaimRequest(worker=info, kinds=kinds) if kinds else ClaimRequest(worker=info))
 
     @property

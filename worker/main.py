@@ -19,6 +19,7 @@ from worker.checkpoint import remove_partial
 from worker.job import Spent, Worker, run_claim
 from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_device, versions
+from worker.policy.offered_models import OfferedModels
 from worker.process import Process
 from worker.rewards.own import OwnRewards
 from worker.rollout.engines import offered_engines
@@ -56,7 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
     gc.enable()
     process = Process(sys.argv[1:] if arguments is None else arguments)
     process.listen()
-    with lock, card, client, OwnRewards(settings.own_rewards) as own:
+    with (
+        lock,
+        card,
+        client,
+        OwnRewards(settings.own_rewards) as own,
+        OfferedModels(settings.model_root, settings.models) as offered,
+    ):
         info = WorkerInfo(
             name=name,
             device=describe(device),
@@ -68,7 +75,15 @@ def main(arguments: list[str] | None = None) -> int:
             engines=list(offered_engines(settings)),
         )
         worker = Worker(
-            settings, info, client, device, process.shutting_down, process.hurried, process.end, lambda: own.files
+            settings,
+            info,
+            client,
+            device,
+            process.shutting_down,
+            process.hurried,
+            process.end,
+            lambda: own.files,
+            lambda: offered.models,
         )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)

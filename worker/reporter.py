@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Literal
 
 from backend.contract.groups import GroupReport
+from backend.contract.pairs import PairReport
 from backend.contract.protocol import CheckpointReport, Finish, LogLine, Report, Start, TraceFile
 from backend.contract.records import Progress, Requested, RewardText
 from worker.checkpoint import Saved
@@ -83,6 +84,7 @@ class StepContent:
 
     metrics: Mapping[str, float]
     groups: list[GroupReport] = field(default_factory=list)
+    pairs: list[PairReport] = field(default_factory=list)
     trace: TraceFile | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -198,6 +200,7 @@ class Reporter:
                 "step": step,
                 "metrics": {name: finite(value) for name, value in content.metrics.items()},
                 "groups": content.groups,
+                "pairs": content.pairs,
                 "trace": content.trace,
                 "logs": [self._line("warning", message) for message in content.warnings],
             }
@@ -205,7 +208,7 @@ class Reporter:
         self._later(contents)
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Report what has metrics alone: an evaluation after `step` steps, or a step on pairs."""
+        """Report what has metrics alone: an evaluation after `step` steps."""
         self.step(step, lambda: StepContent(metrics))
 
     def log(self, level: Level, message: str) -> None:

@@ -1,5 +1,6 @@
 """The base of every model in the contract, and the text and number types that survive JSON, SQL and a screen."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,12 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def clean(text: object) -> object:
     """The text with NUL and lone surrogates replaced by U+FFFD; anything but a string passes through."""
     return _UNSTORABLE.sub("\ufffd", text) if isinstance(text, str) else text
+
+
+def to_json(value: object) -> str:
+    """Compact JSON that every database stores: no NaN, no lone surrogates."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return str(clean(text))
 
 
 MOST_LEVELS = 64

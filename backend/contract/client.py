@@ -2,7 +2,7 @@
 
 import io
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +15,8 @@ from backend.contract.catalog import Catalog
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.health import Health
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.model_choice import Models
+from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
 from backend.contract.transport import ApiError, M, Transport, Unreachable
@@ -114,6 +116,10 @@ class Client:
         """What a configuration would do; also for a wrong one: the messages say what to correct."""
         return self._to.post(Preflight, "/api/v1/runs/preflight", {"config": dict(config)})
 
+    def models(self, config: Mapping[str, Json]) -> Models:
+        """The models that a run of a configuration can begin with, each weighed with its settings, and settings to start with."""
+        return self._to.post(Models, "/api/v1/models", {"config": dict(config)})
+
     def create_run(
         self,
         config: Mapping[str, Json],
@@ -142,6 +148,7 @@ class Client:
     groups_of_prompt = _list("/api/v1/groups", r.Page[GroupSummary], q.PromptGroupQuery)
     compare_metrics = _list("/api/v1/metrics", r.Page[r.Metrics], q.ComparedMetricQuery)
     groups = _list_of_run("groups", r.Page[GroupSummary], q.GroupQuery)
+    pairs = _list_of_run("pairs", r.Page[PairRecord], q.PairQuery)
     prompts = _list_of_run("prompts", r.Page[PromptSummary], q.PromptQuery)
     completions = _list_of_run("completions", r.Page[CompletionHit], q.CompletionQuery)
     metrics = _list_of_run("metrics", r.Metrics, q.MetricQuery)
@@ -278,6 +285,20 @@ class Client:
         body = r.UploadJoin(name=name, uploads=list(uploads), source_column=source_column)
         response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
+
+    def merge_uploads(self, name: str, parts: Sequence[r.Upload]) -> r.Upload:
+        """One upload instead of these; unless they have a column `source`, a new one has the name of each row's part."""
+        if len(parts) == 1:
+            return parts[0]
+        taken = any("source" in part.columns for part in parts)
+        merged = self.join_uploads(name, [one.id for one in parts], source_column=None if taken else "source")
+        for one in parts:
+            self.delete_upload(one.id)
+        return merged
+
+    def split_upload(self, upload_id: int, query: q.SplitQuery) -> r.Split:
+        """How many rows a task would train on and hold out. Raises ApiError for a large upload, of which only a worker counts them."""
+        return self._to.get(r.Split, f"/api/v1/uploads/{upload_id}/split", query)
 
     def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Kept:
         """An upload of those rows of the task's upload that have these prompt ids, and of all that it holds out."""

@@ -96,9 +96,6 @@ class RewardModelConfig(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "RewardModelConfig":
-        if self.model.lora is not None:
-            text = f"a reward model trains all its weights under a new head; LoRA of rank {self.model.lora.rank} has no place"
-            raise Misfit(text, "model.lora", {"model.lora": None})
         _check(self.pairs, self.optimizer, self.budget)
         return self
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from backend.contract.base import CleanText, Count, Json, Record, ShortText, cut
 from backend.contract.config import Kind
 from backend.contract.groups import GroupReport
+from backend.contract.pairs import RecordedPairs
 from backend.contract.records import (
     MOST_REWARD_FILES,
     Offers,
@@ -151,6 +152,7 @@ class Report(Record):
     step: Count | None = None
     metrics: Annotated[dict[ShortText, float | None], Field(max_length=MOST_METRICS)] = {}
     groups: Annotated[list[GroupReport], Field(max_length=100_000)] = []
+    pairs: RecordedPairs = []  # the first of those that the step was trained on
     trace: TraceFile | None = None
     logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks

@@ -11,6 +11,7 @@ from backend.contract.base import CleanText, Frozen
 from backend.contract.config import Kind
 from backend.contract.groups import FinishReason, GroupState
 from backend.contract.records import Status
+from backend.contract.task import Column, HeldOut
 
 LAST_STEP = 2**53  # far beyond every run, and steps near it can be added to
 MOST_RUNS = 20
@@ -136,6 +137,12 @@ class PromptGroupQuery(PageQuery):
     runs: RunIds
 
 
+class PairQuery(PageQuery):
+    """The preference pairs that a run was trained on, the newest step first."""
+
+    step: Step | None = None
+
+
 class PromptQuery(PageQuery):
     """Prompts of a run; a leading minus sorts in descending order."""
 
@@ -185,7 +192,7 @@ class ComparedMetricQuery(MetricQuery):
 
 
 class UploadQuery(Frozen):
-    """The name under which a file is uploaded, and a key under which it is told how many of its rows were read."""
+    """The name under which a file is uploaded, and a key under which the number of rows read so far can be asked for."""
 
     name: Annotated[CleanText, Field(min_length=1, max_length=200)]
     progress: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
@@ -195,6 +202,14 @@ class ProgressQuery(Frozen):
     """The upload that is asked about."""
 
     key: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
+
+
+class SplitQuery(Frozen):
+    """The columns and the share to hold out, as a task names them."""
+
+    prompt_column: Column
+    held_out: HeldOut
+    source_column: Column | None = None
 
 
 class LogQuery(Frozen):

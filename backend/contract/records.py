@@ -7,6 +7,7 @@ from pydantic import Field
 
 from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortText, cut
 from backend.contract.config import RunConfig
+from backend.contract.model_shape import ModelShape
 from backend.contract.reward import Argument, Unit
 from backend.contract.task import Dataset
 
@@ -60,6 +61,10 @@ class RunError(Record):
     details: Annotated[CleanText, cut(200_000)] | None = None
 
 
+REWARD_STEPS = 10
+"""The last steps over which a run's reward is averaged where one number stands for it. That of a single step is mostly luck."""
+
+
 class Run(Record):
     """A run as lists and pages show it. `config` is the stored one, read as it is."""
 
@@ -84,6 +89,7 @@ class Run(Record):
     sweep_id: int | None = None
     summary: dict[str, float | None] = {}  # the latest of each metric; <name>:first of what was evaluated again
     reward_sparkline: list[float | None] = []  # at most 40 points of `reward`
+    recent_reward: float | None = None  # its mean over the last REWARD_STEPS steps that logged it
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -243,12 +249,15 @@ class UploadProgress(Record):
     rows: int
 
 
+MOST_PARTS = 1000
+
+
 class UploadJoin(Frozen):
     """The body of POST /uploads/join. `source_column` gets the name of the part that a row is from; it must be free in all of them."""
 
     source_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = None
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
-    uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
+    uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=MOST_PARTS)]
 
 
 class UploadKeep(Frozen):
@@ -257,6 +266,14 @@ class UploadKeep(Frozen):
     name: Annotated[CleanText, Field(min_length=1, max_length=190)]
     task: Dataset
     ids: Annotated[list[ShortText], Field(min_length=1, max_length=100_000)]
+
+
+class Split(Record):
+    """How a task's rows are divided by their prompts: those to train on and those held out, for the whole and for each source."""
+
+    train: int
+    held_out: int
+    sources: dict[str, tuple[int, int]] = {}  # by name: to train on, held out
 
 
 class Kept(Record):
@@ -296,6 +313,21 @@ class RewardFile(Record):
     error: Annotated[CleanText, cut(5_000)] | None = None
 
 
+MOST_MODELS = 100
+
+
+class OfferedModel(Record):
+    """A model that a worker can open without a download: below its model root, or in its cache of the Hub.
+
+    `problem` says why it cannot be trained.
+    """
+
+    source: Annotated[CleanText, Field(max_length=300)]
+    parameters: Count | None = None  # as its files hold them
+    shape: ModelShape | None = None  # None: of an architecture whose memory nobody has counted
+    problem: Annotated[CleanText, cut(500)] | None = None
+
+
 class Offers(Record):
     """What a worker says it has."""
 
@@ -305,6 +337,7 @@ class Offers(Record):
     reward_functions: Annotated[list[ShortText], Field(max_length=256)] = []  # module:function, as its operator allowed
     reward_files: Annotated[list[RewardFile], Field(max_length=MOST_REWARD_FILES)] = []  # in its folder of rewards
     engines: Annotated[list[ShortText], Field(max_length=16)] = ["native"]  # what it can sample with
+    models: Annotated[list[OfferedModel], Field(max_length=MOST_MODELS)] = []  # besides those that come along
 
     @property
     def own_rewards(self) -> dict[str, OwnReward]:
@@ -326,6 +359,7 @@ class Worker(Offers):
     """A worker as its last claim or heartbeat described it."""
 
     name: str
+    store: str = ""  # where it keeps checkpoints
     versions: dict[str, str] = {}
     run_id: int | None = None
     run_name: str | None = None

@@ -17,6 +17,7 @@ _HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _DATA = re.compile(rf"upload:[1-9][0-9]{{0,17}}|hub:{_HUB_NAME}/{_HUB_NAME}")
 MOST_SOURCES = 20
 Share = Annotated[float, Field(gt=0, le=1000)]
+HeldOut = Annotated[float, Field(ge=0, le=0.5)]
 HubWord = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 
 
@@ -144,7 +145,7 @@ class Dataset(Rows):
         default_factory=dict,
         description="The share of each source in the prompts of a step; a source that is not named is only evaluated. None: as the rows are.",
     )
-    held_out: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Share of the items kept for evaluation.")
+    held_out: HeldOut = Field(0.1, description="Share of the items kept for evaluation.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Dataset":

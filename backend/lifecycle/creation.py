@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, select
 
 from backend.checkpoints import store as checkpoints
 from backend.contract import records as r
-from backend.contract.base import Json
+from backend.contract.base import Json, to_json
 from backend.contract.config import RUN_CONFIG, RunConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
@@ -20,7 +20,6 @@ from backend.errors import Conflict, Invalid
 from backend.field_errors import FieldError, field_errors
 from backend.runs import store
 from backend.runs.needs import needs_of
-from backend.storage.database import to_json
 from backend.storage.tables import run
 from backend.uploads import store as uploads
 from backend.uploads.columns import upload_of

@@ -16,9 +16,8 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, FromClause, Label, RowMapping, select
 
-from backend.contract.base import Json
+from backend.contract.base import Json, to_json
 from backend.people.store import BETTER, WORSE
-from backend.storage.database import to_json
 from backend.storage.tables import choice, completion, prompt_group, thumb
 
 How = Literal["choice", "thumbs"]

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from backend.catalog import ModelShape
 from backend.contract.advantage import Gae
 from backend.contract.config import TrainingConfig
 from backend.contract.grpo import GrpoConfig
+from backend.contract.model_shape import ModelShape
 from backend.contract.preflight import TimeEstimate
 from backend.contract.records import PHASES
 from backend.preflight.facts import Facts, StepTimes
@@ -133,8 +133,7 @@ def _forward(config: GrpoConfig, shape: ModelShape) -> float:
     prompt = prompt_tokens(config.task)
     sampled = sampling.completions_per_step * sampling.max_new_tokens
     prompts = sampling.prompts_per_step * prompt
-    head = shape.vocabulary * shape.hidden
-    matrices = (sampled + prompts) * (shape.parameters - head) + sampled * head
+    matrices = (sampled + prompts) * shape.blocks + sampled * shape.head
     seen = prompt + sampling.max_new_tokens / 2  # keys that a sampled token looks at, on average
     attention = sampled * seen * 2 * shape.layers * shape.heads * shape.head_dim
     return MULTIPLY_AND_ADD * (matrices + attention)

@@ -1,9 +1,10 @@
 """What preflight knows beyond the configuration: the workers, the data, and what earlier runs measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from backend.catalog import SHAPES, ModelShape
+from backend.catalog import SHAPES
+from backend.contract.model_shape import ModelShape
 from backend.contract.preflight import Message
 from backend.contract.records import Offers
 
@@ -26,6 +27,12 @@ class Success:
     basis: str
 
 
+def roomiest(workers: Iterable[Offers]) -> Offers | None:
+    """The worker with the most memory; None if none of them says how much it has."""
+    known = [worker for worker in workers if worker.memory_bytes is not None]
+    return max(known, key=lambda worker: worker.memory_bytes or 0, default=None)
+
+
 @dataclass(frozen=True)
 class Facts:
     """Nothing is known by default: a new installation."""
@@ -39,11 +46,13 @@ class Facts:
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine
 
     def shape_of(self, source: str) -> ModelShape | None:
-        """The shape of the model that this source leads to; None if it is not known here."""
-        return SHAPES.get(self.origin or source)
+        """The shape of the model that this source leads to, as it is known here or to a worker; None if nobody knows."""
+        named = self.origin or source
+        offered = {one.source: one.shape for worker in self.workers for one in worker.models}
+        # another revision of a model has the same shape, or next to never another
+        return SHAPES.get(named) or offered.get(named) or offered.get(named.partition("@")[0])
 
     @property
     def roomiest(self) -> Offers | None:
         """The worker with the most memory; None if no worker says how much it has."""
-        known = [worker for worker in self.workers if worker.memory_bytes is not None]
-        return max(known, key=lambda worker: worker.memory_bytes or 0, default=None)
+        return roomiest(self.workers)

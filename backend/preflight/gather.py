@@ -42,7 +42,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
         workers=[one for one in workers.recent(tx, now, silence) if one.alive],
-        origin=_origin(tx, config.model.source),
+        origin=origin_of(tx, config.model.source),
         refused=[
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
@@ -54,7 +54,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
     )
 
 
-def _origin(tx: Connection, source: str) -> str:
+def origin_of(tx: Connection, source: str) -> str:
     """The model that a chain of `run:<id>@<step>` began with, as far as the runs are still there."""
     for _ in range(LONGEST_CHAIN):
         named = checkpoint_of(source)

@@ -6,22 +6,24 @@ from functools import lru_cache
 from math import lcm
 from typing import Literal
 
-from backend.catalog import CARDS, TINY_ARITHMETIC, ModelShape
+from backend.catalog import CARDS
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, TrainingConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
+from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import Message, dead_share_at_rate
 from backend.contract.recipes import RECIPES
+from backend.contract.records import MOST_MODELS
 from backend.contract.reward import file_of
-from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Optimizer
+from backend.contract.sample import SampleConfig
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB
 from backend.preflight.facts import Facts
 from backend.preflight.memory import trained_parameters
+from backend.preflight.starting import SMALL, full_rate
 from backend.runs.needs import needs_of
 
-# The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
-TINY_RATE, TINY_RATE_LIMIT = Optimizer().learning_rate, 5e-4
-FULL_RATE, FULL_RATE_LIMIT = 1e-5, 5e-5
+TINY_RATE_LIMIT, FULL_RATE_LIMIT = 5e-4, 5e-5
 LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
@@ -36,18 +38,27 @@ OFFERING = {
 Hints = Iterator[Message]
 
 
-def model_source(config: TrainingConfig, _facts: Facts) -> Hints:
-    """A built-in model that does not exist."""
+def model_source(config: RunConfig, facts: Facts) -> Hints:
+    """A built-in model that does not exist, or a directory that no worker can train."""
     source, known = config.model.source, [card.source for card in CARDS]
     if source.startswith("builtin:") and source not in known:
         nearest = get_close_matches(source, known, n=1, cutoff=0)[0]
         text = f"there is no {source}; the built-in models are {', '.join(known)}"
         yield _hint("error", "model.source", text, nearest)
+    problems = [one.problem for worker in facts.workers for one in worker.models if one.source == source]
+    if problems and None not in problems:
+        yield _hint("warning", "model.source", f"no connected worker can train it: {problems[0]}")
+    full = any(len(worker.models) == MOST_MODELS for worker in facts.workers)
+    if source.startswith("local:") and facts.workers and not problems and not full:
+        text = f"no connected worker has {source.removeprefix('local:')} below its model root (GROUPSCOPE_MODEL_ROOT): put the folder there"
+        yield _hint("warning", "model.source", text)
 
 
-def context(config: TrainingConfig, facts: Facts) -> Hints:
+def context(config: RunConfig, facts: Facts) -> Hints:
     """More new tokens than the model can hold."""
-    if isinstance(config, GrpoConfig):
+    if isinstance(config, SampleConfig):
+        field, new_tokens = "decoding.max_new_tokens", config.decoding.max_new_tokens
+    elif isinstance(config, GrpoConfig):
         field, new_tokens = "sampling.max_new_tokens", config.sampling.max_new_tokens
     elif isinstance(config.pairs, SampledPairs):
         field, new_tokens = "pairs.decoding.max_new_tokens", config.pairs.decoding.max_new_tokens
@@ -76,8 +87,9 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
             text = f"adapters usually want about 10 times the rate of full training; {_rate(rate)} may not move them"
             yield _hint("warning", "optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
         return
-    tiny = (facts.origin or config.model.source) == TINY_ARITHMETIC
-    limit, usual = (TINY_RATE_LIMIT, TINY_RATE) if tiny else (FULL_RATE_LIMIT, FULL_RATE)
+    shape = facts.shape_of(config.model.source)
+    tiny, usual = shape is not None and shape.parameters < SMALL, full_rate(shape.parameters if shape else None)
+    limit = TINY_RATE_LIMIT if tiny else FULL_RATE_LIMIT
     if rate > limit:
         text = f"full training at {_rate(rate)} often collapses; {_rate(usual)} is what works for {'this' if tiny else 'a pretrained'} model"
         yield _hint("warning", "optimizer.learning_rate", text, usual)
@@ -236,13 +248,13 @@ def _traced_tokens(config: GrpoConfig) -> int:
     return completions[telemetry.token_traces] * sampling.max_new_tokens
 
 
-def workers(_config: TrainingConfig, facts: Facts) -> Hints:
+def workers(_config: RunConfig, facts: Facts) -> Hints:
     """No worker would take the run."""
     if not facts.workers:
         yield _hint("info", None, "no worker is connected: the run waits in the queue until one is")
 
 
-def offers(config: TrainingConfig, facts: Facts) -> Hints:
+def offers(config: RunConfig, facts: Facts) -> Hints:
     """No worker has what the rewards name, or the sampling engine."""
     needs = needs_of(config.model_dump(mode="json"))
     if not facts.workers or any(needs.met_by(one) for one in facts.workers):
@@ -321,9 +333,13 @@ PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] 
     repeated_pairs,
 )
 
+SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (model_source, context, workers, offers)
 
-def hints(config: TrainingConfig, facts: Facts) -> list[Message]:
+
+def hints(config: RunConfig, facts: Facts) -> list[Message]:
     """What the rules say; a warning, or a fix, that the unchanged recipe gets too is only noted, since it is so on purpose."""
+    if isinstance(config, SampleConfig):
+        return [message for rule in SAMPLE_RULES for message in rule(config, facts)]
     if not isinstance(config, GrpoConfig):
         return [message for rule in PAIR_RULES for message in rule(config, facts)]
     intended = _of_recipe(config.recipe)

@@ -7,13 +7,14 @@ adds parts that are not all alive at the same moment.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from backend.catalog import ModelShape
 from backend.contract.base import Json
 from backend.contract.config import RunConfig, TrainingConfig
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Lora, Model
+from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
 from backend.contract.preflight import MemoryEstimate, Message
+from backend.contract.records import Offers
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Prompted
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, Decoding
@@ -57,22 +58,26 @@ def memory_estimate(config: RunConfig, facts: Facts) -> MemoryEstimate | None:
     shape, worker = facts.shape_of(config.model.source), facts.roomiest
     if shape is None:
         return None
-    on_gpu = worker is not None and not worker.on_cpu
-    # On a GPU `auto` counts as half precision: workers do not report whether theirs supports it.
-    dtype = config.model.dtype
-    computing = Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
-    if isinstance(config, GrpoConfig):
-        parts = training_parts(config, shape, computing)
-    elif isinstance(config, SampleConfig):
-        parts = sampling_parts(config, shape, computing)
-    else:
-        parts = pair_parts(config, shape, computing)
+    parts = needed(config, shape, worker)
     return MemoryEstimate(
         total_bytes=sum(parts.values()),
         available_bytes=worker.memory_bytes if worker else None,
         parts=parts,
         advice=largest_share(parts, NAMES, _remedy(largest(parts), config)),
     )
+
+
+def needed(config: RunConfig, shape: ModelShape, worker: Offers | None) -> dict[str, int]:
+    """Bytes by part of a run on a model of this shape; without a worker, on a CPU."""
+    on_gpu = worker is not None and not worker.on_cpu
+    # On a GPU `auto` counts as half precision: workers do not report whether theirs supports it.
+    dtype = config.model.dtype
+    computing = Computing(on_gpu, in_half=dtype == "bfloat16" or (dtype == "auto" and on_gpu))
+    if isinstance(config, GrpoConfig):
+        return training_parts(config, shape, computing)
+    if isinstance(config, SampleConfig):
+        return sampling_parts(config, shape, computing)
+    return pair_parts(config, shape, computing)
 
 
 def memory_hints(memory: MemoryEstimate | None, config: TrainingConfig) -> Iterator[Message]:

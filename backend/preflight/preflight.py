@@ -37,22 +37,14 @@ def parse(config: Mapping[str, Json]) -> RunConfig | Preflight:
 def preflight(config: RunConfig, facts: Facts) -> Preflight:
     """What a valid configuration would do."""
     memory = memory_estimate(config, facts)
+    messages = [*facts.refused, *hints(config, facts)]
+    if not isinstance(config, SampleConfig):
+        messages += memory_hints(memory, config)
+    answer = Preflight(ok=not any(message.level == "error" for message in messages), messages=messages, memory=memory)
     if isinstance(config, SampleConfig):
         completions = config.prompt_count * config.group_size
-        return Preflight(
-            ok=not facts.refused,
-            messages=list(facts.refused),
-            completions_per_step=completions,
-            total_completions=completions,
-            memory=memory,
-        )
-    messages = [*facts.refused, *hints(config, facts), *memory_hints(memory, config)]
-    answer = Preflight(
-        ok=not any(message.level == "error" for message in messages),
-        messages=messages,
-        memory=memory,
-        time=time_estimate(config, facts),
-    )
+        return answer.model_copy(update={"completions_per_step": completions, "total_completions": completions})
+    answer = answer.model_copy(update={"time": time_estimate(config, facts)})
     if isinstance(config, GrpoConfig):
         completions = config.sampling.completions_per_step
         counts = {"completions_per_step": completions, "total_completions": completions * config.budget.steps}

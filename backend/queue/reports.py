@@ -18,7 +18,7 @@ from backend.queue import lease
 from backend.runs import store as runs
 from backend.storage import history
 from backend.storage.tables import report, run
-from backend.telemetry import groups, metrics, summary, traces
+from backend.telemetry import groups, metrics, pairs, summary, traces
 
 RECENT_STEPS = 10
 MOST_NAMES = 2000  # of metrics, in a run
@@ -114,6 +114,7 @@ def _store_step(
     metrics.store(tx, run_id, sent.attempt, step, sent.metrics)
     values: dict[str, Any] = summary.extended(tx, row, step, sent.metrics)
     groups.store(tx, run_id, sent.attempt, step, sent.groups, trace.completions if trace else ())
+    pairs.store(tx, run_id, sent.attempt, step, sent.pairs)
     if sent.trained_step is not None:
         values |= {"step": step + 1, "phase": None, "phase_done": None, "phase_total": None}
         values["eta_seconds"] = _eta(tx, run_id, sent, row["total_steps"] - step - 1)

@@ -12,8 +12,9 @@ from backend.contract.queries import RunQuery
 from backend.errors import Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.runs import curve
+from backend.storage import history
 from backend.storage.statements import newest_first
-from backend.storage.tables import report, run
+from backend.storage.tables import attempt, metric, report, run
 
 WAITING = ("queued", "running", "paused")
 DELETED = "deleted"
@@ -29,6 +30,20 @@ _TRAINED = (
     .label("trained_seconds")
 )
 """What the newest report says: the workers count it over all attempts."""
+
+_REWARDS = (
+    select(metric.c.value)
+    .join(attempt, history.of_attempt(metric))
+    .where(metric.c.run_id == run.c.id, metric.c.name == "reward", history.live(metric.c.step))
+    .order_by(metric.c.step.desc())
+    .limit(r.REWARD_STEPS)
+    .correlate(run)
+    .subquery()
+)
+_RECENT_REWARD = select(func.avg(_REWARDS.c.value / 16) * 16).scalar_subquery().label("recent_reward")
+"""Sixteenths, which are exact: the sum of the largest rewards is beyond every number."""
+
+_SHOWN = select(run, _TRAINED, _RECENT_REWARD)
 
 
 def claim_order(of: FromClause) -> tuple[ColumnElement[Any], ...]:
@@ -56,7 +71,7 @@ def create(tx: Connection, new: Mapping[str, Any], at: datetime) -> int:
 
 def row_of(tx: Connection, run_id: int) -> RowMapping:
     """The run's row. Raises NotFound."""
-    row = tx.execute(select(run, _TRAINED).where(run.c.id == run_id, PRESENT)).mappings().one_or_none()
+    row = tx.execute(_SHOWN.where(run.c.id == run_id, PRESENT)).mappings().one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return row
@@ -110,7 +125,7 @@ def page(tx: Connection, query: RunQuery) -> r.Page[r.Run]:
         (query.sweep, run.c.sweep_id == query.sweep),
     ]
     asked = (condition for value, condition in filters if value is not None)
-    rows, cursor = newest_first(tx, select(run, _TRAINED).where(PRESENT, *asked), run.c.id, query)
+    rows, cursor = newest_first(tx, _SHOWN.where(PRESENT, *asked), run.c.id, query)
     positions = queue_positions(tx)
     return r.Page[r.Run](items=[run_from_row(row, positions.get(row["id"])) for row in rows], next_cursor=cursor)
 

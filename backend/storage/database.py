@@ -1,6 +1,5 @@
 """Transactions: readers see one snapshot, writers queue for the write lock."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -8,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 
-from backend.contract.base import clean
+from backend.contract.base import to_json
 
 WAL_BYTES = 64 * 2**20
 """What the write-ahead log keeps of the disk once it was larger."""
@@ -23,12 +22,6 @@ class _Sqlite(Protocol):
     isolation_level: str | None
 
     def cursor(self) -> _Cursor: ...
-
-
-def to_json(value: object) -> str:
-    """Compact JSON that every database stores: no NaN, no lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return str(clean(text))
 
 
 class Database:

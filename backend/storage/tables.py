@@ -240,6 +240,22 @@ prompt_group = Table(
     sqlite_autoincrement=True,
 )
 
+pair = Table(
+    "pair",
+    metadata,
+    # a preference pair that a step trained on
+    run_id_column(key=True),
+    Column("step", Id, primary_key=True, autoincrement=False),
+    Column("index", Id, primary_key=True, autoincrement=False),
+    attempt_column(key=True),
+    Column("prompt_id", String(200), nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("chosen", Text, nullable=False),
+    Column("rejected", Text, nullable=False),
+    Column("margin", Float(53)),  # null: it was not finite
+    of_attempt(),
+)
+
 # each order has all that a list filters by, so that it finds its page without a row of the table
 COMPLETION_ORDERS = {
     "step": ("run_id", "step", "id", "attempt", "state", "finish_reason", "token_count", "reward", "advantage"),
@@ -342,6 +358,7 @@ worker = Table(
     Column("reward_functions", JSON, nullable=False, server_default="[]"),
     Column("reward_files", JSON, nullable=False, server_default="[]"),
     Column("engines", JSON, nullable=False, server_default='["native"]'),
+    Column("models", JSON, nullable=False, server_default="[]"),
     Column("seen_at", Float(53), nullable=False),  # by Clock.seconds
 )
 

@@ -17,9 +17,10 @@ from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.groups import Group, GroupSummary, StepSummary, TokenTrace
 from backend.contract.inspection import CompletionHit, Distribution, PromptSummary, StepScores
+from backend.contract.pairs import PairRecord
 from backend.runs import store as runs
 from backend.services import RowId, Services, ServicesDep, StepNumber
-from backend.telemetry import groups, inspection, metrics, traces
+from backend.telemetry import groups, inspection, metrics, pairs, traces
 
 LastEventId = Annotated[int | None, Header(ge=0, le=2**63 - 1)]
 
@@ -108,6 +109,13 @@ def list_prompts(
     """Prompts of a run."""
     with _reading(services, run_id) as tx:
         return inspection.prompts(tx, run_id, query)
+
+
+@router.get("/runs/{run_id}/pairs")
+def list_pairs(services: ServicesDep, run_id: RowId, query: Annotated[q.PairQuery, Query()]) -> r.Page[PairRecord]:
+    """Preference pairs that a run was trained on."""
+    with _reading(services, run_id) as tx:
+        return pairs.page(tx, run_id, query)
 
 
 @router.get("/runs/{run_id}/completions")

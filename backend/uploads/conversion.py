@@ -1,27 +1,44 @@
 """An uploaded file becomes JSON lines, in a process of its own: hours of reading, bombs and gigabytes stay out of the backend."""
 
+import errno
 import hashlib
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.contract.base import to_json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.storage.database import to_json
 from backend.uploads.formats import Found, read
-from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, require_bounds, wrong
+from backend.uploads.jsonl import (
+    LONGEST_LINE,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Row,
+    refused,
+    require_bounds,
+    too_long,
+    too_many_rows,
+    wrong,
+)
 
-MOST_ROWS = 10_000_000
-MOST_BYTES = 16 * 2**30
-MEMORY_BYTES = 2 * 2**30
+LIMITS = {resource.RLIMIT_AS: 2**30, resource.RLIMIT_CPU: 3600, resource.RLIMIT_CORE: 0}
+TOO_LARGE = (
+    "The file takes more memory or time to read than an upload may, or holds a value that no program could read; "
+    "save it as CSV or JSON lines, or upload a part of it."
+)
+NICE = 5
 TELL_SECONDS = 0.3
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 _ROOT = str(Path(__file__).parents[2])
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from backend.uploads.conversion import main; main(*sys.argv[2:])"
 
@@ -46,22 +63,24 @@ class Contents:
     missing: dict[str, Missing]
 
 
-def convert(source: Path, name: str, target: Path, on_rows: Callable[[int], None] = lambda rows: None) -> Contents:
-    """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far. Raises Invalid."""
-    command = [
-        sys.executable,
-        "-I",
-        "-W",
-        "ignore",
-        "-c",
-        _MAIN,
-        _ROOT,
-        str(source.resolve()),
-        name,
-        str(target.resolve()),
-    ]
+def convert(
+    source: Path, suffix: str, target: Path, *, most_bytes: int, on_rows: Callable[[int], None] = lambda rows: None
+) -> Contents:
+    """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far.
+
+    Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError where the disk is full.
+    """
+    arguments = [_ROOT, str(source.resolve()), suffix, str(target.resolve()), str(most_bytes)]
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}  # no token
     told: dict[str, Any] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/") as process:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-W", "ignore", "-c", _MAIN, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd="/",
+        env=kept | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    ) as process:
         try:
             for line in process.stdout or ():
                 told = json.loads(line)
@@ -72,15 +91,20 @@ def convert(source: Path, name: str, target: Path, on_rows: Callable[[int], None
             raise
     if "invalid" in told:
         raise Invalid(*(FieldError(**error) for error in told["invalid"]))
-    if "found" not in told:
-        raise refused("The file cannot be read within the bounds of memory; split it, or save it as JSON lines.")
+    if "errno" in told:
+        raise OSError(told["errno"], os.strerror(told["errno"]))
+    if "found" not in told:  # the kernel ended it, or a library's code in C
+        raise refused(TOO_LARGE)
     return Contents(Found(**told.pop("found")), **told)
 
 
-def main(source: str, name: str, target: str) -> None:
+def main(source: str, suffix: str, target: str, most_bytes: str) -> None:
     """Convert, and tell how it went in JSON lines."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+    os.nice(NICE)  # pages go first
+    for what, most in LIMITS.items():
+        hard = resource.getrlimit(what)[1]
+        with suppress(OSError, ValueError):  # macOS refuses some of them
+            resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     told = time.monotonic()
 
     def tell(rows: int) -> None:
@@ -90,9 +114,13 @@ def main(source: str, name: str, target: str) -> None:
             _tell({"rows_so_far": rows})
 
     try:
-        answer = asdict(canonical(Path(source), name, Path(target), tell))
+        answer = asdict(canonical(Path(source), suffix, Path(target), int(most_bytes), tell))
     except Invalid as invalid:
         answer = {"invalid": [asdict(error) for error in invalid.errors]}
+    except MemoryError:
+        answer = {"invalid": [asdict(FieldError("", TOO_LARGE))]}
+    except OSError as error:
+        answer = {"errno": error.errno or errno.EIO}
     _tell(answer)
 
 
@@ -101,35 +129,41 @@ def _tell(message: object) -> None:
     sys.stdout.flush()
 
 
-def canonical(source: Path, name: str, target: Path, on_rows: Callable[[int], None]) -> Contents:
+def canonical(
+    source: Path, suffix: str, target: Path, most_bytes: int, on_rows: Callable[[int], None] = lambda rows: None
+) -> Contents:
     """The same, in this process."""
-    found, rows = read(source, name)
-    missing: dict[str, tuple[int, list[int]]] = {}
-    digests = array("Q")
-    empty = 0
+    found, read_rows = read(source, suffix)
+    missing: dict[str, Missing] = {}
+    digests = [array("Q") for _ in range(256)]  # by their first byte: few are counted at once
+    rows = empty = written = 0
     with target.open("wb") as file:
-        for number, row, line in rows:
+        for number, row, line in read_rows:
+            if rows + empty == MOST_ROWS:
+                raise too_many_rows()
             if row is None or all(value is None or value == "" for value in row.values()):
                 empty += 1
                 continue
-            require_bounds(number, row)
-            note_columns(missing, len(digests) + 1, row)
+            require_bounds(number, row, found.unit)
+            note_columns(missing, rows + 1, row)
             if len(missing) > MOST_COLUMNS:
-                raise wrong(number, f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}")
-            if len(digests) == MOST_ROWS:
-                raise refused(f"The file has more than {MOST_ROWS:,} rows, which an upload may have; leave some out.")
+                what = f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}"
+                raise wrong(number, what, found.unit)
             line = line or f"{to_json(row)}\n".encode()
             if len(line) > LONGEST_LINE:
-                raise wrong(number, f"is longer than {LONGEST_LINE // 2**20} MiB; shorten it, or leave it out")
-            digests.append(int.from_bytes(hashlib.blake2b(line, digest_size=8).digest()))
+                raise too_long(number, found.unit)
+            written += len(line)
+            if written > most_bytes:
+                raise refused(f"The file unpacks to more than {most_bytes:,} bytes of rows; upload a part of it.")
+            digest = hashlib.blake2b(line, digest_size=8).digest()
+            digests[digest[0]].append(int.from_bytes(digest))
             file.write(line)
-            on_rows(len(digests))
-    if not digests:
-        raise refused(
-            "The file holds no row; below the names of its columns there must be one, or an object on a line."
-        )
+            rows += 1
+            on_rows(rows)
+    if not rows:
+        raise refused("The file holds no rows, or nothing but the names of columns; add rows below them.")
     without = {name: one for name, one in missing.items() if one[0]}
-    return Contents(found, len(digests), list(missing), len(digests) - _distinct(digests), empty, without)
+    return Contents(found, rows, list(missing), rows - sum(len(set(part)) for part in digests), empty, without)
 
 
 def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:
@@ -141,12 +175,3 @@ def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:
     for name, (count, first) in missing.items():
         if row.get(name) is None:
             missing[name] = count + 1, first if len(first) == NAMED else [*first, number]
-
-
-def _distinct(digests: "array[int]") -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return int(
-        pc.count_distinct(pa.Array.from_buffers(pa.uint64(), len(digests), [None, pa.py_buffer(digests)])).as_py()
-    )

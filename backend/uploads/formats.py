@@ -1,4 +1,4 @@
-"""Rows from a file as people have it: JSON lines, a JSON document, a table of separated values, or Parquet; told by what it holds.
+"""Rows from a file as people have it: JSON lines, a JSON document, a table of separated values, or Parquet, recognized by what it holds.
 
 It runs in a process of its own (`conversion.py`): what others wrote may be anything.
 """
@@ -9,18 +9,30 @@ import datetime
 import decimal
 import io
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, TextIO
 
-from backend.errors import Invalid
-from backend.uploads.jsonl import LONGEST_LINE, MOST_COLUMNS, Row, refused, row_of, wrong
+from backend.uploads.jsonl import (
+    LONGEST_LINE,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Row,
+    refused,
+    row_of,
+    too_long,
+    too_many_rows,
+    wrong,
+)
 
 Format = Literal["jsonl", "json", "csv", "parquet"]
-HEAD = 2**20  # bytes from which a format and a separator are told
+HEAD = 2**20  # bytes that show a format and a separator
+BATCH = 32  # rows of a Parquet file at a time: each may have megabytes
+SAMPLE = 2**18  # bytes that show an encoding
+EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _PACKED = {
     b"PK\x03\x04": "a zip archive or an Excel file",
@@ -45,15 +57,20 @@ class Found:
     encoding: str | None = None  # None: UTF-8, or no text
     separator: str | None = None  # in words
 
+    @property
+    def unit(self) -> str:
+        """What is counted in it."""
+        return "line" if self.format in ("jsonl", "csv") else "row"
 
-def read(path: Path, name: str) -> tuple[Found, Iterator[tuple[int, Row | None, bytes | None]]]:
+
+def read(path: Path, suffix: str) -> tuple[Found, Iterator[tuple[int, Row | None, bytes | None]]]:
     """What the file is, and its rows: the line or the number of each, the row (None: an empty one), and its line where the file
     has it as it is to be kept. Raises Invalid, also while the rows are read.
     """
     with path.open("rb") as file:
         head = file.read(HEAD)
     if not head.strip():
-        raise refused("The file is empty; its first row names the columns, or each line is a JSON object.")
+        raise refused(EMPTY)
     if head.startswith(b"PAR1"):
         return Found("parquet"), _parquet(path)
     for magic, what in _PACKED.items():
@@ -61,8 +78,12 @@ def read(path: Path, name: str) -> tuple[Found, Iterator[tuple[int, Row | None, 
             raise refused(f"The file is {what}. Save it as CSV, JSON lines or Parquet, unpacked.")
     encoding = _encoding(path, head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
+    if not text.strip():
+        raise refused(EMPTY)
+    if "\0" in text:
+        raise refused("The file is not a text: it has zero bytes. Save it as CSV, JSON lines or Parquet.")
     shown = None if encoding in ("utf-8", "utf-8-sig", "ascii") else encoding
-    kind = _kind(text, Path(name).suffix.lower())
+    kind = _kind(text, suffix)
     if kind == "jsonl":
         return Found("jsonl", shown), _json_lines(path, encoding)
     if kind == "json":
@@ -73,25 +94,31 @@ def read(path: Path, name: str) -> tuple[Found, Iterator[tuple[int, Row | None, 
 
 
 def _encoding(path: Path, head: bytes) -> str:
-    """UTF-8 where the whole file is; else what its byte order mark says, or what its bytes look like."""
+    """UTF-8 where the whole file is, or was before a byte was broken; else what its byte order mark says, or what its bytes look like."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return "utf-8-sig" if encoding == "utf-8" else encoding
+    if head[:SAMPLE].count(0) > len(head[:SAMPLE]) // 5:  # half of the bytes of English in UTF-16
+        even, odd = head[:SAMPLE:2].count(0), head[1:SAMPLE:2].count(0)
+        return "utf-16-be" if even > odd else "utf-16-le"
     decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     with path.open("rb") as file:
         while chunk := file.read(HEAD):
             try:
                 decoder.decode(chunk)
-            except UnicodeDecodeError:
+            except UnicodeDecodeError as error:
+                at += error.start
                 break
             at += len(chunk)
         else:
             return "utf-8"
-        file.seek(max(0, at - 2**16))
-        sample = head[: 2**16] + file.read(2**18)
-    if sample.count(0) > len(sample) // 5:  # half of the bytes of English in UTF-16
-        even, odd = sample[::2].count(0), sample[1::2].count(0)
-        return "utf-16-be" if even > odd else "utf-16-le"
+        begin = max(0, at - SAMPLE // 2)
+        file.seek(begin)
+        sample = file.read(SAMPLE)
+    sample = sample[sample.find(b"\n") + 1 if begin else 0 : sample.rfind(b"\n") + 1] or sample  # no letter cut in two
+    read = [one for one in sample.decode("utf-8", errors="replace") if one > "\x7f"]
+    if read.count("\ufffd") < len(read) / 2:
+        return "utf-8"  # reading it will find the broken byte, and name the line
     from charset_normalizer import from_bytes
 
     best = from_bytes(sample).best()
@@ -100,34 +127,36 @@ def _encoding(path: Path, head: bytes) -> str:
 
 
 def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
+    first, _, more = text.lstrip().partition("\n")
     if suffix in (".jsonl", ".ndjson"):
         return "jsonl"
-    start = text.lstrip()
-    if start.startswith("[") and suffix not in (".csv", ".tsv", ".txt"):
-        return "json"
-    if start.startswith("{") and suffix not in (".csv", ".tsv", ".txt"):
-        first, _, more = start.partition("\n")
+    if suffix in (".csv", ".tsv"):
+        return "table"
+    if first.startswith("{"):
+        row = _object(first)
+        if row is None and (suffix == ".json" or not first.rstrip().endswith("}")):
+            return "json"  # that goes on below
         alone = suffix == ".json" and not more.strip()
-        return "json" if first.strip() == "{" or (alone and not _is_row(first)) else "jsonl"
-    if suffix == ".json":
+        return "json" if alone and row is not None and any(map(_is_list_of_objects, row.values())) else "jsonl"
+    if suffix == ".json" or (first.startswith("[") and suffix != ".txt"):
         return "json"
-    return "lines" if suffix == ".txt" and not any(one in text.partition("\n")[0] for one in "\t;|") else "table"
+    return "lines" if suffix == ".txt" and not any(one in first for one in "\t;|") else "table"
 
 
-def _is_row(text: str) -> bool:
-    """Whether it is an object, and none that holds a list of them."""
+def _object(line: str) -> Mapping[str, object] | None:
     try:
-        value = json.loads(text)
+        value = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    lists = [one for one in value.values() if isinstance(one, list)] if isinstance(value, dict) else []
-    return not any(isinstance(one, dict) for found in lists for one in found)
+        return None
+    return value if isinstance(value, dict) else None
 
 
-def _text(path: Path, encoding: str) -> io.TextIOWrapper:
-    return path.open(
-        encoding=encoding, newline=""
-    )  # the caller closes it by reading to its end, in a process that ends
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(one, dict) for one in value)
+
+
+_BROKEN, _MARK = "groupscope-broken", "\udcff"  # half of a pair, which no encoding gives
+codecs.register_error(_BROKEN, lambda error: (_MARK, error.end if isinstance(error, UnicodeDecodeError) else 0))
 
 
 def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
@@ -138,7 +167,7 @@ def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, by
         for number, line in enumerate(lines, 1):
             line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if len(line) > LONGEST_LINE:
-                raise wrong(number, f"is longer than {LONGEST_LINE // 2**20} MiB; shorten it, or leave it out")
+                raise too_long(number)
             if not line.strip():
                 yield number, None, None
             else:
@@ -146,103 +175,111 @@ def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, by
 
 
 def _decoded(path: Path, encoding: str) -> Iterator[str]:
-    """The lines of a text. Raises Invalid where a byte is none of the encoding."""
-    number = 0
-    try:
-        with _text(path, encoding) as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
-                yield line.lstrip("\ufeff") if number == 1 else line
-    except UnicodeError as error:
-        raise wrong(
-            number + 1, f"is not {encoding}, as the lines before it are ({error}); save the file as UTF-8"
-        ) from None
+    """The lines of a text. Raises Invalid where a byte is none of the encoding, or a line is too long."""
+    with path.open(encoding=encoding, newline="", errors=_BROKEN) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
+            if len(line) > LONGEST_LINE:
+                raise too_long(number)
+            if _MARK in line:
+                name = encoding.removesuffix("-sig").upper()
+                raise wrong(number, f"has a byte that is not {name}, as the rest is; save the file as UTF-8")
+            yield line.lstrip("\ufeff") if number == 1 else line
 
 
 def _json_document(path: Path, encoding: str, head: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
     """The objects of the document's array, or of the one array in its object: {"data": [...]}."""
     import ijson
 
-    opened = path.open("rb") if encoding == "utf-8" else codecs.EncodedFile(path.open("rb"), "utf-8", encoding)
+    opened: BinaryIO | TextIO = path.open("rb") if encoding == "utf-8" else path.open(encoding=encoding)
     prefix = "item" if head.lstrip().startswith("[") else None
     try:
         with opened as file:
             if prefix is None:
-                events = ijson.parse(file)
-                prefix = next(
-                    (f"{at}.item" for at, event, _ in events if event == "start_array" and "." not in at), None
-                )
+                events = ijson.parse(file, buf_size=LONGEST_LINE)
+                lists = (at for at, event, _ in events if event == "start_map" and at.endswith(".item"))
+                prefix = next(lists, None)
                 file.seek(0)
             if prefix is None:
                 raise refused('The JSON holds no list of objects; write [{"prompt": …, "answer": …}, …].')
-            for number, row in enumerate(ijson.items(file, prefix, use_float=True), 1):
+            for number, row in enumerate(ijson.items(file, prefix, buf_size=LONGEST_LINE), 1):
                 if not isinstance(row, dict):
                     raise wrong(number, 'is not an object; write {"prompt": …, "answer": …}', "row")
-                yield number, row, None
-    except (ijson.JSONError, UnicodeError, RecursionError, ValueError) as error:
-        if isinstance(error, Invalid):
-            raise
-        raise refused(f"The file is not valid JSON: {' '.join(str(error).split())[:200]}") from None
+                yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
+    except (ijson.JSONError, ValueError) as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        why = " ".join(why.partition("(right here)")[0].split())
+        raise refused(f"The file is not valid JSON: {why[:200]}") from None
 
 
 def _separator(text: str) -> str:
-    """The one that cuts the first rows into the same number of cells, and into most."""
-    best, most = ",", 0
+    """The one that cuts the most rows into as many cells as the first, and those into most."""
+    csv.field_size_limit(LONGEST_LINE)
+    best, most = ",", 0.0
     for separator in SEPARATORS:
-        rows = islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 50)
         try:
-            widths = Counter(len(row) for row in rows if row)
+            rows = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 50))
         except csv.Error:
             continue
-        width, count = widths.most_common(1)[0]
-        if width > 1 and (score := (width - 1) * count / widths.total() ** 0.5) > most:
-            best, most = separator, score  # type: ignore[assignment]
+        widths = [len(row) for row in rows if row]
+        score = (widths[0] - 1) * widths.count(widths[0]) / len(widths) if widths else 0
+        if score > most:
+            best, most = separator, score
     return best
 
 
 def _table(path: Path, encoding: str, separator: str | None) -> Iterator[tuple[int, Row | None, bytes | None]]:
     """A row of texts for each record; an empty cell is null. Without a separator each line is a prompt."""
-    csv.field_size_limit(LONGEST_LINE)
     if separator is None:
         for number, line in enumerate(_decoded(path, encoding), 1):
             text = line.strip()
             yield number, {"prompt": text} if text else None, None
         return
+    csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(_decoded(path, encoding), delimiter=separator, strict=True)
     names: list[str] | None = None
-    try:
-        for cells in reader:
-            number = reader.line_num
-            if not any(cell.strip() for cell in cells):
-                yield number, None, None
-            elif names is None:
-                names = _names(cells)
-            else:
-                yield number, _row(number, names, cells), None
-    except csv.Error as error:
-        why = f"a cell there is longer than {LONGEST_LINE // 2**20} MiB" if "limit" in str(error) else str(error)
-        raise wrong(
-            reader.line_num,
-            f"cannot be read: {why}. A quotation mark that opens a cell must be closed, and doubled inside",
-        ) from None
+    while True:
+        number = reader.line_num + 1  # a record may have several lines
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise wrong(number, f"cannot be read: {_in_words(error)}") from None
+        if cells is None:
+            return
+        if not any(cell.strip() for cell in cells):
+            yield number, None, None
+        elif names is None:
+            names = _names(cells)
+        else:
+            yield number, _row(number, names, cells), None
+
+
+def _in_words(error: csv.Error) -> str:
+    doubled = "put the whole cell into quotation marks, and double those inside"
+    if "limit" in str(error):
+        return f"a cell has more than {LONGEST_LINE // 2**20} MiB, or a quotation mark opens it that nothing closes"
+    if "unexpected end" in str(error):
+        return f"a quotation mark opens a cell, and nothing closes it; {doubled}"
+    return f"a cell goes on after the quotation mark that closes it; {doubled}"
 
 
 def _names(cells: list[str]) -> list[str]:
-    """The names of the columns. Raises Invalid for a first row that names none."""
-    names = [cell.strip() for cell in cells]
-    while names and not names[-1]:
-        names.pop()
+    """The names of the columns; one without a name is called by its place. Raises Invalid for a first row that names none."""
+    while not cells[-1].strip():
+        cells.pop()
+    names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, 1)]
+    if number := next(filter(_is_number, names), None):
+        text = f"The first row of a table names its columns, and here {number[:100]} stands there; add a first row of names."
+        raise refused(text)
+    require_names(names)
+    return names
+
+
+def require_names(names: Sequence[str]) -> None:
+    """Raises Invalid for too many columns, or two of one name."""
     if len(names) > MOST_COLUMNS:
         raise refused(f"The file has {len(names):,} columns; an upload may have {MOST_COLUMNS}.")
-    for place, name in enumerate(names, 1):
-        if not name:
-            raise refused(f"Column {place} has no name; the first row of a table names its columns.")
-        if _is_number(name):
-            raise refused(
-                f"The first row of a table names its columns, and here {name} stands there; add a first row of names."
-            )
-        if names.count(name) > 1:
-            raise refused(f"Two columns are called {name[:100]}; rename one.")
-    return names
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise refused(f"Two columns are called {twice[:100]}; rename one.")
 
 
 def _is_number(text: str) -> bool:
@@ -265,24 +302,32 @@ def _parquet(path: Path) -> Iterator[tuple[int, Row | None, bytes | None]]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
-            names = file.schema_arrow.names
-            if len(names) > MOST_COLUMNS:
-                raise refused(f"The file has {len(names):,} columns; an upload may have {MOST_COLUMNS}.")
+        with pq.ParquetFile(path, memory_map=False, pre_buffer=False, buffer_size=2**20) as file:
+            require_names(file.schema_arrow.names)
+            if file.metadata.num_rows > MOST_ROWS:
+                raise too_many_rows()
             number = 0
-            for batch in file.iter_batches(batch_size=256, use_threads=False):
+            for batch in file.iter_batches(batch_size=BATCH, use_threads=False):
+                if batch.nbytes > BATCH * LONGEST_LINE:
+                    raise wrong(
+                        number + 1, "or one soon after it takes too many bytes; shorten it, or leave it out", "row"
+                    )
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(number, name, value) for name, value in row.items()}, None
-    except (pa.ArrowException, OSError, MemoryError, UnicodeError) as error:
+    except MemoryError:
+        raise  # one of Arrow's own, too
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise refused(f"The Parquet file cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
 def _plain(number: int, column: str, value: Any) -> Any:
     """As JSON has it. Raises Invalid for bytes, of which no prompt is made."""
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | str():
             return value
+        case float():
+            return None if math.isnan(value) else value  # so pandas writes what is missing
         case list() | tuple():
             return [_plain(number, column, one) for one in value]
         case Mapping():
@@ -290,7 +335,7 @@ def _plain(number: int, column: str, value: Any) -> Any:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case decimal.Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
+            return int(value) if value.as_tuple().exponent == 0 else _plain(number, column, float(value))
         case datetime.timedelta():
             return value.total_seconds()
     raise wrong(

@@ -6,16 +6,16 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from backend.contract.base import Json, storable
+from backend.contract.base import Json, storable, to_json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.storage.database import to_json
 
 Row = dict[str, Json]
 
 LONGEST_LINE = 4 * 2**20  # bytes; its keys and values take twenty times as many in memory
 LONGEST_NAME = 200
 MOST_COLUMNS = 256
+MOST_ROWS = 10_000_000
 SHOWN_CHARACTERS = 2000  # of a value in a preview
 PREVIEW_CHARACTERS = 2**20  # after which a preview ends
 
@@ -28,16 +28,17 @@ def rows_of(path: Path) -> Iterator[Row]:
                 yield row_of(number, line)
 
 
-def require_bounds(number: int, row: Row) -> None:
+def require_bounds(number: int, row: Row, unit: str) -> None:
     """Raises Invalid for a name or a value that cannot be kept."""
     if longest := next((name for name in row if len(name) > LONGEST_NAME), None):
         what = f"has a column whose name begins {longest[:20]!r} and has {len(longest):,} letters, not {LONGEST_NAME}"
-        raise wrong(number, what)
+        raise wrong(number, what, unit)
     for name, value in row.items():
         try:
-            storable(value)
+            if not isinstance(value, str):
+                storable(value)
         except ValueError as error:
-            raise wrong(number, f"has a value in column {name} that {error}") from None
+            raise wrong(number, f"has a value in column {name} that {error}", unit) from None
 
 
 def preview(path: Path, rows: int) -> list[Row]:
@@ -68,7 +69,7 @@ def row_of(number: int, line: bytes) -> Row:
     except UnicodeDecodeError as error:
         raise wrong(number, f"is not UTF-8 (byte {error.start + 1}); save the file as UTF-8") from None
     try:
-        row = json.loads(text, parse_constant=_no_constant)
+        row = _DECODER.decode(text)
         if "\\u" in text:
             row = json.loads(to_json(row))  # an escape may have brought in half of a surrogate pair
     except json.JSONDecodeError as error:
@@ -88,9 +89,22 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
 def wrong(number: int, what: str, unit: str = "line") -> Invalid:
     """What is wrong with a line or a row, counted from 1."""
     return Invalid(FieldError(f"{unit} {number}", what))
+
+
+def too_long(number: int, unit: str = "line") -> Invalid:
+    """A line has more bytes than one may have."""
+    return wrong(number, f"is longer than {LONGEST_LINE // 2**20} MiB; shorten it, or leave it out", unit)
+
+
+def too_many_rows() -> Invalid:
+    """The file has more rows than one may have."""
+    return refused(f"The file has more than {MOST_ROWS:,} rows, which an upload may have; leave some out.")
 
 
 def refused(why: str) -> Invalid:

@@ -1,9 +1,9 @@
 """Routes of uploads."""
 
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -12,25 +12,26 @@ from fastapi.concurrency import run_in_threadpool
 
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
-from backend.contract.queries import ProgressQuery, UploadQuery
-from backend.contract.task import as_text, digest, held_out_keys, row_id
+from backend.contract.base import to_json
+from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery
+from backend.contract.task import MOST_SOURCES, as_text, digest, held_out_keys, row_id
 from backend.document import raw_body
-from backend.errors import Invalid, NotFound
+from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
-from backend.storage.database import to_json
 from backend.uploads import jsonl, store
 
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
+COUNTED_BYTES = 32 * 2**20  # read in the backend itself: a second or two
 
 LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, JSON lines or Parquet."}
 
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet, told by what it holds and by the name's ending."""
+    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet. What it holds and the name's ending show which."""
     folder = services.settings.home / store.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -70,13 +71,14 @@ def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
         try:
             for part, path in parts:
                 with path.open("rb") as rows:
-                    if body.source_column is None:
-                        shutil.copyfileobj(rows, file)
-                    else:
+                    named = b"{"
+                    if body.source_column is not None:
                         named = f"{{{to_json(body.source_column)}:{to_json(part.name)},".encode()
-                        file.writelines(named + row.lstrip()[1:] for row in rows)
+                    for row in map(bytes.strip, rows):
+                        if row not in (b"", b"{}"):  # an earlier version kept both
+                            file.write(named + row[1:] + b"\n")
             file.flush()
-            return store.keep(services, f"{body.name}.jsonl", partial)
+            return store.keep(services, body.name, partial, suffix=".jsonl")
         finally:
             partial.unlink(missing_ok=True)
 
@@ -97,20 +99,16 @@ async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
 
 @router.post("/keep", status_code=201)
 def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
-    """Make an upload of some rows of another one: those that a person kept, and all that evaluations hold out."""
+    """Make an upload of some rows of another one: those that a person kept, and what evaluations hold out."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
         raise Invalid(
             FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
         )
     _, path = _found(services, int(number))
-    wanted = set(body.ids)
-
-    def key(row: jsonl.Row) -> str:
-        return digest(as_text(row.get(body.task.prompt_column)))
-
-    held_out = held_out_keys(map(key, jsonl.rows_of(path)), body.task.held_out)
-    trained = {key(row) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted and key(row) not in held_out}
+    wanted, column = set(body.ids), body.task.prompt_column
+    held_out = held_out_keys((_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
+    trained = {_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
     if not trained:
         raise Invalid(
             FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
@@ -121,10 +119,11 @@ def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
         partial = Path(file.name)
         try:
             for row in jsonl.rows_of(path):
-                if key(row) in evaluated or (key(row) in trained and row_id(body.task, row) in wanted):
+                key = _key(row, column)
+                if key in evaluated or (key in trained and row_id(body.task, row) in wanted):
                     file.write(f"{to_json(row)}\n".encode())
             file.flush()
-            upload = store.keep(services, f"{body.name}.jsonl", partial)
+            upload = store.keep(services, body.name, partial, suffix=".jsonl")
         finally:
             partial.unlink(missing_ok=True)
     return r.Kept(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)))
@@ -142,6 +141,37 @@ def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
     """An upload and its first rows; of long values the beginning."""
     upload, path = _found(services, upload_id)
     return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS))
+
+
+@router.get("/{upload_id}/split")
+def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[SplitQuery, Query()]) -> r.Split:
+    """How many rows a task would train on and hold out, in all and of each source; of an upload of at most 32 MiB."""
+    upload, path = _found(services, upload_id)
+    if upload.size_bytes > COUNTED_BYTES:
+        raise Conflict(
+            f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
+        )
+    return _split(path, query)
+
+
+@lru_cache(maxsize=256)
+def _split(path: Path, query: SplitQuery) -> r.Split:
+    """A file's number is never given again."""
+    keys = [_key(row, query.prompt_column) for row in jsonl.rows_of(path)]
+    held_out = held_out_keys(keys, query.held_out)
+    sources: dict[str, tuple[int, int]] = {}
+    if query.source_column is not None:
+        for key, row in zip(keys, jsonl.rows_of(path), strict=True):
+            name = as_text(row.get(query.source_column))[: jsonl.LONGEST_NAME]
+            if name in sources or len(sources) < MOST_SOURCES:
+                train, out = sources.get(name, (0, 0))
+                sources[name] = (train, out + 1) if key in held_out else (train + 1, out)
+    out = sum(key in held_out for key in keys)
+    return r.Split(train=len(keys) - out, held_out=out, sources=sources)
+
+
+def _key(row: jsonl.Row, prompt_column: str) -> str:
+    return digest(as_text(row.get(prompt_column)))
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

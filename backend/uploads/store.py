@@ -18,6 +18,8 @@ from backend.uploads import jsonl
 from backend.uploads.conversion import convert
 
 FOLDER = "uploads"
+GROWTH = 4
+"""How many times the largest file's bytes the rows may take: JSON lines repeat the names of columns, and Parquet is packed."""
 
 
 def path_of(home: Path, upload_id: int) -> Path:
@@ -30,17 +32,18 @@ def keep(
     name: str,
     partial: Path,
     *,
+    suffix: str | None = None,
     again: bool = True,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    What it holds and the name's ending, or `suffix`, show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
     home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
+    most = GROWTH * services.settings.max_upload_bytes
     try:
-        found = convert(partial, name, canonical, on_rows)
-        partial.unlink()
+        found = convert(partial, suffix or Path(name).suffix.lower(), canonical, most_bytes=most, on_rows=on_rows)
         os.replace(canonical, partial)
     finally:
         canonical.unlink(missing_ok=True)

@@ -105,7 +105,7 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
     if pressed:
         try:
             measured = client().preview_upload(int(source.removeprefix("upload:"))).upload.name
-            name = f"{low} to {high} % of {measured.removesuffix('.jsonl')}"
+            name = f"{low} to {high} % of {measured}"
             made = client().keep_rows(name[:MOST_LETTERS], task, kept)
         except ApiError as refusal:
             st.session_state[_REFUSED] = explain(refusal)

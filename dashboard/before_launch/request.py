@@ -70,6 +70,15 @@ def again(draft: Draft, sample: Run) -> None:
     _queue(draft, sample.config, before=None)
 
 
+def in_the_way(sample: Run) -> list[str]:
+    """Why no worker may take the queued sample, in preflight's words; empty if one can, or nobody knows."""
+    try:
+        messages = client().preflight(sample.config).messages
+    except (ApiError, Unreachable):
+        return []
+    return [message.text for message in messages if message.level != "info"]
+
+
 def score_again(draft: Draft, sample: Run) -> None:
     """Have the sample's completions scored by the form's rewards, as their files are now; the page goes on with what comes of it."""
     changed: dict[str, Json] = {

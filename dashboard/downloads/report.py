@@ -25,8 +25,8 @@ from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.group import strip_figure
 from dashboard.charts.training import panels_of, training_figure
 from dashboard.components.pictures import svg
-from dashboard.format import count, counted, duration, improvement, model_name, reading
-from dashboard.group.cards import TextLook, card_html, look_at, order_of
+from dashboard.format import REWARD, count, counted, duration, improvement, model_name, reading, recent_reward
+from dashboard.group.cards import TextLook, card_html, equal_ones, look_at, order_of
 from dashboard.group.numbers import figures_html, state_in_words
 from dashboard.settings import Settings
 from dashboard.stored import number_at, text_at
@@ -49,7 +49,7 @@ OF_AN_END = {
     "lowest mean of the live ones": "reward_mean",
 }
 NEWEST = {"newest dead one": "zero_variance", "newest unscored one": "unscored"}
-JUDGED = (("Reward", "reward"), ("Margin", "margin"), ("Loss", "eval/loss"))
+JUDGED = (("Margin", "margin"), ("Loss", "eval/loss"))
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """The numbers that a run is judged by."""
     yield "Model", model_name(text_at(run.config, "model.source", "model"))
     yield "Steps", f"{count(run.progress.step)} of {count(run.progress.total_steps)}"
+    if "reward" in run.summary:
+        yield f"{REWARD} steps", recent_reward(run)
     yield from ((title, reading(run.summary, name)) for title, name in JUDGED if name in run.summary)
     if "eval/pass@1" in run.summary:
         yield "Held-out pass@1", improvement(run.summary, "eval/pass@1")
@@ -165,7 +167,10 @@ def _group(chosen: Chosen, config: Mapping[str, Json]) -> dict[str, object]:
         "strip": ""
         if group.reward_mean is None
         else svg(strip_figure(group.completions, group.reward_mean, group.reward_std)),
-        "cards": [(look.colour(one), card_html(one, look, TextLook(columns=COLUMNS))) for one in shown],
+        "cards": [
+            (look.colour(one), card_html(one, look, TextLook(columns=COLUMNS), [each.index for each in (one, *others)]))
+            for one, *others in equal_ones(shown)
+        ],
         "left_out": len(ordered) - len(shown),
     }
 

@@ -10,14 +10,17 @@ from uuid import uuid4
 
 import pandas as pd
 import streamlit as st
+from pydantic import ValidationError
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
+from backend.contract.queries import SplitQuery
 from backend.contract.records import Upload
+from backend.contract.task import as_text
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
-from dashboard.format import counted, plain, size
+from dashboard.format import count, counted, plain, size
 from dashboard.session import client, explain
 from dashboard.text import one_line
 
@@ -75,6 +78,10 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
         st.caption("The first rows will appear here, with a choice of columns.")
         return []
     _show_first_rows(upload)
+    if draft.get(f"{path}.template") is not None:
+        places = plain(", ".join(f"{{{name}}}" for name in dict.fromkeys(["prompt", *upload.columns])))
+        st.caption(f"In the template: {places}\\.")
+    _show_split(draft, path, upload)
     return upload.columns
 
 
@@ -122,17 +129,12 @@ def _uploaded(sources: Sequence[tuple[str, BinaryIO]]) -> Upload | None:
         except Unreachable:
             st.session_state[_REFUSED] = "The backend does not answer; upload the file again once it is up\\."
         if _REFUSED in st.session_state:
+            with suppress(ApiError, Unreachable):
+                for one in uploads:
+                    client().delete_upload(one.id)
             return None
-    if len(uploads) == 1:
-        return uploads[0]
-    taken = {column for one in uploads for column in one.columns}
     name = f"{sources[0][0][:100]} and {len(sources) - 1} more"
-    joined = client().join_uploads(
-        name, [one.id for one in uploads], source_column="source" if "source" not in taken else None
-    )
-    for one in uploads:
-        client().delete_upload(one.id)
-    return joined
+    return client().merge_uploads(name, uploads)
 
 
 def _sent(name: str, file: BinaryIO) -> Upload:
@@ -200,9 +202,38 @@ def _show_first_rows(upload: Upload) -> None:
     except (ApiError, Unreachable):
         return
     st.caption(f"{_described(upload)}; the first {len(first)}:")
-    rows = [[None if row.get(name) is None else str(row[name]) for name in upload.columns] for row in first]
+    rows = [[None if row.get(name) is None else as_text(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")
     st.dataframe(table, hide_index=True, key=f"preview-{upload.id}")
+
+
+def _show_split(draft: Draft, path: str, upload: Upload) -> None:
+    """How many rows are trained on and how many are held out, in all and of each source; nothing if the backend cannot say."""
+    described = draft.get(path)
+    named = described if isinstance(described, dict) else {}
+    asked = {name: named.get(name) for name in SplitQuery.model_fields}
+    try:
+        split = client().split_upload(upload.id, SplitQuery.model_validate(asked))
+    except (ApiError, Unreachable, ValidationError):
+        return
+    always = "; the same prompts whenever this data is used" if split.held_out else ""
+    st.caption(
+        f"**{count(split.train)}** rows to train on, **{count(split.held_out)}** held out for evaluations{always}\\."
+    )
+    if not split.sources:
+        return
+    table = pd.DataFrame(
+        [(name, *of) for name, of in split.sources.items()], columns=["source", "to train on", "held out"]
+    )
+    st.dataframe(table, hide_index=True, key=f"sources-{upload.id}")
+    equal: Json = dict.fromkeys(split.sources, 1)
+    if named.get("shares") != equal and len(split.sources) > 1:
+        st.button(
+            "Equal shares",
+            on_click=draft.change,
+            args=({f"{path}.shares": equal},),
+            help="The same number of prompts from each source\\.",
+        )
 
 
 def _described(upload: Upload) -> str:

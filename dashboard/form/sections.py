@@ -7,12 +7,13 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.base import Json
-from backend.contract.catalog import Catalog
 from backend.contract.client import ApiError, Unreachable
+from backend.contract.model_choice import Models
 from backend.contract.records import Worker
 from dashboard.form.dataset import show_dataset
 from dashboard.form.draft import Draft
 from dashboard.form.fields import Form, own_first, show, show_fields, show_kind, show_problems
+from dashboard.form.model import SOURCE, show_model
 from dashboard.form.schema import Field, Record, Union
 from dashboard.format import counted, model_name, plain
 from dashboard.session import client
@@ -85,10 +86,9 @@ def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
     return {path: have[kind] for path, kind in named.items() if have[kind]}
 
 
-def suggestions(catalog: Catalog, draft: Draft) -> dict[str, list[str]]:
-    """Values to choose from where a text is free: the catalog's models, what workers have, the run's own rewards."""
-    offers = {"model.source": [model.source for model in catalog.models], **offered_by_workers(draft)}
-    offers |= _reward_models(draft)
+def suggestions(draft: Draft) -> dict[str, list[str]]:
+    """Values to choose from where a text is free: what workers have, trained reward models, the run's own rewards."""
+    offers = {**offered_by_workers(draft), **_reward_models(draft)}
     for rewards in ("rewards", "pairs.rewards"):
         names = [str(get(function, "name")) for function in _items(draft.get(f"{rewards}.functions"))]
         for index in range(len(_items(draft.get(f"{rewards}.gates")))):
@@ -112,13 +112,12 @@ def _reward_models(draft: Draft) -> dict[str, list[str]]:
     return dict.fromkeys(paths, sources) if sources else {}
 
 
-def show_essentials(form: Form, schema: Record) -> None:
+def show_essentials(form: Form, schema: Record, models: Models | None) -> None:
     """Model, task or pairs, and the numbers that most runs differ in."""
     layout, draft = layout_of(form.draft.config), form.draft
     with st.container(border=True, key="essentials"):
-        model, *kinds, rate, seed = st.columns([3, *(2 for _ in layout.kinds), 1.5, 1.5])
-        with model:
-            show(form, _find(schema, "model.source", draft), "model.source", label="Model")
+        show_model(form, _find(schema, SOURCE, draft), models)
+        *kinds, rate, seed = st.columns([*(2 for _ in layout.kinds), 1.5, 1.5])
         for column, path in zip(kinds, layout.kinds, strict=True):
             union = _find(schema, path, draft)
             if isinstance(union, Union):
@@ -134,7 +133,7 @@ def elsewhere(draft: Draft) -> frozenset[str]:
     """The paths that stand at the top or in a section of their own, and so in no other."""
     layout = layout_of(draft.config)
     below = (path for path in layout.sections if "." in path)
-    return frozenset(("model.source", *EVERY_RUN, *layout.numbers, *below))
+    return frozenset((SOURCE, *EVERY_RUN, *layout.numbers, *below))
 
 
 def show_sections(form: Form, schema: Record) -> None:

@@ -69,11 +69,11 @@ def look_at(group: Group, config: Mapping[str, Json]) -> GroupLook:
     )
 
 
-def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook) -> str:
-    """The inside of a card: the account, the text, and what was measured."""
+def card_html(completion: CompletionRecord, look: GroupLook, shown: TextLook, alike: Sequence[int] = ()) -> str:
+    """The inside of a card: the account, the text, and what was measured. `alike` are the indices of all for which it stands."""
     return (
-        f'<div class="completion"><div class="account">{_head(completion, look)}{_account(completion, look)}</div>'
-        f"{text_html(completion, shown)}{_measures(completion)}</div>"
+        f'<div class="completion"><div class="account">{_head(completion, look, alike)}{_account(completion, look)}</div>'
+        f"{text_html(completion, shown)}{_measures(completion, of_several=len(alike) > 1)}</div>"
     )
 
 
@@ -87,9 +87,11 @@ def text_html(completion: CompletionRecord, shown: TextLook) -> str:
     return f'<div class="model-text">{folded_text(completion.text, shown)}</div>'
 
 
-def _head(completion: CompletionRecord, look: GroupLook) -> str:
-    mark = look.marks.get(completion.index)
-    parts = [f'<span class="place"><b>{completion.index + 1}</b>{f" · {mark}" if mark else ""}</span>']
+def _head(completion: CompletionRecord, look: GroupLook, alike: Sequence[int] = ()) -> str:
+    indices = alike or (completion.index,)
+    marks = [look.marks[index] for index in indices if index in look.marks]
+    times = [f"× {len(indices)}"] if len(indices) > 1 else []
+    parts = [f'<span class="place">{" · ".join([f"<b>{places(indices)}</b>", *times, *marks])}</span>']
     if completion.reward is not None:
         parts.append(f"<span>reward <b>{number(completion.reward)}</b></span>")
         if completion.advantage is not None:
@@ -135,10 +137,11 @@ def _bar(term: Term, look: GroupLook) -> str:
     return bar
 
 
-def _measures(completion: CompletionRecord) -> str:
+def _measures(completion: CompletionRecord, *, of_several: bool = False) -> str:
     """Length, how it ended, and per-sequence numbers where they were computed."""
     ended = f'<span class="{completion.finish_reason}">{FINISHED[completion.finish_reason]}</span>'
     lines = [f"{counted(completion.token_count, 'token')} · {ended}"]
+    lines += [f"measured on {completion.index + 1}:"] if of_several else []
     means = [
         f"{name} {text}"
         for name, value, text in (
@@ -195,6 +198,27 @@ def order_of(completions: Sequence[CompletionRecord], *, by_advantage: bool) -> 
     return sorted(completions, key=lambda one: (one.advantage is None, -(one.advantage or 0.0)))
 
 
+def equal_ones(completions: Sequence[CompletionRecord]) -> list[list[CompletionRecord]]:
+    """The completions by what they say, how they ended and what they got: those that are equal in all of it stand together."""
+    found: dict[tuple[object, ...], list[CompletionRecord]] = {}
+    for one in completions:
+        scores = tuple((score.name, score.raw, score.error) for score in one.rewards)
+        same = (one.text, one.token_count, one.finish_reason, one.reward, one.advantage, scores)
+        found.setdefault(same, []).append(one)
+    return list(found.values())
+
+
+def places(indices: Sequence[int]) -> str:
+    """Where completions stand in their group, counted from 1: 1–8, or 1, 3–5."""
+    ranges: list[list[int]] = []
+    for index in sorted(indices):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    return ", ".join(f"{low + 1}" if low == high else f"{low + 1}–{high + 1}" for low, high in ranges)
+
+
 STYLE = Path(__file__).with_name("group.css")
 STACKED_COLUMNS = 100  # letters in a line of a card that has the page's width
 
@@ -207,9 +231,14 @@ def draw_cards(
     visible: bool,
     full: bool = False,
     stacked: bool = False,
+    apart: bool = False,
+    opened: int | None = None,
     draw_foot: Callable[[CompletionRecord], None] | None = None,
 ) -> None:
-    """All completions of the group, each with its left edge in the colour of its advantage; `draw_foot` draws what can be done with one."""
+    """The group's completions, each with its left edge in the colour of its advantage; `draw_foot` draws what can be done with one.
+
+    Equal ones share a card unless they are to stand `apart`. The one at the index `opened` is shown elsewhere.
+    """
     look = look_at(group, config)
     shown = TextLook(visible, full, STACKED_COLUMNS) if stacked else TextLook(visible, full)
     st.html(STYLE)
@@ -219,9 +248,10 @@ def draw_cards(
     )
     st.html(f"<style>{edges}</style>")
     with st.container(key=f"cards-{'stacked' if stacked else 'grid'}-{group.id}"):
-        for completion in order_of(group.completions, by_advantage=by_advantage):
+        left = [one for one in order_of(group.completions, by_advantage=by_advantage) if one.index != opened]
+        for completion, *others in [[one] for one in left] if apart else equal_ones(left):
             with st.container(border=True, height="stretch", key=f"card-{completion.id}"):
-                st.html(card_html(completion, look, shown))
+                st.html(card_html(completion, look, shown, [one.index for one in (completion, *others)]))
                 if draw_foot is not None:
                     with foot(f"card-{completion.id}"):
                         draw_foot(completion)

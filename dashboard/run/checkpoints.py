@@ -7,10 +7,11 @@ from backend.contract.base import Json
 from backend.contract.home import store_path
 from backend.contract.records import TERMINAL, Checkpoint, Run
 from backend.contract.training import Decoding
+from dashboard.before_launch.request import in_the_way
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
 from dashboard.downloads.routes import model_address
-from dashboard.format import absolute, ago, size
+from dashboard.format import absolute, ago, plain, size
 from dashboard.group.cards import draw_cards
 from dashboard.session import client, guard, link, queued
 from dashboard.status import look
@@ -195,10 +196,9 @@ def _wait(sample_id: int) -> None:
         sample = client().run(sample_id)
     if sample.status in TERMINAL:
         draw_again()
-    st.info(
-        f"{look(sample).markdown}: an idle worker starts at once; one that is training starts between two steps.",
-        icon=":material/hourglass_top:",
-    )
+    reasons = in_the_way(sample) if sample.status == "queued" else []
+    waits = plain("; ".join(reasons)) or "an idle worker starts at once; one that is training starts between two steps."
+    st.info(f"{look(sample).markdown}: {waits}", icon=":material/hourglass_top:")
 
 
 def _draw_sample(sample: Run) -> None:

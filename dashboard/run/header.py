@@ -10,16 +10,27 @@ from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
 from dashboard.downloads.menu import draw_downloads
-from dashboard.format import ago, count, duration, improvement, model_name, plain, reading
+from dashboard.format import (
+    REWARD,
+    REWARD_HELP,
+    ago,
+    count,
+    duration,
+    improvement,
+    model_name,
+    plain,
+    reading,
+    recent_reward,
+)
 from dashboard.run.checkpoints import link_as_reward
 from dashboard.session import carried_out, client, guard, link, run_now
-from dashboard.status import look, phase_in_words
+from dashboard.status import AGAIN, look, phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
 
 REWARD_CHANGED = "reward_changed"
 _ADVICE = {
-    "process_ended": "Everything before that is kept. Retry continues from the last checkpoint.",
+    "process_ended": "Everything before that is kept, and the run can go on from its last checkpoint.",
     "phase_deadline": "If the phase only needed more time, raise the setting that the message names, then press Retry.",
     "disk_full": "Free some space on the worker's disk, then press Retry: the run goes on from its last checkpoint.",
     "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
@@ -38,7 +49,6 @@ _COMMANDS = {
         ":material/dangerous:",
         "Does not wait for the step: ends the worker's process, and what came after the last checkpoint is lost.",
     ),
-    "retry": ("Retry", ":material/refresh:", "Queues the run again, from its last checkpoint."),
 }
 
 
@@ -59,6 +69,8 @@ def draw_header(run_id: int, drawn: Moment, live: bool, *, follows: bool) -> Non
     _origin(run)
     if run.error is not None and run.status in ("failed", "stopped"):
         _reason(run, run.error)
+    if run.status == "stopped":
+        st.caption(f"{look(run).icon} It can go on: press **{AGAIN[run.status][0]}**. {_begins(run)}")
     _figures(run)
     turn = its_turn()  # each tick counts
     if (run.status != drawn.status or (turn and live and follows and moment(run) != drawn)) and browser_knows():
@@ -73,12 +85,27 @@ def _draw_commands(run: Run, live: bool) -> None:
         if change.status == "queued" and verb == "pause":
             continue  # what waits is cancelled or moved, in the list of runs
         shown = change.requested if change.requested == "stop_at_once" else verb
-        label, icon, help = _COMMANDS[shown]
+        label, icon, help = _again(run) if verb == "retry" else _COMMANDS[shown]
         pressed = st.button(label, icon=icon, help=help, key=f"command-{shown}")
         if pressed and carried_out(partial(client().command, run.id, verb)):
             st.rerun()
     if run.kind == "reward_model" and run.status == "finished":
         link_as_reward(run, run.progress.step)
+
+
+def _again(run: Run) -> tuple[str, str, str]:
+    return *AGAIN[run.status], f"Queues the run again. {_begins(run)}"
+
+
+def _begins(run: Run) -> str:
+    """From where the run goes on if it is queued again."""
+    with guard():
+        saved = [checkpoint.step for checkpoint in client().checkpoints(run.id)]
+    if not saved:
+        return "It has no checkpoint, and begins again with the first step."
+    step, done = max(saved), run.progress.step
+    again = f"; what it did after that, up to step {count(done)}, is done again" if step < done else ""
+    return f"It goes on from its last checkpoint, after step {count(step)}{again}."
 
 
 def _draw_links(run: Run) -> None:
@@ -156,7 +183,7 @@ def _results(run: Run) -> list[tuple[str, str, str | None]]:
     if run.kind == "reward_model":
         margin = reading(run.summary, "margin")
         return [("Margin", margin, "How much higher the chosen completions of a step score."), ranked]
-    return [ranked if run.kind == "dpo" else ("Reward", reading(run.summary, "reward"), None), right]
+    return [ranked if run.kind == "dpo" else (REWARD, recent_reward(run), REWARD_HELP), right]
 
 
 def _reason(run: Run, error: RunError) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import streamlit as st
 
-from backend.contract.records import TERMINAL, Metrics, Run, Series
+from backend.contract.records import Metrics, Run, Series
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.charts.figure import Figure
 from dashboard.charts.meaning import in_order, meaning
@@ -15,6 +15,7 @@ from dashboard.components.listing import across
 from dashboard.components.style import CHARTS
 from dashboard.format import count, counted, plain
 from dashboard.health import draw_health_line
+from dashboard.run.first_step import draw_first_step
 from dashboard.session import client, guard
 from dashboard.shared import Shared
 from dashboard.stored import number_at, text_at
@@ -55,10 +56,11 @@ def draw_overview(run: Run) -> None:
     """Draw the run's charts over its steps; a click on a step opens its groups, dragging over steps zooms in."""
     draw_health_line(run)
     measured = [name for name in run.summary if not name.endswith(":first")]
-    shown = panels_of(run, measured)
-    # before the first step every chart is shown; later, those with a metric that the run logs
-    if "loss" in run.summary:
-        shown = [panel for panel in shown if any(name in run.summary for name in panel.labels)]
+    shown = [panel for panel in panels_of(run, measured) if any(name in run.summary for name in panel.labels)]
+    if not run.progress.step:
+        draw_first_step(run)
+    if not shown:
+        return
     drawn = {name for panel in shown for name in panel.labels}
     weight, more = _draw_controls(run, [name for name in in_order(measured) if name not in drawn])
     shown += [single(name) for name in more]
@@ -108,9 +110,6 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
 
 
 def _hint(run: Run) -> str:
-    if not run.summary:
-        later = "was logged" if run.status in TERMINAL else "is logged yet; the lines begin with the first step"
-        return f":material/hourglass_empty: Nothing {later}."
     click = "; click a step to open its groups" if run.kind == "grpo" else ""
     means = "A point is the mean of several steps, the faint band their range. " if run.progress.step > POINTS else ""
     return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."

@@ -10,6 +10,7 @@ import streamlit as st
 from backend.contract.commands import possible
 from backend.contract.records import TERMINAL, Run, RunUpdate
 from dashboard.session import carried_out, client, link
+from dashboard.status import AGAIN
 
 _ASKING = "asking"  # (run, verb) that waits for a yes
 _HIGHEST = 1000
@@ -33,8 +34,7 @@ PAUSE = Action(
 RESUME = Action("resume", "Resume", ":material/play_arrow:", "Go on: the run waits in the queue again")
 STOP = Action("stop", "Stop", ":material/stop:", "Stop at the next step boundary; what was trained stays", "Stop it?")
 CANCEL = Action("stop", "Cancel", ":material/close:", "Take it out of the queue", "Cancel it?")
-RETRY = Action("retry", "Retry", ":material/refresh:", "Queue it again; it goes on from its last checkpoint")
-_COMMANDS = {one.verb: one for one in (PAUSE, RESUME, STOP, RETRY)}
+_COMMANDS = {one.verb: one for one in (PAUSE, RESUME, STOP)}
 FIRST = Action("first", "To the front", ":material/arrow_upward:", "Move it to the front of the queue")
 DELETE = Action(
     "delete", "Delete", ":material/delete:", "Delete it with all its groups and metrics, for ever", "Delete it?"
@@ -45,8 +45,12 @@ def offers(run: Run) -> tuple[Action, ...]:
     """What a row offers; a stop that does not wait for the step is on the run's page alone."""
     if run.status == "queued":
         return (FIRST, CANCEL) if (run.queue_position or 1) > 1 else (CANCEL,)
-    actions = [_COMMANDS[verb] for verb, change in possible(run).items() if change.requested != "stop_at_once"]
-    return (*actions, DELETE) if run.status in TERMINAL else tuple(actions)
+    if run.status in AGAIN:
+        again = Action("retry", *AGAIN[run.status], "Queue it again; it goes on from its last checkpoint")
+        return again, DELETE
+    if run.status in TERMINAL:
+        return (DELETE,)
+    return tuple(_COMMANDS[verb] for verb, change in possible(run).items() if change.requested != "stop_at_once")
 
 
 def show_actions(run: Run) -> None:

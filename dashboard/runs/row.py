@@ -1,27 +1,74 @@
 """One run in the list: how it stands, how far it is, how good it is."""
 
-import streamlit as st
+from collections.abc import Sequence
 
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from backend.contract.client import ApiError
 from backend.contract.records import TERMINAL, Run
 from dashboard.charts.sparkline import sparkline
-from dashboard.format import absolute, ago, count, duration, improvement, model_name, plain, reading
+from dashboard.format import REWARD, absolute, ago, count, duration, improvement, model_name, plain, recent_reward
+from dashboard.health import HEALTH, WARNING_ICON, said
 from dashboard.runs.actions import show_actions, show_tick
-from dashboard.session import link
+from dashboard.session import client, guard, link
 from dashboard.status import look, phase_in_words
 from dashboard.stored import get
 
-WIDTHS = (0.25, 1, 2.5, 2.9, 2.4, 2, 1.25)
-_WIDTHS_FAILED = (*WIDTHS[:4], WIDTHS[4] + WIDTHS[5], WIDTHS[6])
+WIDTHS = (0.25, 1, 0.45, 2.4, 2.7, 2.25, 2.2, 1.25)
+_WIDTHS_FAILED = (*WIDTHS[:5], WIDTHS[5] + WIDTHS[6], WIDTHS[7])
 _SOLVED = "eval/pass@1"
 _RANKED = "eval/accuracy"
+_CHECK, _HOUR = 10.0, 3600.0  # seconds
 
 
-def show_run(run: Run) -> None:
-    """Draw the row; an error takes the place of progress and result."""
+def show_runs(runs: Sequence[Run]) -> None:
+    """Draw a row for each run, and then the warnings of each: these take a check, and no row waits for it."""
+    for run, cell in [(run, _show_run(run)) for run in runs]:
+        warnings = _warnings(run)
+        if warnings:
+            with cell:
+                link(
+                    "run",
+                    count(len(warnings)),
+                    icon=WARNING_ICON,
+                    help=" · ".join(warnings),
+                    id=run.id,
+                    tab=HEALTH.lower(),
+                )
+
+
+def _warnings(run: Run) -> list[str]:
+    """The titles of the run's warnings, as Markdown; an ended run is checked once, a moving one every few seconds."""
+    if run.status != "running" and not run.progress.step:
+        return []
+    with guard():
+        try:
+            return _of_ended(run.id, run.attempt) if run.status in TERMINAL else _of_moving(run.id)
+        except ApiError:  # it was deleted meanwhile
+            return []
+
+
+@st.cache_data(ttl=_HOUR, max_entries=2000, show_spinner=False)
+def _of_ended(run_id: int, attempt: int) -> list[str]:  # noqa: ARG001  (a run that went on is a new key)
+    return _check(run_id)
+
+
+@st.cache_data(ttl=_CHECK, max_entries=200, show_spinner=False)
+def _of_moving(run_id: int) -> list[str]:
+    return _check(run_id)
+
+
+def _check(run_id: int) -> list[str]:
+    return [said(hint.title) for hint in client().health(run_id).warnings]
+
+
+def _show_run(run: Run) -> DeltaGenerator:
+    """Draw the row; an error takes the place of progress and result. Returns the cell of the warnings."""
     failure = run.error if run.status == "failed" else None
     with st.container(key=f"row-{run.id}"):
         widths = _WIDTHS_FAILED if failure else WIDTHS
-        tick, state, name, what, *middle, actions = st.columns(widths, vertical_alignment="center", gap="small")
+        tick, state, health, name, what, *middle, actions = st.columns(widths, vertical_alignment="center", gap="small")
         with tick:
             show_tick(run.id)
         place = f" {run.queue_position}" if run.queue_position else ""
@@ -43,6 +90,7 @@ def show_run(run: Run) -> None:
                 _show_result(run)
         with actions:
             show_actions(run)
+    return health
 
 
 def _times(run: Run) -> str:
@@ -77,7 +125,7 @@ def _show_progress(run: Run) -> None:
 
 
 def _show_result(run: Run) -> None:
-    """The latest reward with its course; for an ended run what it learned on held-out prompts."""
+    """The reward of the last steps with its course; for an ended run what it learned on held-out prompts."""
     learned = {_SOLVED: "pass@1", _RANKED: "held-out pairs"}
     measured = next((name for name in learned if run.summary.get(name) is not None), None)
     if measured is not None and (run.status in TERMINAL or "reward" not in run.summary):
@@ -85,7 +133,7 @@ def _show_result(run: Run) -> None:
         st.markdown(f":gray[{learned[measured]}] {first}{arrow}**{latest}**")
     elif "reward" in run.summary:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
-            st.markdown(f":gray[reward] **{reading(run.summary, 'reward')}**", width="content")
+            st.markdown(f":gray[{REWARD.lower()}] **{recent_reward(run)}**", width="content")
             drawn = sparkline(run.reward_sparkline)
             if drawn:
                 st.image(drawn, width=96)

@@ -11,16 +11,34 @@ from dashboard.comparison.parallel import draw_parallel
 from dashboard.comparison.prompts import draw_prompts
 from dashboard.comparison.selection import Chosen, choose, draw_progress, draw_sweep, draw_sweeps, label, runs_of
 from dashboard.comparison.settings import draw_differences, setting
-from dashboard.components.address import browser_knows
+from dashboard.components.address import browser_knows, write_only
 from dashboard.components.live import draw_again, moment
 from dashboard.session import client, guard, link
 
 CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS = "Curves", "Settings", "Distributions", "Prompts"
 TICK = 2.0  # seconds between two reads while a run moves
+# A link to the page that is open changes nothing for Streamlit: the bar's own, on a comparison, would seem to be dead.
+_ANEW = """
+export default function ({ setTriggerValue }) {
+  const onClick = (event) => {
+    const link = event.target.closest("[data-testid=stTopNavLink]")
+    const elsewhere = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey  // a new tab, a window, a file
+    if (!link || elsewhere || new URL(link.href).pathname !== location.pathname) return
+    event.preventDefault()
+    event.stopPropagation()
+    setTriggerValue("asked", true)
+  }
+  document.addEventListener("click", onClick, true)
+  return () => document.removeEventListener("click", onClick, true)
+}
+"""
+_anew = st.components.v2.component("groupscope.anew", js=_ANEW)
 
 
 def main() -> None:
-    """Draw the choice of runs and the open view of them."""
+    """Draw the choice of runs and the open view of them; a press on Compare in the bar begins with an empty choice."""
+    with st.container(key="anew"):
+        _anew(key="anew-script", on_asked_change=write_only)
     chosen = choose()
     if chosen.sweep is not None:
         draw_sweep(chosen.sweep)

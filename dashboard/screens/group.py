@@ -16,6 +16,7 @@ from dashboard.group.cards import (
     TextLook,
     account_html,
     draw_cards,
+    equal_ones,
     foot,
     look_at,
     order_of,
@@ -102,7 +103,7 @@ def _others(run_id: int, prompt_id: str, group_id: int) -> str:
 
 def _draw_completions(run: Run, group: Group) -> None:
     """How to see them, what is opened above them, and they themselves."""
-    view, by_advantage, visible, full, panel = _draw_controls()
+    view, by_advantage, visible, full, apart, panel = _draw_controls(group)
     look = look_at(group, run.config)
     if panel == WHICH:  # alone: the cards would tell what the reward says
         with st.container(border=True, key="panel-body"):
@@ -110,8 +111,7 @@ def _draw_completions(run: Run, group: Group) -> None:
         return
     opened = next((one for one in group.completions if one.index == opened_completion()), None)
     if opened is not None:
-        elsewhere = view != TABLE and len(group.completions) <= JUDGED_ON_CARDS
-        _draw_opened(run, group, opened, look, visible=visible, thumbs=not elsewhere)
+        _draw_opened(run, group, opened, look, visible=visible)
     if panel == DIFFERENCE:
         with st.container(border=True, key="panel-body"):
             draw_difference(group, look, visible=visible, full=full)
@@ -125,14 +125,14 @@ def _draw_completions(run: Run, group: Group) -> None:
         visible=visible,
         full=full,
         stacked=view == STACKED,
+        apart=apart,
+        opened=None if opened is None else opened.index,
         draw_foot=partial(_draw_foot, group),
     )
 
 
-def _draw_opened(
-    run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool, thumbs: bool
-) -> None:
-    """Above the cards, so that ← and → change it in its place. The tokens are its text; without them, that stands whole."""
+def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool) -> None:
+    """Above the cards, of which it is none meanwhile, so that ← and → change it in its place. The tokens are its text; without them, that stands whole."""
     with st.container(border=True, key=f"opened-{completion.id}"):
         account, text = st.columns([1, 3], gap="medium")
         with account:
@@ -140,8 +140,7 @@ def _draw_opened(
             with foot(f"opened-{completion.id}"):
                 _button("close", ":material/close:", f"close-{completion.id}", open_completion, None)
                 _draw_compare(group, completion, f"opened-{completion.id}")
-                if thumbs:
-                    draw_thumbs(completion.id, completion.thumb)
+                draw_thumbs(completion.id, completion.thumb)
         with text:
             if not completion.has_trace:
                 st.html(text_html(completion, TextLook(visible, full=True)))
@@ -172,8 +171,8 @@ def _button(label: str, icon: str, key: str, on_click: Callable[..., None], *arg
     st.button(label, icon=icon, key=key, type="tertiary", on_click=on_click, args=args)
 
 
-def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
-    """View, order, signs, full texts and the open panel; all of it is in the address."""
+def _draw_controls(group: Group) -> tuple[str, bool, bool, bool, bool, str | None]:
+    """View, order, signs, full texts, equal completions apart, and the open panel; all of it is in the address."""
     if read(PARAMETER) and PANEL not in st.session_state and not read(PANEL):
         st.session_state[PANEL] = DIFFERENCE
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
@@ -181,9 +180,12 @@ def _draw_controls() -> tuple[str, bool, bool, bool, str | None]:
         order = one_of("Order", ORDERS, key="order")
         full = st.toggle("Full texts", key="full", bind="query-params")
         visible = st.toggle("Show spaces", key="visible", bind="query-params", help="Also shows control characters.")
+        apart = len(equal_ones(group.completions)) < len(group.completions) and st.toggle(
+            "Equal ones apart", key="apart", bind="query-params", help="A card for each of several equal completions."
+        )
         st.space("stretch")
         panel = st.pills("Open", PANELS, key=PANEL, bind="query-params", label_visibility="collapsed")
-    return view, order == BY_ADVANTAGE, visible, full, panel
+    return view, order == BY_ADVANTAGE, visible, full, apart, panel
 
 
 main()

@@ -16,6 +16,7 @@ from dashboard.components.synced import one_of
 from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, show_yaml
 from dashboard.form.fields import Form
+from dashboard.form.model import models_for
 from dashboard.form.own_rewards import own_rewards
 from dashboard.form.preflight import check, show_estimates, show_verdict
 from dashboard.form.schema import fields_of
@@ -111,8 +112,8 @@ def show_page() -> None:
         own = own_rewards(draft, workers_now())
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
-        form = Form(draft, messages, suggestions(catalog, draft), elsewhere(draft), own.records, own.also)
-        show_essentials(form, schema)
+        form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.also)
+        show_essentials(form, schema, models_for(draft))
         show_sections(form, schema)
 
 

@@ -18,16 +18,18 @@ from dashboard.run.groups import draw_groups
 from dashboard.run.header import draw_header
 from dashboard.run.log import draw_level_filter, draw_log
 from dashboard.run.overview import draw_overview
+from dashboard.run.pairs import draw_pairs
 from dashboard.search import draw_search
 from dashboard.session import guard, lead_back, run_or_none
 from dashboard.text import one_line
 
-JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Judgement", "Configuration", "Log", "Checkpoints"
+PAIRS, JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS = "Pairs", "Judgement", "Configuration", "Log", "Checkpoints"
 # These follow the run's steps. The others do not move while a person types, or tick by themselves.
 MOVING: Mapping[str, Callable[[Run], None]] = {
     OVERVIEW: draw_overview,
     GROUPS: draw_groups,
     PROMPTS: draw_prompts,
+    PAIRS: draw_pairs,
     SEARCH: draw_search,
     HEALTH: draw_health,
 }
@@ -36,8 +38,8 @@ STANDING: Mapping[str, Callable[[Run], None]] = {
     CONFIGURATION: draw_configuration,
     CHECKPOINTS: draw_checkpoints,
 }
-TABS = (*MOVING, JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
-TABS_ON_PAIRS = (OVERVIEW, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
+TABS = (*(name for name in MOVING if name != PAIRS), JUDGEMENT, CONFIGURATION, LOG, CHECKPOINTS)
+TABS_ON_PAIRS = (OVERVIEW, PAIRS, HEALTH, CONFIGURATION, LOG, CHECKPOINTS)
 TABS_OF_A_SAMPLE = (GROUPS, CONFIGURATION, LOG)
 
 

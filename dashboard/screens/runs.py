@@ -10,7 +10,7 @@ from dashboard.components.live import draw_again
 from dashboard.leaving import go
 from dashboard.runs.actions import picked
 from dashboard.runs.filters import PAGES, clear_filters, is_narrowed, show_filters
-from dashboard.runs.row import show_run
+from dashboard.runs.row import show_runs
 from dashboard.session import client, guard, link, script
 
 _ORDER = {"running": 0, "queued": 1, "paused": 2}  # of the live runs; those that wait stand as they will start
@@ -36,8 +36,7 @@ def draw_page() -> None:
     if not page.items:
         draw_empty()
     draw_live(fetch, frozenset(run.id for run in ended), len(page.items) == len(ended), compare)
-    for run in ended:
-        show_run(run)
+    show_runs(ended)
     show_pager(PAGES, page.next_cursor)
     with guard():
         if client().deletions():
@@ -65,8 +64,7 @@ def draw_live(
     live.sort(key=lambda run: (_ORDER[run.status], run.queue_position or 0, run.id))
     with compare:
         draw_compare()
-    for run in live:
-        show_run(run)
+    show_runs(live)
 
 
 def draw_compare() -> None:

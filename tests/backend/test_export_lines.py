@@ -9,8 +9,9 @@ from acting import GRPO, Actor
 from serving import Backend
 
 from backend import export
+from backend.contract.base import to_json
 from backend.errors import Conflict
-from backend.storage.database import Database, to_json
+from backend.storage.database import Database
 
 
 def report(backend: Backend, claim: recorded.p.Claim, seq: int, step: int, metrics: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A resumed run shows one history: nothing of what an earlier attempt did beyond the place where the next began."""
 
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -102,7 +103,20 @@ def test_the_list_shows_the_live_metrics_too(backend: Backend) -> None:
     run = backend.client.run(second.run_id)
     assert run.summary == {"reward": 23.0, "only/first": 1.0, "eval/pass@1": 0.2, "eval/pass@1:first": 0.1}
     assert run.reward_sparkline == [1.0, 2.0, 22.0, 23.0]
+    assert run.recent_reward == 12.0
     assert run.progress.step == 4
+
+
+def test_the_reward_of_a_run_is_the_mean_of_its_last_ten_steps(backend: Backend) -> None:
+    run_id = backend.client.create_run(GRPO).id
+    assert backend.client.run(run_id).recent_reward is None
+    actor = Actor(backend.client).begin()
+    for step in range(15):
+        actor.report(step, groups=[], metrics={"reward": 100.0 if step < 5 else None if step == 9 else float(step)})
+    expected = fmean(step for step in range(5, 15) if step != 9)
+    assert backend.client.run(run_id).recent_reward == pytest.approx(expected)
+    (listed,) = backend.client.runs().items
+    assert listed.recent_reward == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -201,7 +215,9 @@ def test_the_largest_rewards_have_a_curve_and_their_reports_are_taken(backend: B
     actor = Actor(backend.client).begin()
     for step in range(44):
         actor.report(step, groups=[], metrics={"reward": 0.7e308 if step % 2 else 1.7e308})
-    assert backend.client.run(run_id).reward_sparkline == pytest.approx([1.2e308] * 22)
+    run = backend.client.run(run_id)
+    assert run.reward_sparkline == pytest.approx([1.2e308] * 22)
+    assert run.recent_reward == pytest.approx(1.2e308)
 
 
 def test_the_curve_of_an_earlier_version_goes_on() -> None:

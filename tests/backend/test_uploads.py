@@ -1,4 +1,4 @@
-"""Uploads: JSON lines in, errors that name the line, and runs that find what they read."""
+"""Uploads: rows in, errors that name the line, what is counted, joined, divided and kept, and runs that find what they read."""
 
 import json
 from typing import Any
@@ -8,6 +8,9 @@ from acting import GRPO, Actor
 from serving import Backend
 
 from backend.contract.client import ApiError
+from backend.contract.queries import SplitQuery
+from backend.contract.task import Dataset, row_id
+from worker.tasks.loading import load_items
 
 ROWS = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(30)]
 
@@ -42,8 +45,7 @@ def test_an_upload_comes_back_as_it_was(backend: Backend) -> None:
         (b'{"a": 1}\n{"a": \n', "line 2: is not valid JSON: Expecting value at column"),
         (b'{"a": 1}\n[1]\n', "line 2: is an array, not an object"),
         (b'"x"\n', "line 1: is a string, not an object"),
-        (b'{"a": 1}\n\n{"a": 2}\n', "line 2: is empty; remove it"),
-        (b'{"a": "\xff"}\n', "line 1: is not UTF-8 (byte 8)"),
+        (b'{"a": "\xe4\xc3\xb6"}\n' * 2 + b'{"a": "\xc3\xb6"}\n', "line 1: is not UTF-8 (byte 8)"),
         (b'{"a": NaN}\n', "line 1: has a number that cannot be read: NaN"),
         (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: has a number that cannot be read"),
         (b'{"a": ' + b"[" * 100_000 + b"\n", "line 1: is nested too deeply"),
@@ -53,7 +55,7 @@ def test_a_file_that_is_no_jsonl_is_refused_by_line_and_leaves_nothing(
     shared_backend: Backend, content: bytes, message: str
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        shared_backend.client.upload("x", content)
+        shared_backend.client.upload("x.jsonl", content)
     assert caught.value.status == 422
     assert message in caught.value.message
     assert list((shared_backend.home / "uploads").iterdir()) == []
@@ -94,3 +96,80 @@ def test_an_upload_that_a_run_still_needs_cannot_be_deleted(backend: Backend) ->
     with pytest.raises(ApiError) as caught:
         backend.client.upload_content(upload.id)
     assert caught.value.status == 404
+
+
+def test_duplicates_and_empty_rows_are_counted(backend: Backend) -> None:
+    upload = backend.client.upload("a.csv", b"q,a\n1 + 1,2\n,\n1 + 1,2\n\n2 + 2,4\n1 + 1,2\n")
+    assert (upload.rows, upload.duplicates, upload.empty) == (4, 2, 2)
+    assert backend.client.upload_content(upload.id).decode().splitlines()[2] == '{"q":"2 + 2","a":"4"}'
+
+
+def test_what_is_sent_is_told_and_a_key_that_nobody_uses_has_read_nothing(backend: Backend) -> None:
+    sent: list[int] = []
+    content = jsonl(ROWS) * 5_000
+    backend.client.upload("a.jsonl", content, progress="key", on_sent=sent.append)
+    assert sent == sorted(sent)
+    assert (len(sent), sent[-1]) == (-(-len(content) // 2**20), len(content))
+    assert backend.client.upload_progress("key") == 0
+
+
+def test_several_uploads_become_one_and_a_column_says_which_each_row_is_from(backend: Backend) -> None:
+    parts = [backend.client.upload(name, jsonl(ROWS[:2])) for name in ("easy.jsonl", "hard.jsonl")]
+    ids = [part.id for part in parts]
+    joined = backend.client.join_uploads("both", ids, source_column="source")
+    rows = backend.client.preview_upload(joined.id).rows
+    assert [(row["source"], row["prompt"]) for row in rows] == [
+        ("easy.jsonl", "0 + 0"),
+        ("easy.jsonl", "1 + 1"),
+        ("hard.jsonl", "0 + 0"),
+        ("hard.jsonl", "1 + 1"),
+    ]
+    plain = backend.client.join_uploads("both", ids)
+    assert (plain.rows, plain.columns, plain.duplicates) == (4, ["prompt", "answer"], 2)
+    with pytest.raises(ApiError, match=r"easy\.jsonl has a column answer of its own; choose another name"):
+        backend.client.join_uploads("both", ids, source_column="answer")
+
+
+def test_uploads_of_an_earlier_version_are_joined_too(backend: Backend) -> None:
+    upload = backend.client.upload("x", jsonl(ROWS[:1]))
+    path = backend.home / "uploads" / f"{upload.id}.jsonl"
+    path.write_bytes(b'{}\r\n  {"prompt": "a"}')  # no line end, and an object without a column
+    joined = backend.client.join_uploads("both", [upload.id, upload.id], source_column="from")
+    assert backend.client.preview_upload(joined.id).rows == [{"from": "x", "prompt": "a"}] * 2
+
+
+def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None:
+    rows = [{"prompt": f"{n % 40} + 1", "answer": str(n), "source": ("a", "b", "b")[n % 3]} for n in range(100)]
+    content = jsonl(rows)
+    upload = backend.client.upload("x", content)
+    query = SplitQuery(prompt_column="prompt", held_out=0.25, source_column="source")
+    split = backend.client.split_upload(upload.id, query)
+    task = Dataset(source=f"upload:{upload.id}", held_out=0.25, source_column="source")
+    items = load_items(task, fetch_upload=lambda _: content)
+    assert (split.train, split.held_out) == (len(items.train), len(items.held_out))
+    for name, (train, held_out) in split.sources.items():
+        assert train == sum(item.source == name for item in items.train)
+        assert held_out == sum(item.source == name for item in items.held_out)
+    assert list(split.sources) == ["a", "b"]
+
+
+def test_kept_rows_bring_all_that_is_held_out_and_hold_out_the_same(backend: Backend) -> None:
+    content = jsonl(ROWS)
+    task = Dataset(source=f"upload:{backend.client.upload('x', content).id}", held_out=0.2)
+    items = load_items(task, fetch_upload=lambda _: content)
+    wanted = [item.id for item in items.train[:7]]
+    kept = backend.client.keep_rows("band", task.model_dump(mode="json"), wanted)
+    again = load_items(
+        task.model_copy(update={"held_out": kept.held_out}),
+        fetch_upload=lambda _: backend.client.upload_content(kept.upload.id),
+    )
+    assert [item.id for item in again.train] == wanted
+    assert {item.id for item in again.held_out} == {item.id for item in items.held_out}
+    assert {row_id(task, row) for row in ROWS} > set(wanted)
+
+
+def test_an_upload_that_is_too_large_to_be_counted_says_so(backend: Backend) -> None:
+    upload = backend.client.upload("x", jsonl([{"prompt": "x" * 1_000_000, "answer": str(n)} for n in range(34)]))
+    with pytest.raises(ApiError, match="larger than 32 MiB; a run counts its rows when it begins") as caught:
+        backend.client.split_upload(upload.id, SplitQuery(prompt_column="prompt", held_out=0.1))
+    assert caught.value.status == 409

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from on_page import field, lines, rows, settled
-from playwright.sync_api import Page, WebSocketRoute, expect
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 from stack import Stack
 
 pytestmark = pytest.mark.slow
@@ -32,6 +32,19 @@ def test_every_tab_of_a_run_reopens_from_its_address(open_page: Callable[[str], 
         again = open_page(page.url)
         expect(again.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         expect(again.get_by_text(words).first).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/", "/run?id={}", "/new-run", "/compare", "/group?id=1"])
+def test_whatever_page_is_opened_every_request_is_answered(stack: Stack, browser: Browser, path: str) -> None:
+    page = browser.new_page()
+    failed: list[str] = []
+    page.on("response", lambda answer: failed.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    page.on("console", lambda line: failed.append(line.text) if line.type == "error" else None)
+    page.goto(stack.url + path.format(stack.first))
+    expect(page.locator(".st-key-pulse")).to_contain_text("worker")
+    settled(page)
+    page.close()
+    assert failed == []
 
 
 def test_a_step_with_its_filters_and_a_group_reopen_from_their_addresses(

@@ -1,5 +1,6 @@
 """Runs side by side while one of them goes on."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -44,3 +45,25 @@ def test_a_comparison_follows_a_live_run_and_keeps_what_was_chosen(
     again = open_page(page.url)
     expect(again.get_by_role("switch", name="Logarithmic")).to_be_checked()
     wait_until(lambda: points(lines(again.locator(".st-key-compare-1")).last) > 0, "the chart is drawn again")
+
+
+@pytest.mark.parametrize("what", ["runs", "sweep"])
+def test_compare_in_the_bar_leads_from_a_comparison_to_an_empty_choice(
+    open_page: Callable[[str], Page], stack: Stack, what: str
+) -> None:
+    query = f"runs={stack.first},{stack.live[0]}"
+    if what == "sweep":
+        config = stack.client.run(stack.first).config
+        made = stack.client.create_sweep("two seeds", [{"config": config}, {"config": config}])
+        query = f"sweep={made.id}"
+    page = open_page(f"/compare?{query}&view=Settings")
+    expect(page.get_by_role("tab", name="Settings")).to_be_visible()
+    settled(page)
+    page.evaluate("window.never_reloaded = true")
+    page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
+    expect(page.get_by_text("Choose two runs or more")).to_be_visible()
+    page.wait_for_url(re.compile(r"/compare$"))
+    expect(page.get_by_role("tab", name="Settings")).to_have_count(0)
+    assert page.evaluate("window.never_reloaded")
+    page.go_back()
+    expect(page.get_by_role("tab", name="Settings")).to_be_visible()

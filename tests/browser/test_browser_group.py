@@ -36,7 +36,7 @@ def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str],
     early, late = (
         [one.id for one in stack.client.groups(stack.first, step=step, sort="index").items] for step in (4, 5)
     )
-    page = open_page(f"/group?id={early[0]}&order=by+advantage")
+    page = open_page(f"/group?id={early[0]}&order=by+advantage&apart=true")
     shown = cards(page, 4)
     settled(page)
     members = stack.client.group(early[0]).completions
@@ -52,13 +52,13 @@ def test_completions_groups_and_steps_are_a_key_apart(open_page: Callable[[str],
     press_and_follow(page, "ArrowUp", f"id={early[0]}")
     head = opened(page)
     again = open_page(page.url)
-    expect(again.get_by_title("advantage", exact=True)).to_have_count(5)  # the opened one, above the four
+    expect(again.get_by_title("advantage", exact=True)).to_have_count(4)  # the opened one, above the others
     assert opened(again) == head
 
 
 def test_best_and_worst_stand_side_by_side_with_what_differs(open_page: Callable[[str], Page], stack: Stack) -> None:
     live = stack.client.groups(stack.first, state="live").items[0]
-    page = open_page(f"/group?id={live.id}")
+    page = open_page(f"/group?id={live.id}&apart=true")
     cards(page, 4)
     page.get_by_role("button", name="difference").or_(page.get_by_role("radio", name="difference")).first.click()
     sides = page.locator(".two-sides .model-text")
@@ -93,7 +93,7 @@ def test_a_reader_of_a_live_runs_group_is_left_alone_and_gets_the_next_step(
     newest = stack.client.steps(run_id)[-1].step
     groups = [one.id for one in stack.client.groups(run_id, step=newest, sort="index").items]
     text = " ".join(f"word{place}" for place in range(400))
-    page = open_page(f"/group?id={groups[0]}&diff=1,2")
+    page = open_page(f"/group?id={groups[0]}&diff=1,2&apart=true")
     cards(page, 4)
     forth = page.locator(".st-key-step-forth button").first
     expect(forth).to_be_disabled()

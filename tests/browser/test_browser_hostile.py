@@ -65,8 +65,7 @@ class Watch:
         found += [f"made: {one.evaluate('made => made.outerHTML')}" for one in self.page.locator(MADE).all()]
         found += ["an icon of a text's"] if re.search(r"\x01skull\x01", shown) else []
         found += ["a script ran"] if self.page.evaluate("window.ran") else []
-        # the browser itself notes files that Streamlit looks for below every address
-        found += [line for line in self.done if "status of 404" not in line]
+        found += self.done
         self.done.clear()
         return found
 

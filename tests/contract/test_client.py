@@ -11,6 +11,7 @@ from serving import Backend
 
 from backend.app import ROUTERS
 from backend.contract import protocol as p
+from backend.contract import queries as q
 from backend.contract import records as r
 from backend.contract.client import ApiError, Client
 from backend.contract.people import PeopleClient
@@ -23,6 +24,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "healthy": lambda c: c.healthy(),
     "catalog": lambda c: c.catalog(),
     "preflight": lambda c: c.preflight({}),
+    "models": lambda c: c.models({}),
     "create_run": lambda c: c.create_run({"kind": "grpo"}),
     "runs": lambda c: c.runs(),
     "run": lambda c: c.run(1),
@@ -47,6 +49,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "export": lambda c: list(c.export(1)),
     "export_table": lambda c: [list(c.export_table(1, "groups")), list(c.export_table(1, "metrics"))],
     "groups_of_prompt": lambda c: c.groups_of_prompt(prompt_id="x", runs=[1]),
+    "pairs": lambda c: c.pairs(1),
     "prompts": lambda c: c.prompts(1),
     "completions": lambda c: c.completions(1),
     "step_scores": lambda c: c.step_scores(1, 0),
@@ -55,6 +58,8 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
     "upload_progress": lambda c: c.upload_progress("key"),
     "join_uploads": lambda c: c.join_uploads("x", [1, 2]),
+    "merge_uploads": lambda c: c.merge_uploads("x", [c.upload(name, b"{}\n") for name in "ab"]),
+    "split_upload": lambda c: c.split_upload(1, q.SplitQuery(prompt_column="prompt", held_out=0.1)),
     "keep_rows": lambda c: c.keep_rows("x", {"kind": "dataset", "source": "upload:1"}, ["one"]),
     "uploads": lambda c: c.uploads(),
     "preview_upload": lambda c: c.preview_upload(1),

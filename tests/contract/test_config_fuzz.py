@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from backend.contract.base import to_json
 from backend.contract.config import MODELS, RUN_CONFIG
 from backend.contract.recipes import RECIPES
 from backend.field_errors import field_errors
-from backend.storage.database import to_json
 
 WHOLE: list[Any] = [recipe.config for recipe in RECIPES] + [
     RUN_CONFIG.validate_python({"kind": "sample", "prompts": ["2 + 2"], "launch": {"kind": "grpo"}}).model_dump(

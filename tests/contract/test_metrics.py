@@ -1,5 +1,6 @@
 """What a real step and a real evaluation log is what docs/metrics.md describes."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from backend.contract.model import Model
 from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, RewardModelConfig, SampledPairs
 from backend.contract.protocol import Report
 from backend.contract.surrogate import Dpo
+from backend.contract.task import Dataset
 from backend.contract.training import Budget, Curriculum, Sampling, Telemetry
 from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
@@ -47,7 +49,7 @@ ON_PAIRS = (
 )
 
 
-def logged(config: GrpoConfig, store: Path) -> set[str]:
+def logged(config: GrpoConfig, store: Path, uploaded: bytes = b"") -> set[str]:
     """The names of all metrics of a short run."""
     torch.set_num_threads(1)
     names: set[str] = set()
@@ -66,7 +68,7 @@ def logged(config: GrpoConfig, store: Path) -> set[str]:
             config,
             policy,
             NativeEngine(policy),
-            load_items(config.task, fetch_upload=lambda _: b""),
+            load_items(config.task, fetch_upload=lambda _: uploaded),
             scorer,
             place,
             channels,
@@ -101,3 +103,16 @@ def test_every_metric_is_documented_and_every_documented_metric_is_logged(tmp_pa
     names = {general(name) for config in CONFIGS for name in logged(config, tmp_path)}
     on_pairs = {general(name) for config in ON_PAIRS for name in logged_on_pairs(config, tmp_path)}
     assert sorted(documented) == sorted(names | on_pairs)
+
+
+@pytest.mark.slow
+def test_each_source_of_the_data_has_metrics_of_its_own_and_the_page_says_which(tmp_path: Path) -> None:
+    rows = [{"prompt": f"Calculate {n} + 1 x 2", "answer": str(n + 2), "from": "ab"[n % 2]} for n in range(8)]
+    task = Dataset(source="upload:1", source_column="from", shares={"a": 1, "b": 1}, held_out=0.5)
+    config = CONFIGS[0].model_copy(update={"task": task, "algorithm": Algorithm()})
+    config = config.model_copy(update={"budget": config.budget.model_copy(update={"eval_items": 4})})
+    names = logged(config, tmp_path, "\n".join(map(json.dumps, rows)).encode())
+    found = {name for name in names if "source/" in name}
+    of_each = ("source/<name>/reward", "source/<name>/frac_reward_zero_std", "eval/source/<name>/pass@1")
+    assert found == {name.replace("<name>", source) for name in of_each for source in "ab"}
+    assert [name for name in of_each if f"`{name}`" not in PAGE.read_text()] == []

@@ -9,6 +9,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
+from backend.contract.base import Json
 from backend.contract.records import Progress, Run, RunError
 from dashboard.form.draft import Draft
 from dashboard.form.preflight import parts_html
@@ -120,6 +121,17 @@ def test_while_it_works_it_says_how_far_it_is_and_it_can_be_cancelled(open_page:
     backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="stopped"))
     at.run()
     assert "This sample was cancelled. The form is as it was." in texts(at)
+
+
+def test_a_sample_that_no_worker_can_take_says_what_is_missing(open_page: OpenPage, backend: Backend) -> None:
+    assert backend.client.claim(p.ClaimRequest(worker=recorded.WORKER)) is None
+    judged: Json = {"kind": "judge", "name": "judge", "endpoint": "our-judge"}
+    sample = backend.client.create_run(
+        {"kind": "sample", "task": {"kind": "arithmetic"}, "rewards": {"functions": [judged]}}
+    )
+    at = loaded_again(open_page, sample=sample.id)
+    said = str(at.get("progress")[0].proto.text).replace("\\", "")  # type: ignore[attr-defined]
+    assert "no connected worker has the judge our-judge: the run waits until one has" in said
 
 
 def test_a_finished_sample_shows_rate_forecast_and_groups_and_the_preflight_counts_with_it(

@@ -13,6 +13,8 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
+from backend.contract.groups import CompletionRecord
+from dashboard.group.cards import equal_ones, places
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -123,7 +125,7 @@ def cards(at: AppTest) -> list[str]:
 
 
 def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backend: Backend, groups: list[int]) -> None:
-    shown_cards = cards(open_page("group", id=groups[0]))
+    shown_cards = cards(open_page("group", id=groups[0], apart="true"))
     stored = backend.client.group(groups[0]).completions
     chips = [number(re.search(r"A\s+([+−-]?[\d.]+)", card).group(1)) for card in shown_cards]
     assert chips == pytest.approx([completion.advantage for completion in stored], abs=0.01)
@@ -132,8 +134,42 @@ def test_each_completion_has_its_card_with_its_advantage(open_page: Open, backen
     assert "worst" in shown_cards[2]
 
 
+def heads(at: AppTest) -> list[str]:
+    """The places for which each card stands, and how many they are."""
+    return [card.partition("reward")[0].strip() for card in cards(at)]
+
+
+def test_equal_completions_share_a_card_that_names_their_places_until_each_is_asked_for(
+    open_page: Open, groups: list[int]
+) -> None:
+    at = open_page("group", id=groups[1])
+    assert heads(at) == ["1–4  · × 4"]
+    assert not at.toggle(key="apart").value
+    at.toggle(key="apart").set_value(True).run()
+    assert heads(at) == ["1", "2", "3", "4"]
+    some = open_page("group", id=groups[0])
+    assert heads(some) == ["1", "2, 4  · × 2 · best", "3  · worst"]
+
+
+def test_completions_that_differ_in_score_or_ending_alone_are_not_equal() -> None:
+    def one(index: int, **other: object) -> CompletionRecord:
+        given = {"text": "x", "token_count": 1, "finish_reason": "stop", "reward": 1.0} | other
+        return CompletionRecord.model_validate({"id": index, "index": index, **given})
+
+    cut, other, failed = one(1, finish_reason="length"), one(2, reward=0.5), one(3, reward=None)
+    assert equal_ones([one(0), cut, other, failed, one(4)]) == [[one(0), one(4)], [cut], [other], [failed]]
+    assert [places(indices) for indices in ([0], [0, 1], [7, 2, 3, 0])] == ["1", "1–2", "1, 3–4, 8"]
+
+
+def test_the_completion_that_is_opened_does_not_stand_among_the_cards_too(open_page: Open, groups: list[int]) -> None:
+    at = open_page("group", id=groups[0], tokens=3)
+    assert heads(at) == ["3  · worst", "1", "2, 4  · × 2 · best"]
+    at = open_page("group", id=groups[0], tokens=2)
+    assert heads(at) == ["2  · best", "1", "3  · worst", "4"]
+
+
 def test_completions_are_ordered_by_advantage_when_asked(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[0], order="by advantage")
+    at = open_page("group", id=groups[0], order="by advantage", apart="true")
     assert [card.split()[0] for card in cards(at)] == ["2", "4", "1", "3"]
 
 
@@ -144,7 +180,7 @@ def test_a_dead_group_says_why_nothing_is_learned(open_page: Open, groups: list[
 
 
 def test_an_unscored_group_shows_each_error(open_page: Open, groups: list[int]) -> None:
-    at = open_page("group", id=groups[2])
+    at = open_page("group", id=groups[2], apart="true")
     assert "**Unscored:** only 1 of 4" in shown(at)
     assert sum("Traceback: the verifier gave up" in card for card in cards(at)) == 3
     assert not any("None" in card for card in cards(at))

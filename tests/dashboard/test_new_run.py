@@ -27,7 +27,7 @@ Widget = NumberInput | TextInput | TextArea | Selectbox[str] | ButtonGroup[str] 
 DEFAULT = GrpoConfig().model_dump(mode="json")
 DATA = b'{"question": "2 + 2?", "solution": "4"}\n{"question": "1 + 2?", "solution": "3"}\n'
 NOBODY = "http://127.0.0.1:9"  # nothing listens on the discard port
-ELSEWHERE = ("name", "tags", "model.lora", "task.upload", "task.source.place")
+ELSEWHERE = ("name", "tags", "model.lora", "sampling.curriculum", "task.upload", "task.source.place")
 
 
 # A second each: only one of a kind is quick enough for `make check`.
@@ -90,7 +90,8 @@ def nudge(widget: Widget) -> None:
         widget.set_value(not widget.value)
     elif isinstance(widget, Selectbox):
         others = [option for option in widget.options if option != widget.format_func(widget.value)]
-        widget.set_value(others[0].replace(" ", "_").replace("z-score", "zscore"))
+        name = others[0].rpartition(" · ")[2]  # a model's line ends with its source
+        widget.set_value(name.replace(" ", "_").replace("z-score", "zscore"))
     elif isinstance(widget, ButtonGroup):
         multiple = isinstance(widget.value, list)
         widget.set_value([] if multiple else next(option for option in widget.options if option != widget.value))
@@ -105,7 +106,7 @@ def test_every_field_of_a_recipe_comes_back_unchanged_from_its_widget(open_page:
     labels = {"schema_version", "kind", "recipe"}
     expected = {leaf for leaf in leaves(recipe.config) if leaf not in labels and not leaf.endswith(".kind")}
     shown = {path: widget.value for path, widget in value_widgets(at).items()}
-    assert expected - {"model.lora", "rewards.gates", "pairs.rewards.gates"} == set(shown)
+    assert expected - {"model.lora", "sampling.curriculum", "rewards.gates", "pairs.rewards.gates"} == set(shown)
     for widget in value_widgets(at).values():
         nudge(widget)
     at.run()
@@ -272,7 +273,7 @@ def test_a_checkpoint_can_be_the_start_of_another_run(open_page: OpenPage, backe
     parent = backend.client.create_run(DEFAULT)
     at = open_page("new-run", **{"from": f"{parent.id}@3"})
     assert draft_of(at).get("model.source") == f"run:{parent.id}@3"
-    assert at.selectbox(key=key(at, "model.source")).value == f"run:{parent.id}@3"
+    assert value_widgets(at)["model.source"].value == f"run:{parent.id}@3"
     assert draft_of(at).parent_id == parent.id
 
 

@@ -75,9 +75,9 @@ def test_own_pairs_are_chosen_by_their_columns(open_page: OpenPage, backend: Bac
 def test_what_does_not_go_together_is_said_at_its_field(open_page: OpenPage) -> None:
     at = open_page("new-run", recipe="reward-model")
     draft = draft_of(at)
-    draft.change({"model.lora": {"rank": 4, "alpha": 8, "target_modules": "all-linear"}})
+    draft.change({"optimizer.micro_batch_tokens": 64})
     at.run()
-    assert "LoRA of rank 4 has no place" in texts(at)
-    next(button for button in at.button if button.key == draft.key("fix-model.lora-0")).click().run()
-    assert draft.get("model.lora") is None
+    assert "a micro-batch of 64 tokens cannot hold both completions of a pair" in texts(at)
+    next(button for button in at.button if button.key == draft.key("fix-optimizer.micro_batch_tokens-0")).click().run()
+    assert draft.get("optimizer.micro_batch_tokens") == 384
     assert not next(button for button in at.button if button.label == "Start run").disabled

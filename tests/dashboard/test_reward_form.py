@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from acting import Actor
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
-from backend.contract.protocol import ClaimRequest, WorkerInfo
+from backend.contract.preference import RewardModelConfig
+from backend.contract.protocol import ClaimRequest, Report, WorkerInfo
 from dashboard.form.draft import Draft
 
 OpenPage = Callable[..., AppTest]
@@ -51,3 +53,19 @@ def test_without_a_worker_the_name_is_typed_and_what_nobody_has_is_said(open_pag
     shown = " ".join(str(one.value) for one in [*at.warning, *at.markdown, *at.caption])
     assert "lenient" in shown
     assert "JUDGES" in shown
+
+
+@pytest.mark.slow
+def test_finished_reward_models_are_offered_as_sources(open_page: OpenPage, backend: Backend) -> None:
+    config = RewardModelConfig.model_validate({"budget": {"steps": 2}}).model_dump(mode="json")
+    actors = [Actor(backend.client, f"worker {place}") for place in range(2)]
+    finished, _under_way = (backend.client.create_run(config).id for _ in actors)
+    for actor in actors:
+        actor.begin(0, "reward_model")
+    sent = Report(attempt=1, seq=0, step=1, metrics={"loss": 0.5})
+    backend.client.report(finished, sent)
+    actors[0].finish("finished")
+    learned: dict[str, object] = {"kind": "reward_model", "name": "learned", "weight": 1.0, "source": ""}
+    at = with_reward(open_page("new-run"), learned)
+    assert not at.exception
+    assert offered(at, "rewards.functions.0.source") == [f"run:{finished}@2"]

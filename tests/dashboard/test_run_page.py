@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.records import Progress, RunError
+from dashboard.format import number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ def figures(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
 
 
-def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> None:
+def test_the_header_says_how_the_run_stands(open_page: Open, backend: Backend, trained: int) -> None:
     at = open_page("run", id=trained)
     assert at.text[0].value == "quick **one**"
     assert "running" in shown(at)
@@ -30,6 +31,7 @@ def test_the_header_says_how_the_run_stands(open_page: Open, trained: int) -> No
     assert figures(at)["Time left"].endswith(" s")
     assert figures(at)["Now"] == "sampling 96 / 16"
     assert figures(at)["Held-out pass@1"] == "52 %"
+    assert figures(at)["Reward, last 10"] == number(backend.client.run(trained).recent_reward)
 
 
 def charts(at: AppTest) -> int:
@@ -101,12 +103,43 @@ def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int,
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
-def test_before_the_first_step_every_chart_has_its_place(open_page: Open, backend: Backend) -> None:
+def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_place_of_empty_charts(
+    open_page: Open, backend: Backend
+) -> None:
     run_id = recorded.queue(backend.client)
-    at = scroll_down(open_page("run", id=run_id), run_id)
-    assert charts(at) == 15
+    at = open_page("run", id=run_id)
+    assert charts(at) == 0
     assert figures(at)["Queue"] == "next"
-    assert any("the lines begin with the first step" in said.value for said in at.caption)
+    assert "It starts as soon as a worker is free" in shown(at)
+    assert "the charts begin when the first one is done" in shown(at)
+    claim = recorded.claim(backend.client, run_id)
+    assert "A worker has taken the run and starts" in shown(at.run())
+
+    def beat(phase: str, done: int | None = None, total: int | None = None) -> str:
+        progress = Progress(step=0, total_steps=100, phase=phase, done=done, total=total)
+        backend.client.heartbeat(run_id, p.Heartbeat(attempt=claim.attempt, worker="recorder", progress=progress))
+        return shown(at.run())
+
+    assert "Before the first step: loading the model" in beat("loading the model")
+    assert "First step: sampling 12 of 64" in beat("rollout", 12, 64)
+    report = p.Report(attempt=claim.attempt, seq=0, step=0, metrics={"eval/pass@1": 0.5})
+    backend.client.report(run_id, report)
+    assert "First step: updating the weights" in beat("update")
+    assert charts(at) == 1
+    report = p.Report(attempt=claim.attempt, seq=1, step=0, groups=[], metrics={"loss": 0.1, "reward": 0.5})
+    backend.client.report(run_id, report)
+    assert "First step" not in shown(at.run())
+    assert charts(at) == 3
+
+
+def test_a_run_that_ended_before_its_first_step_says_so_in_the_place_of_charts(
+    open_page: Open, backend: Backend
+) -> None:
+    run_id = recorded.queue(backend.client)
+    backend.client.command(run_id, "stop")
+    at = open_page("run", id=run_id)
+    assert "No step was done, so there is nothing to draw" in shown(at)
+    assert charts(at) == 0
 
 
 def test_an_address_without_a_run_leads_back_to_the_list(open_page: Open) -> None:
@@ -186,7 +219,7 @@ def test_progress_inside_a_step_moves(open_page: Open, backend: Backend, trained
     progress = Progress(step=3, total_steps=100, phase="update", done=1, total=2)
     backend.client.heartbeat(trained, p.Heartbeat(attempt=1, worker="recorder", progress=progress))
     at.run()
-    assert figures(at)["Now"] == "updating the weights 1 / 2"
+    assert figures(at)["Now"] == "updating 1 / 2"  # more does not fit into the figure on a laptop
 
 
 def test_a_sample_has_a_page_of_its_own_without_charts(open_page: Open, backend: Backend) -> None:
@@ -204,3 +237,41 @@ def test_a_model_of_the_hub_is_shown_with_its_commit(open_page: Open, backend: B
     backend.client.start(run_id, start)
     said = shown(open_page("run", id=run_id, tab="configuration")).replace("\\", "")
     assert "weights and the tokenizer of owner/name_x at commit " + "0123456789" * 4 in said
+
+
+def stopped(backend: Backend, *, checkpoints: list[int]) -> int:
+    """A run that was stopped after three steps."""
+    run_id = recorded.queue(backend.client)
+    claim = recorded.claim(backend.client, run_id)
+    for step in range(3):
+        backend.client.report(run_id, p.Report(attempt=claim.attempt, seq=step, step=step, metrics={"reward": 0.5}))
+    for step in checkpoints:
+        place = {"store": recorded.WORKER.store, "path": f"run-{run_id}/{step}", "sha256": "0" * 64, "size_bytes": 1}
+        backend.client.checkpoint(run_id, p.CheckpointReport(attempt=claim.attempt, step=step, **place))  # type: ignore[arg-type]
+    backend.client.finish(run_id, p.Finish(attempt=claim.attempt, outcome="stopped"))
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "begins"),
+    [
+        (
+            [1, 2],
+            "It goes on from its last checkpoint, after step 2; what it did after that, up to step 3, is done again.",
+        ),
+        ([3], "It goes on from its last checkpoint, after step 3."),
+        ([], "It has no checkpoint, and begins again with the first step."),
+    ],
+)
+def test_a_stopped_run_offers_to_continue_and_says_from_where(
+    open_page: Open, backend: Backend, checkpoints: list[int], begins: str
+) -> None:
+    run_id = stopped(backend, checkpoints=checkpoints)
+    at = open_page("run", id=run_id)
+    assert f"It can go on: press **Continue**. {begins}" in shown(at)
+    again = at.button(key="command-retry")
+    assert again.label == "Continue"
+    assert begins in again.help
+    again.click().run()
+    assert backend.client.run(run_id).status == "queued"
+    assert "It can go on" not in shown(at)

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from on_screen import shown
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
+from backend.contract.pairs import PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
 
 # Whole pages: right, but too slow for `make check`.
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.slow
 
 Open = Callable[..., AppTest]
 WORKER = p.WorkerInfo(name="recorder", device="cpu", store="recorded")
+PAIR = PairReport(
+    index=0, prompt_id="p1", prompt="Calculate 1 + 1", chosen="*two*", rejected="<b>three</b>", margin=-0.25
+)
 LOGGED = {
     "reward_model": {"loss": 0.5, "accuracy": 0.9, "margin": 1.25, "mean_reward": 0.1, "grad_norm": 1.0},
     "dpo": {
@@ -40,7 +45,8 @@ def recorded(backend: Backend, kind: str) -> int:
         judged = [one | {"eval/pass@1": rate} for one, rate in zip(judged, (0.5, 0.75), strict=True)]
     reports = [(0, judged[0]), (0, LOGGED[kind]), (1, LOGGED[kind]), (2, judged[1])]
     for seq, (step, metrics) in enumerate(reports):
-        sent = p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics)
+        pairs = [PAIR] if "loss" in metrics else []
+        sent = p.Report(attempt=claim.attempt, seq=seq, step=step, metrics=metrics, pairs=pairs)
         backend.client.report(run_id, sent)
     saved = p.CheckpointReport(
         attempt=claim.attempt, step=2, store=WORKER.store, path=f"run-{run_id}/2", sha256="0" * 64, size_bytes=1
@@ -67,7 +73,7 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
 ) -> None:
     run_id = recorded(backend, "reward_model")
     at = open_page("run", id=run_id)
-    assert tabs(at) == ["Overview", "Health", "Configuration", "Log", "Checkpoints"]
+    assert tabs(at) == ["Overview", "Pairs", "Health", "Configuration", "Log", "Checkpoints"]
     assert figures(at) | {"Steps done": "2 of 2", "Margin": "1.25", "Held-out pairs": "50 % → 96 %"} == figures(at)
     assert "Use it as a reward" in links(at)
     saved = open_page("run", id=run_id, tab="checkpoints")
@@ -82,6 +88,27 @@ def test_a_reward_model_is_judged_by_held_out_pairs_and_leads_to_a_run_that_it_r
     ]
     assert config["rewards"]["functions"][0]["source"] == f"run:{run_id}@2"
     assert not next(button for button in form.button if button.label == "Start run").disabled
+
+
+@pytest.mark.parametrize("kind", LOGGED)
+def test_the_pairs_of_a_run_are_listed_with_their_margins_and_where_they_come_from(
+    open_page: Open, backend: Backend, kind: str
+) -> None:
+    at = open_page("run", id=recorded(backend, kind), tab="pairs")
+    said = shown(at).replace("\\", "")
+    assert "of each group of 8 completions the best against the worst, by correctness, format" in said
+    table = at.dataframe[0].value
+    assert table["step"].tolist() == [1, 0]
+    assert set(table["margin"]) == {"−0.250"}
+    assert (table["chosen"][0], table["rejected"][0]) == ("*two*", "<b>three</b>")
+
+
+def test_before_the_first_step_there_are_no_pairs_and_a_data_set_is_named(open_page: Open, backend: Backend) -> None:
+    source: Json = {"kind": "dataset", "source": "hub:someone/pairs", "rejected_column": "worse"}
+    config = DpoConfig.model_validate({"pairs": source}).model_dump(mode="json")
+    at = open_page("run", id=backend.client.create_run(config).id, tab="pairs")
+    assert "**From hub:someone/pairs**: the columns prompt, chosen, worse." in shown(at).replace("\\", "")
+    assert "No pairs yet. They appear after the first step." in shown(at)
 
 
 def test_a_dpo_runs_checkpoint_can_be_tried_and_started_from(open_page: Open, backend: Backend) -> None:

@@ -1,5 +1,6 @@
 """The list of runs against a real backend."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
+from backend.contract.client import Client
 from backend.contract.grpo import GrpoConfig
 from backend.contract.recipes import RECIPES
 from backend.contract.records import Progress, Run, RunError, RunUpdate
@@ -48,7 +50,9 @@ def ended(backend: Backend, name: str) -> Run:
 
 def names(at: AppTest) -> list[str]:
     """The runs listed, from the top."""
-    return [link.label.replace("\\", "") for link in at.get("page_link") if link.proto.query_string.startswith("id=")]
+    return [
+        link.label.replace("\\", "") for link in at.get("page_link") if re.fullmatch(r"id=\d+", link.proto.query_string)
+    ]
 
 
 def texts(at: AppTest) -> str:
@@ -90,7 +94,7 @@ def test_a_row_tells_what_came_out(open_page: OpenPage, backend: Backend) -> Non
 
 def test_a_row_tells_the_reward_of_a_running_run_and_that_it_is_pausing(open_page: OpenPage, backend: Backend) -> None:
     run = claimed(backend, "busy")
-    assert "reward] **0.600**" in texts(open_page("runs"))
+    assert "reward, last 10] **0.600**" in texts(open_page("runs"))
     backend.client.command(run.id, "pause")
     assert "pausing" in texts(open_page("runs"))
 
@@ -111,6 +115,50 @@ def test_a_row_tells_why_a_run_failed(open_page: OpenPage, backend: Backend) -> 
     assert ":red[The column *answer* is missing in rows 3, 17.]" in texts(at)
     at.button(key=f"retry-{run.id}").click().run()
     assert backend.client.run(run.id).status == "queued"
+
+
+def cut(backend: Backend, name: str, share: float) -> int:
+    """A run of which this share of the completions was cut at the limit, still running."""
+    run_id = queue(backend, name).id
+    claim = backend.client.claim(p.ClaimRequest(worker=WORKER))
+    assert claim is not None
+    backend.client.start(run_id, p.Start(attempt=1, from_step=0, device="CPU"))
+    for step in range(12):
+        metrics = {"reward": 0.5, "completions/clipped_ratio": share}
+        backend.client.report(run_id, p.Report(attempt=1, seq=step, step=step, metrics=metrics))
+    return run_id
+
+
+def ways_to_health(at: AppTest) -> dict[str, tuple[str, str]]:
+    """Of each row that has warnings: how many, and which."""
+    shown = (link.proto for link in at.get("page_link") if link.proto.query_string.endswith("tab=health"))
+    return {link.query_string: (link.label, link.help) for link in shown}
+
+
+def test_a_row_counts_the_warnings_of_its_run_and_leads_to_them(open_page: OpenPage, backend: Backend) -> None:
+    short = cut(backend, "short", 0.4)
+    backend.client.finish(short, p.Finish(attempt=1, outcome="finished"))
+    cut(backend, "healthy", 0.0)
+    queue(backend, "waiting")
+    at = open_page("runs")
+    assert ways_to_health(at) == {f"id={short}&tab=health": ("1", "Many completions are cut")}
+
+
+def test_the_list_checks_each_run_in_sight_once_however_often_it_is_drawn(
+    open_page: OpenPage, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(ROWS + 2):
+        run_id = cut(backend, f"run {number}", 0.4)
+        backend.client.finish(run_id, p.Finish(attempt=1, outcome="finished"))
+    asked: list[int] = []
+    check = Client.health
+    monkeypatch.setattr(Client, "health", lambda client, run_id: asked.append(run_id) or check(client, run_id))
+    at = open_page("runs")
+    assert len(ways_to_health(at)) == ROWS
+    at.run()
+    assert len(ways_to_health(at)) == ROWS
+    assert sorted(asked) == sorted(set(asked))
+    assert len(asked) == ROWS
 
 
 def test_a_name_is_never_markup(open_page: OpenPage, backend: Backend) -> None:

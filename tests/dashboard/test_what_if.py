@@ -14,6 +14,7 @@ from backend.contract.surrogate import Clip
 from dashboard.algorithm.recomputation import Own, Settings, StepArrays, arrays_of, difference, read_own, recompute
 from dashboard.what_if.changes import pushed, sign_flips, tally, traced
 from dashboard.what_if.figures import change_figure, distribution_figure, tokens_figure
+from dashboard.what_if.group_part import digits
 from dashboard.what_if.words import CRITIC, agreement, kl_in_loss, kl_in_words, kl_per_token, notes
 
 RIGHT, FORMED = "right", "formed"
@@ -325,3 +326,8 @@ def test_the_distributions_count_every_completion_once_and_0_in_the_middle() -> 
     assert (widest["before"].sum(), widest["after"].sum()) == (2, 2)
     empty = distribution_figure(np.zeros((1, 2)), np.zeros((1, 2))).data
     assert empty.after.sum() == 2
+
+
+def test_the_table_shows_six_digits_and_no_rounding_errors_of_the_arithmetic() -> None:
+    shown = [digits(value) for value in (1 / 3, -2 / 3, 0.1 + 0.2, -0.0, 1.0, None, float("nan"))]
+    assert shown == ["0.333333", "−0.666667", "0.3", "0", "1", "–", "–"]

@@ -35,7 +35,7 @@ def test_every_benchmark_says_how_to_run_it(
 def test_every_command_of_the_makefile_is_explained() -> None:
     makefile = (ROOT / "Makefile").read_text()
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, flags=re.MULTILINE)
-    assert {"bench", "bench-gpu", "bench-inspector"} <= set(explained)
+    assert {"bench", "bench-gpu", "bench-inspector", "bench-uploads"} <= set(explained)
     shown = re.search(r"sed -n 's/\^\\\((\[.*?\])\*", makefile)
     assert shown is not None
     assert all(re.fullmatch(f"{shown[1]}*", name) for name in explained)
@@ -92,3 +92,15 @@ def test_a_trial_of_the_inspector_measures_every_part_at_a_small_scale(tmp_path:
     assert all(json.loads(kept.read_text())[part] for part in parts)
     for heading in ("Opening a view", "A run under way", "Memory while somebody watches", "Requests"):
         assert f"### {heading}" in ran.stdout
+
+
+@pytest.mark.trials
+def test_a_trial_of_uploads_takes_both_files_and_looks_at_both_processes(tmp_path: Path) -> None:
+    kept = tmp_path / "measured.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "uploads.py"), "--trial", "--out", str(kept)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    taken = json.loads(kept.read_text())["taken"]
+    assert [one["name"] for one in taken] == ["rows.jsonl", "rows.csv"]
+    assert all(one["backend"] > 0 and one["child"] > 0 and one["rows"] > 2000 for one in taken)
+    assert "### Large files" in ran.stdout

@@ -17,7 +17,7 @@ from backend.cli import app
 from backend.contract.grpo import GrpoConfig
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "runs", "export", "backup", "restore", "doctor")
+COMMANDS = ("up", "backend", "worker", "dashboard", "submit", "upload", "runs", "export", "backup", "restore", "doctor")
 
 
 def groupscope(*arguments: object) -> Result:
@@ -229,3 +229,26 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPSCOPE_BACKEND_PORT", "many")
     said = groupscope("up", "--no-browser")
     assert (said.exit_code, "GROUPSCOPE_BACKEND_PORT" in said.output) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_folder_of_files_becomes_one_data_set_whose_rows_know_their_file(backend: Backend, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "easy.csv").write_text("question,answer\n1 + 1,2\n")
+    (folder / "hard.jsonl").write_text('{"question": "17 * 23", "answer": "391"}\n')
+    (folder / ".DS_Store").write_bytes(b"\x00\x00\x00\x01Bud1")
+    options = ("--token-file", tmp_path / "token", "--backend", backend.url)
+    ran = groupscope("upload", folder, "--name", "sums", *options)
+    assert ran.stdout == "upload:3 (sums) has 2 rows with the columns source, question, answer\n"
+    [upload] = backend.client.uploads()
+    rows = backend.client.preview_upload(upload.id).rows
+    assert [row["source"] for row in rows] == ["easy.csv", "hard.jsonl"]
+    (folder / "odd.pdf").write_bytes(b"%PDF-1.7")
+    ran = groupscope("upload", folder, *options)
+    assert ran.exit_code == 1
+    assert (
+        ran.stderr
+        == "groupscope: odd.pdf: The file is a PDF. Save it as CSV, JSON lines or Parquet, unpacked. (invalid)\n"
+    )
+    assert backend.client.uploads() == [upload]

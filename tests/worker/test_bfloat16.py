@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU, tiny_policy
 
-from backend.catalog import SHAPES, ModelShape
+from backend.catalog import SHAPES
 from backend.contract.model import Lora, Model
+from backend.contract.model_shape import ModelShape
 from backend.contract.recipes import SMOLLM2
 from backend.contract.training import Decoding
 from backend.preflight.memory import Computing, _activations_per_token, _copies
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 SHAPE = ModelShape(
     hidden=256, layers=4, heads=8, kv_heads=2, head_dim=32, intermediate=704, vocabulary=512, context=2048
 )
-LIKE_SMOLLM2 = replace(SHAPES[SMOLLM2], layers=6)  # each adds the same
+LIKE_SMOLLM2 = SHAPES[SMOLLM2].model_copy(update={"layers": 6})  # each adds the same
 LENGTHS = {"short completions": (256, 64, 8), "long completions": (64, 512, 2)}  # prompt, completion, completions
 
 

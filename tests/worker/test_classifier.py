@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from backend.contract.model import Lora
 from worker.errors import RunFailure
 from worker.policy import classifier
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
@@ -72,6 +73,30 @@ def test_gradients_reach_all_the_weights_and_equal_seeds_begin_alike(model: Rewa
     assert rewards_N.shape == (2,)
     torch.autograd.backward(rewards_N[0] - rewards_N[1])
     assert all(weight.grad is not None for weight in other.model.parameters())
+
+
+def test_with_adapters_gradients_reach_those_and_the_head_alone() -> None:
+    adapted = new_reward_model(TINY, CPU, "float32", seed=0, lora=Lora(rank=2))
+    ids = [adapted.token_ids(CHAT, text) for text in ("14", "24")]
+    rewards_N = adapted.rewards_N(ids)
+    torch.autograd.backward(rewards_N[0] - rewards_N[1])
+    named = dict(adapted.named_parameters())
+    assert len(named) == 4 * 7 * 2 + 1
+    assert {name.split(".")[-3] for name in named} == {"lora_A", "lora_B", "modules_to_save"}
+    assert all(weight.grad is not None for weight in named.values())
+
+
+def test_saved_adapters_give_the_same_scores_on_their_base_merged_or_trained_on(tmp_path: Path) -> None:
+    adapted = new_reward_model(TINY, CPU, "float32", seed=0, lora=Lora(rank=2))
+    with torch.no_grad():
+        for _, weight in adapted.named_parameters():
+            weight.add_(0.05)
+    ids = [adapted.token_ids(CHAT, text) for text in ("14", "24")]
+    expected = adapted.scores(ids)
+    adapted.save(tmp_path)
+    saved = Pretrained(str(tmp_path), base=TINY)
+    assert load_reward_model(saved, CPU, "float32", trainable=True).scores(ids) == expected
+    assert load_reward_model(saved, CPU, "float32").scores(ids) == pytest.approx(expected, abs=1e-4)
 
 
 def test_transformers_itself_opens_what_was_saved(model: RewardModel, tmp_path: Path) -> None:

@@ -253,10 +253,13 @@ def test_the_base_of_our_own_adapter_is_fetched_since_its_run_named_it(room: Roo
     assert connections != []
 
 
-def test_a_reward_model_is_no_adapter(room: Room) -> None:
+def test_an_adapter_of_a_language_model_is_no_reward_model(room: Room) -> None:
     room.adapter(str(room.model))
-    for load in (load_reward_model, lambda *given: new_reward_model(*given, seed=0)):
-        with pytest.raises(RunFailure, match="it is an adapter"):
+    for load, why in (
+        (load_reward_model, r"it is an adapter of a language model: it lacks score\.weight"),
+        (lambda *given: new_reward_model(*given, seed=0), "it is an adapter, and a reward model is trained on whole"),
+    ):
+        with pytest.raises(RunFailure, match=why):
             load(room.resolve("adapter"), CPU, "float32")
         with pytest.raises(RunFailure, match="it is an adapter"):
             load(Pretrained(str(room.root / "adapter")), CPU, "float32")

@@ -5,11 +5,13 @@ the file must be there, and settings other than those that say how a plain LoRA 
 """
 
 import json
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from peft import LoraConfig, LoraModel, PeftModel
+from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from worker.errors import RunFailure
@@ -61,17 +63,29 @@ def settings_of(folder: Path) -> dict[str, object]:
 
 def with_adapter(base: PreTrainedModel, folder: Path, *, trainable: bool = False) -> PeftModel:
     """The base with the adapter of a folder. Raises RunFailure `model_unavailable`."""
-    if not (folder / WEIGHTS).is_file():
-        has = "only a pickle, which could run code" if (folder / "adapter_model.bin").exists() else "no weights"
-        raise _unavailable(folder, f"it holds {has}; save it again with a newer PEFT, which writes {WEIGHTS}")
+    _require_weights(folder)
     with opening(partial(_unavailable, folder)):
         config = _config(folder)
         return PeftModel.from_pretrained(base, str(folder), config=config, is_trainable=trainable, torch_device="cpu")
 
 
-def merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """The base with an adapter as part of its weights. Raises RunFailure `model_unavailable`."""
-    adapted = with_adapter(base, folder)
+def lacks(folder: Path, names: Iterable[str]) -> list[str]:
+    """Which of these parameters of its base an adapter does not bring itself. Raises RunFailure `model_unavailable`."""
+    _require_weights(folder)
+    with opening(partial(_unavailable, folder)), safe_open(folder / WEIGHTS, "np") as weights:
+        own = set(weights.keys())
+    return [name for name in sorted(names) if f"base_model.model.{name}" not in own]
+
+
+def _require_weights(folder: Path) -> None:
+    """Raises RunFailure if there is no safetensors file."""
+    if not (folder / WEIGHTS).is_file():
+        has = "only a pickle, which could run code" if (folder / "adapter_model.bin").exists() else "no weights"
+        raise _unavailable(folder, f"it holds {has}; save it again with a newer PEFT, which writes {WEIGHTS}")
+
+
+def merged(adapted: PeftModel, folder: Path) -> PreTrainedModel:
+    """The base with the adapter of a folder as part of its weights."""
     model = cast(PreTrainedModel, cast(LoraModel, adapted.base_model).merge_and_unload())
     model.name_or_path = str(folder)
     return model

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from peft import PeftModel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from backend.contract.model import Lora
 from worker.errors import RunFailure
 from worker.failure import opening
+from worker.policy import adapter
 from worker.policy.device import autocast
+from worker.policy.loading import with_new_adapters
 from worker.policy.sources import Pretrained, require_safetensors
 
 SCORING_TOKENS = 16_384
@@ -25,12 +29,13 @@ Prompt = str | Sequence[dict[str, str]]
 class RewardModel:
     """Reads a prompt and a completion and gives the logit of one output: the reward.
 
-    Weights are float32, and the model stays in evaluation mode. What `save` writes, AutoModelForSequenceClassification opens.
+    Weights are float32, and the model stays in evaluation mode. What `save` writes, AutoModelForSequenceClassification opens; with
+    adapters that is the adapters and the head.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | PeftModel,
         tokenizer: PreTrainedTokenizerBase,
         device: torch.device,
         dtype: str,
@@ -54,8 +59,9 @@ class RewardModel:
         return limit if isinstance(limit, int) else None
 
     def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """All its parameters by name; every one is trained."""
-        return list(cast(torch.nn.Module, self.model).named_parameters())
+        """What is trained, by name: all its parameters, or the adapters and the head."""
+        named = cast(torch.nn.Module, self.model).named_parameters()
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def token_ids(self, prompt: Prompt, completion: str) -> list[int]:
         """The prompt as this model's tokenizer renders it, the completion right behind it, and the end of the text.
@@ -104,37 +110,58 @@ class RewardModel:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_reward_model(source: Pretrained, device: torch.device, dtype: str, *, label: int = 0) -> RewardModel:
+def load_reward_model(
+    source: Pretrained, device: torch.device, dtype: str, *, label: int = 0, trainable: bool = False
+) -> RewardModel:
     """A trained classifier; `label` is the output that counts, of those it has.
 
-    Raises RunFailure `reward_model_unavailable` where it is not there or has no such output.
+    Adapters of one are merged into their base, unless they are `trainable`. Raises RunFailure where it is not there or has no such
+    output.
     """
-    model, missing = _classifier(source)
-    if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
-        raise _unavailable(source, f"it is not a sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
+    model: PreTrainedModel | PeftModel
+    if source.base is not None:
+        model = _on_its_base(source, source.base, trainable=trainable)
+    else:
+        model, missing = _classifier(source)
+        if missing:  # transformers would fill a missing head with random numbers, and so would the rewards be
+            raise _unavailable(source, f"it is not a sequence classifier: it lacks {', '.join(sorted(missing)):.200}")
     outputs = model.config.num_labels or 0
     if label >= outputs:
         raise _unavailable(source, f"it has {outputs} outputs, counted from 0, and label {label} is not among them")
     return RewardModel(model, _tokenizer(source), device, dtype, label=label)
 
 
-def new_reward_model(source: Pretrained, device: torch.device, dtype: str, *, seed: int) -> RewardModel:
+def new_reward_model(
+    source: Pretrained, device: torch.device, dtype: str, *, seed: int, lora: Lora | None = None
+) -> RewardModel:
     """A language model's weights under a new head with one output, drawn from `seed`: where training begins.
 
-    Raises RunFailure `reward_model_unavailable`.
+    With `lora`, adapters are trained with the head, and the weights stay. Raises RunFailure `reward_model_unavailable`.
     """
     torch.manual_seed(seed)  # transformers draws the head from the global generator only
     model, missing = _classifier(source, num_labels=1)
     head = [name for name in missing if not name.startswith(f"{model.base_model_prefix}.")]
     if len(head) != len(missing):
         raise _unavailable(source, "weights of the language model are missing")
-    return RewardModel(model, _tokenizer(source), device, dtype)
+    trained = model if lora is None else with_new_adapters(model, lora, "SEQ_CLS", source.revision)
+    return RewardModel(trained, _tokenizer(source), device, dtype)
+
+
+def _on_its_base(source: Pretrained, base: Pretrained, *, trainable: bool) -> PreTrainedModel | PeftModel:
+    """The classifier that an adapter makes of its base. The adapter brings the head; one of a language model has none."""
+    model, heads = _classifier(base, num_labels=1)
+    folder = Path(source.location)
+    lacking = adapter.lacks(folder, heads)
+    if lacking:  # the rewards would be random numbers
+        raise _unavailable(source, f"it is an adapter of a language model: it lacks {', '.join(lacking):.200}")
+    adapted = adapter.with_adapter(model, folder, trainable=trainable)
+    return adapted if trainable else adapter.merged(adapted, folder)
 
 
 def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, set[str]]:
     """The model, and the names of the weights that its files lack."""
     if source.base is not None:
-        raise _unavailable(source, "it is an adapter, and a reward model has whole weights; choose its base")
+        raise _unavailable(source, "it is an adapter, and a reward model is trained on whole weights; choose its base")
     with opening(partial(_unavailable, source)):
         require_safetensors(source)
         model, loading = AutoModelForSequenceClassification.from_pretrained(

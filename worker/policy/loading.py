@@ -1,7 +1,7 @@
 """Loading a policy: from a source or a checkpoint, with adapters where they are trained."""
 
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -54,13 +54,20 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
     if resume is not None:
         return with_adapter(base, resume, trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
+    return with_new_adapters(base, lora, "CAUSAL_LM", source.revision)
+
+
+def with_new_adapters(
+    base: PreTrainedModel, lora: Lora, task: Literal["CAUSAL_LM", "SEQ_CLS"], revision: str | None
+) -> PeftModel:
+    """The base with adapters that change nothing yet; of a classifier, the head is trained with them. Raises RunFailure."""
     settings = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         target_modules=lora.target_modules,
         lora_dropout=0.0,
-        task_type="CAUSAL_LM",
-        revision=source.revision,  # of the base: the adapter needs the same weights under it when it is opened
+        task_type=task,
+        revision=revision,  # of the base: the adapter needs the same weights under it when it is opened
     )
     try:
         return get_peft_model(base, settings)
@@ -72,7 +79,8 @@ def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: in
 
 def _causal_lm(source: Pretrained) -> PreTrainedModel:
     if source.base is not None:
-        return merged(_causal_lm(source.base), Path(source.location))
+        folder = Path(source.location)
+        return merged(with_adapter(_causal_lm(source.base), folder), folder)
     return cast(
         PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
     )

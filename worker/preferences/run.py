@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
+from peft import PeftModel
 
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
@@ -134,10 +135,14 @@ def _sampled(
 
 
 def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> RewardModel:
+    device, dtype, lora = means.device, config.model.dtype, config.model.lora
     if place.resume is None:
-        model = new_reward_model(means.source, means.device, config.model.dtype, seed=config.budget.seed)
+        model = new_reward_model(means.source, device, dtype, seed=config.budget.seed, lora=lora)
     else:
-        model = load_reward_model(Pretrained(str(place.resume / "model")), means.device, config.model.dtype)
+        saved = Pretrained(str(place.resume / "model"), base=None if lora is None else means.source)
+        model = load_reward_model(saved, device, dtype, trainable=True)
     if config.model.gradient_checkpointing:
-        model.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
+        if isinstance(model.model, PeftModel):
+            model.model.enable_input_require_grads()
+        model.model.gradient_checkpointing_enable({"use_reentrant": False})
     return model

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from backend.contract.pairs import RECORDED, PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.training import Optimizer
 from worker.attempt import Attempt
 from worker.errors import RunFailure
+from worker.group_records import finite
 from worker.optimization import Optimization
 from worker.policy.device import peak_memory
 from worker.policy.policy import recomputing
 from worker.preferences.objective import Objective, Verdict
 from worker.preferences.pairs import Pair, Pairs
-from worker.reporter import Channels, Ending, Place
+from worker.reporter import Channels, Ending, Place, StepContent
 from worker.rollout.engine import quiet
 from worker.tasks.items import draw
 
@@ -34,6 +36,7 @@ class PairUpdate:
     """What an update did: metrics under their field names, and the tokens that went through the model."""
 
     metrics: dict[str, float]
+    margins: list[float]  # before the update, of each pair
     tokens: int
     fault: str  # what was not finite, in words: the weights are as they were; "" if the update was applied
 
@@ -74,14 +77,17 @@ class PairLearner:
 
         Raises RunFailure `diverged` when the gradient was not finite three steps in a row.
         """
-        metrics, tokens = self._optimization.once_more(lambda: self._pass_through(pairs, on_progress))
+        metrics, margins, tokens = self._optimization.once_more(lambda: self._pass_through(pairs, on_progress))
         applied, fault = self._optimization.step(step, metrics["loss"])
         self._optimization.count(step, fault=fault, loss=metrics["loss"])
-        return PairUpdate(metrics | applied, tokens, fault)
+        return PairUpdate(metrics | applied, margins, tokens, fault)
 
-    def _pass_through(self, pairs: Sequence[Pair], on_progress: OnProgress) -> tuple[dict[str, float], int]:
-        """Forward and backward over all the pairs: their metrics, and the tokens that went through the model."""
+    def _pass_through(
+        self, pairs: Sequence[Pair], on_progress: OnProgress
+    ) -> tuple[dict[str, float], list[float], int]:
+        """Forward and backward over all the pairs: their metrics, their margins, and the tokens that went through the model."""
         sums, tokens, done = _Sums(), 0, 0
+        margins: list[float] = []
         self.optimizer.zero_grad(set_to_none=True)
         with recomputing(self._objective.module):
             for part, size in self._parts(pairs):
@@ -89,9 +95,10 @@ class PairLearner:
                 sums.add(verdict, *self._objective.metrics)
                 share: Tensor = verdict.loss_N.sum() / len(pairs)
                 share.backward()  # type: ignore[no-untyped-call]
+                margins += verdict.margin_N.detach().tolist()
                 tokens, done = tokens + size, done + len(part)
                 on_progress(done, len(pairs))
-        return sums.means(len(pairs)), tokens
+        return sums.means(len(pairs)), margins, tokens
 
     def examine(self, pairs: Sequence[Pair], on_progress: OnProgress = quiet) -> dict[str, float]:
         """Loss, accuracy and margin over pairs that are not trained on, under `eval/`."""
@@ -162,7 +169,14 @@ class PairTrainer:
             "step_time": time.monotonic() - began,
             "peak_memory": peak_memory(self._objective.trained.device),
         }
-        attempt.reporter.metrics(step, update.metrics | metrics)
+        recorded = list(zip(pairs[:RECORDED], update.margins, strict=False))
+        attempt.reporter.step(
+            step,
+            lambda: StepContent(
+                update.metrics | metrics,
+                pairs=[_reported(index, pair, margin) for index, (pair, margin) in enumerate(recorded)],
+            ),
+        )
 
     def _announce(self) -> None:
         left_out = f"; {self._pairs.undecided:,} without a difference left out" if self._pairs.undecided else ""
@@ -196,6 +210,17 @@ class PairTrainer:
         right = f", pass@1 {metrics['eval/pass@1']:.3f}" if "eval/pass@1" in metrics else ""
         pairs = f"{metrics['eval/accuracy']:.3f} of {len(self._pairs.held_out):,} held-out pairs ranked rightly"
         return metrics, f"{pairs}{right}"
+
+
+def _reported(index: int, pair: Pair, margin: float) -> PairReport:
+    return PairReport(
+        index=index,
+        prompt_id=pair.prompt_id,
+        prompt=pair.question,
+        chosen=pair.chosen.text,
+        rejected=pair.rejected.text,
+        margin=finite(margin),
+    )
 
 
 def _shortened(text: str) -> str:

@@ -266,6 +266,21 @@ def test_a_sample_counts_its_completions() -> None:
     assert (answer.ok, answer.completions_per_step) == (True, 8)
 
 
+def test_a_sample_is_warned_of_what_no_worker_has_and_refused_what_the_model_cannot_hold() -> None:
+    judged = {"kind": "judge", "name": "judge", "endpoint": "our-judge"}
+    sample = {"prompts": ["a"], "rewards": {"functions": [judged]}, "decoding": {"max_new_tokens": 5000}}
+    answer = preflight(SampleConfig.model_validate(sample), Facts(workers=[CPU]))
+    assert not answer.ok
+    assert [(one.level, one.field) for one in answer.messages] == [
+        ("error", "decoding.max_new_tokens"),
+        ("warning", "rewards.functions.0.endpoint"),
+    ]
+    assert "no connected worker has the judge our-judge" in answer.messages[1].text
+    unscored = preflight(SampleConfig(prompts=["a"]), Facts(workers=[CPU]))
+    assert (unscored.ok, unscored.messages) == (True, [])
+    assert "no worker is connected" in preflight(SampleConfig(prompts=["a"]), Facts()).messages[0].text
+
+
 def test_where_nothing_was_measured_the_time_is_counted_from_the_shape_and_says_so() -> None:
     small = preflight(grpo(), Facts(workers=[CPU])).time
     larger = preflight(grpo(model={"source": SMOLLM2}), Facts(workers=[CPU])).time

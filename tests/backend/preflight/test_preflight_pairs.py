@@ -69,7 +69,6 @@ def test_nobody_to_train_and_no_checkpoints_are_said_for_every_kind() -> None:
 @pytest.mark.parametrize(
     ("config", "field", "words", "fix"),
     [
-        ({"model": {"lora": {"rank": 8}}}, "model.lora", "LoRA of rank 8", {"model.lora": None}),
         (
             {"optimizer": {"warmup_steps": 200}, "budget": {"steps": 50}},
             "optimizer.warmup_steps",

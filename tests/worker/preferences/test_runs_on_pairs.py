@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from backend.contract.protocol import CheckpointReport, Report
 from backend.contract.records import Progress
 from worker.checkpoint import damage
 from worker.errors import Interrupted, RunFailure
+from worker.policy.classifier import load_reward_model
 from worker.policy.sources import TINY_ARITHMETIC, resolve
+from worker.preferences.objective import BradleyTerry
 from worker.preferences.pairs import stored_pairs
 from worker.preferences.run import PAIRS_FILE, Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place
@@ -103,9 +106,18 @@ def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
     return {name: value for name, value in metrics.items() if name not in ("step_time", "peak_memory")}
 
 
-@pytest.mark.parametrize("kind", ["reward_model", pytest.param("dpo", marks=pytest.mark.slow)])
-def test_six_straight_steps_equal_three_and_a_kill_and_three(kind: str, tmp_path: Path) -> None:
-    config = configured(kind)
+@pytest.mark.parametrize(
+    ("kind", "model", "weights"),
+    [
+        pytest.param("reward_model", {}, "model", id="reward model"),
+        pytest.param("reward_model", {"lora": {"rank": 4}}, "adapter_model", id="reward model with adapters"),
+        pytest.param("dpo", {}, "model", id="dpo"),
+    ],
+)
+def test_six_straight_steps_equal_three_and_a_kill_and_three(
+    kind: str, model: dict[str, object], weights: str, tmp_path: Path
+) -> None:
+    config = configured(kind, model=model)
     straight, first, second = Witness(), Witness(kill_at_step=4), Witness()
     assert train(config, tmp_path / "straight", straight) == "finished"
     with pytest.raises(Killed):
@@ -118,7 +130,7 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(kind: str, tmp_path
         assert untimed(second.steps[step]) == untimed(straight.steps[step])
     assert second.evaluations[6] == straight.evaluations[6]
     assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
-    tensors = "model/model.safetensors"
+    tensors = f"model/{weights}.safetensors"
     left = [
         tmp_path / name / witness.checkpoints[-1].path / tensors
         for name, witness in (("straight", straight), ("killed", second))
@@ -146,6 +158,41 @@ def test_a_run_tells_what_it_learns_and_leaves_a_model_that_opens(kind: str, tmp
         AutoModelForCausalLM.from_pretrained(folder)
     else:
         assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 1
+
+
+@KINDS
+def test_each_step_tells_its_pairs_with_the_margins_whose_mean_is_its_metric(kind: str, tmp_path: Path) -> None:
+    witness = Witness()
+    train(configured(kind), tmp_path, witness)
+    margin = {"reward_model": "margin", "dpo": "rewards/margins"}[kind]
+    sent_of_steps = [one for one in witness.messages if isinstance(one, Report) and margin in one.metrics]
+    assert len(sent_of_steps) == BUDGET["steps"]
+    for report in sent_of_steps:
+        assert [pair.index for pair in report.pairs] == [0, 1, 2, 3]
+        assert fmean(pair.margin or 0.0 for pair in report.pairs) == pytest.approx(report.metrics[margin], abs=1e-6)
+        assert all(pair.prompt and pair.chosen != pair.rejected for pair in report.pairs)
+    assert any(pair.margin for pair in sent_of_steps[-1].pairs)
+
+
+def test_adapters_learn_the_pairs_and_score_as_a_reward_of_another_run(tmp_path: Path) -> None:
+    witness = Witness()
+    optimizer = {"learning_rate": 3e-3, "warmup_steps": 1}
+    budget = {"steps": 30, "pairs_per_step": 8, "eval_every": 30, "checkpoint_every": 30}
+    config = configured(
+        "reward_model", model={"lora": {"rank": 4}, "gradient_checkpointing": True}, optimizer=optimizer, budget=budget
+    )
+    train(config, tmp_path, witness)
+    first, last = (witness.evaluations[step]["eval/loss"] or 0.0 for step in (0, 30))
+    assert last < first - 0.1
+    checkpoint = tmp_path / witness.checkpoints[-1].path
+    source = resolve("run:1@30", converted=tmp_path, root=None, checkpoint=checkpoint, store=tmp_path)
+    scorer = load_reward_model(source, torch.device("cpu"), "float32")
+    origin = config.model_dump_json(include={"model", "pairs", "budget"})
+    pairs = stored_pairs(tmp_path / "run-1" / PAIRS_FILE, origin=origin)
+    assert pairs is not None
+    with torch.no_grad():
+        found = BradleyTerry(scorer).judge(pairs.held_out).loss_N.mean().item()
+    assert found == pytest.approx(last, abs=1e-4)
 
 
 def test_a_dpo_run_begins_at_log_2_with_margins_of_0(tmp_path: Path) -> None:

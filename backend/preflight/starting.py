@@ -1,0 +1,118 @@
+"""Settings to start with, by the size of the model and by what is trained of it, each with its reason."""
+
+from collections.abc import Iterator
+
+from backend.contract.base import Json
+from backend.contract.config import TrainingConfig
+from backend.contract.grpo import GrpoConfig
+from backend.contract.model import Lora, Model
+from backend.contract.model_choice import StartingSettings, StartingValue
+from backend.contract.model_shape import ModelShape
+from backend.contract.preference import SampledPairs
+from backend.contract.records import Offers
+from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, MICRO_BATCH, Optimizer
+from backend.preflight.memory import needed, trained_parameters
+
+SMALL, LARGE = 10_000_000, 1_000_000_000  # parameters
+# The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
+TINY_RATE, FULL_RATE, LARGE_RATE = Optimizer().learning_rate, 1e-5, 1e-6
+LORA_RATE = 1e-4
+MOST_TOKENS, FEWEST_TOKENS = Optimizer().micro_batch_tokens, 512
+SPARE = 0.9  # of the memory, at most: an estimate leaves out what libraries take for themselves
+
+
+def full_rate(parameters: int | None) -> float:
+    """The learning rate with which all weights of a pretrained model usually learn."""
+    if parameters is None:
+        return FULL_RATE
+    return TINY_RATE if parameters < SMALL else FULL_RATE if parameters < LARGE else LARGE_RATE
+
+
+def starting_settings(config: TrainingConfig, shape: ModelShape, worker: Offers | None) -> list[StartingSettings]:
+    """For all the weights and for adapters; the one to try first is advised, if it fits. `worker` is the roomiest that has the model."""
+    ways = [_starting(config, shape, worker, lora) for lora in (None, Lora())]
+    whole, adapters = ways
+    advised = whole if shape.parameters < LARGE and whole.fits is not False else adapters
+    return [one.model_copy(update={"advised": one is advised and one.fits is not False}) for one in ways]
+
+
+def _starting(config: TrainingConfig, shape: ModelShape, worker: Offers | None, lora: Lora | None) -> StartingSettings:
+    """The largest micro-batch that fits, without recomputation if possible; the smallest need if nothing fits."""
+    has = worker.memory_bytes if worker is not None else None
+    for tried in _tried(config, lora):
+        needs = sum(needed(tried, shape, worker).values())
+        if has is None or needs <= SPARE * has:
+            break
+    return StartingSettings(
+        title="All weights" if lora is None else f"Adapters (LoRA, rank {lora.rank})",
+        values=list(_values(tried, shape, needs, has)),
+        memory_bytes=needs,
+        fits=None if has is None else needs <= SPARE * has,
+    )
+
+
+def _tried(config: TrainingConfig, lora: Lora | None) -> Iterator[TrainingConfig]:
+    """The configuration with less and less need of memory."""
+    fewest = max(FEWEST_TOKENS, 2 * _longest(config))
+    for recomputed in (False, True):
+        model = config.model.model_copy(update={"lora": lora, "dtype": "auto", "gradient_checkpointing": recomputed})
+        tokens = max(fewest, MOST_TOKENS)
+        while tokens >= fewest:
+            optimizer = config.optimizer.model_copy(update={"micro_batch_tokens": tokens})
+            yield config.model_copy(update={"model": model, "optimizer": optimizer})
+            tokens //= 2
+
+
+def _longest(config: TrainingConfig) -> int:
+    """Tokens that must pass together: a completion, or both of a pair."""
+    if isinstance(config, GrpoConfig):
+        return config.sampling.max_new_tokens
+    return 2 * config.pairs.decoding.max_new_tokens if isinstance(config.pairs, SampledPairs) else 0
+
+
+def _values(config: TrainingConfig, shape: ModelShape, needs: int, has: int | None) -> Iterator[StartingValue]:
+    model, tokens = config.model, config.optimizer.micro_batch_tokens
+    yield _value("model.lora", model.lora.model_dump(mode="json") if model.lora else None, _why_lora(model, shape))
+    if isinstance(config, GrpoConfig):
+        yield _value("optimizer.learning_rate", *_rate(model.lora, shape))
+    reason = "bfloat16 on a GPU that has it, float32 elsewhere; the weights that are trained stay float32"
+    yield _value("model.dtype", model.dtype, reason)
+    reason = f"with it about {needs / GIB:.1f} GiB are needed"
+    if has is not None:
+        reason += f", and the roomiest worker has {has / GIB:.1f}"
+    yield _value(MICRO_BATCH, tokens, f"{reason}; smaller ones need less and change no result")
+    reason = (
+        "each step is faster without" if not model.gradient_checkpointing else "without it too little memory is left"
+    )
+    yield _value("model.gradient_checkpointing", model.gradient_checkpointing, reason)
+
+
+def _why_lora(model: Model, shape: ModelShape) -> str:
+    trained = trained_parameters(model, shape)
+    states = f"{FLOAT32 * (1 + ADAMW_STATES) * trained / GIB:.2g} GiB for gradients and the optimizer's moments"
+    if model.lora is None:
+        return f"all {_millions(trained)} parameters are trained, with {states}; nothing limits what can be learned"
+    return (
+        f"{_millions(trained)} of {_millions(shape.parameters)} parameters are trained, with {states}, and the reference needs no copy; a "
+        f"reward says little about a completion, so a rank of {model.lora.rank} on all linear layers is enough"
+    )
+
+
+def _rate(lora: Lora | None, shape: ModelShape) -> tuple[float, str]:
+    if lora is not None:
+        return LORA_RATE, "adapters need about 10 times the rate of all the weights, whatever their rank"
+    rate = full_rate(shape.parameters)
+    reasons = {
+        TINY_RATE: "a model below 10 million parameters bears a high rate: the quickstart's was measured",
+        FULL_RATE: "SmolLM2 learns with it; models of this size often collapse with more than five times as much",
+        LARGE_RATE: "most published GRPO runs on models of a billion parameters and more use it",
+    }
+    return rate, reasons[rate]
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e9:.3g} billion" if parameters >= LARGE else f"{parameters / 1e6:.3g} million"
+
+
+def _value(field: str, value: Json, reason: str) -> StartingValue:
+    return StartingValue(field=field, value=value, reason=reason)

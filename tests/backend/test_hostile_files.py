@@ -1,0 +1,239 @@
+"""Files as anybody may send them: each ends in the right rows or in one clear sentence, and the backend stays alive and small."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from processes import Site
+from serving import Backend, Backends
+
+from backend.contract.client import ApiError
+from backend.errors import Invalid
+from backend.uploads import conversion
+
+# Each file is read by a process of its own.
+pytestmark = pytest.mark.slow
+
+TEXT = "question,answer\nWie heißt „größer“ – auf Englisch?,bigger\nça va,yes\n"
+ROWS = [{"question": "Wie heißt „größer“ – auf Englisch?", "answer": "bigger"}, {"question": "ça va", "answer": "yes"}]
+PLAIN, PLAIN_ROWS = (
+    "question,answer\n1 + 1,2\n2 + 2,4\n",
+    [{"question": "1 + 1", "answer": "2"}, {"question": "2 + 2", "answer": "4"}],
+)
+JAPANESE = "問題,答え\n日本の首都はどこですか。,東京\n一番高い山は何ですか。,富士山\n水は何度で沸騰しますか。,百度\n"
+SIMPLE = [{"a": "1", "b": "2"}]
+
+
+def parquet(table: pa.Table, **how: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **how)
+    return file.getvalue()
+
+
+def zipped(names: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in names.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+RIGHT: dict[str, tuple[str, bytes, list[dict[str, Any]], tuple[object, ...]]] = {
+    # ---- encodings
+    "UTF-8": ("a.csv", TEXT.encode(), ROWS, ("csv", None, "comma")),
+    "UTF-8 with a mark": ("a.csv", TEXT.encode("utf-8-sig"), ROWS, ("csv", None, "comma")),
+    "UTF-16 LE with a mark": ("a.csv", b"\xff\xfe" + TEXT.encode("utf-16-le"), ROWS, ("csv", "utf-16", "comma")),
+    "UTF-16 BE with a mark": ("a.csv", b"\xfe\xff" + TEXT.encode("utf-16-be"), ROWS, ("csv", "utf-16", "comma")),
+    "UTF-16 LE": ("a.csv", TEXT.encode("utf-16-le"), ROWS, ("csv", "utf-16-le", "comma")),
+    "UTF-16 BE": ("a.csv", TEXT.encode("utf-16-be"), ROWS, ("csv", "utf-16-be", "comma")),
+    "UTF-16 LE of letters that UTF-8 has": ("a.csv", PLAIN.encode("utf-16-le"), PLAIN_ROWS, ("csv", "utf-16-le", "comma")),
+    "UTF-32 with a mark": ("a.csv", TEXT.encode("utf-32"), ROWS, ("csv", "utf-32", "comma")),
+    "Windows' Latin letters": ("a.csv", TEXT.encode("cp1252"), ROWS, ("csv", "cp1252", "comma")),
+    "Shift JIS": (
+        "a.csv",
+        JAPANESE.encode("shift_jis"),
+        [dict(zip(["問題", "答え"], line.split(","), strict=True)) for line in JAPANESE.splitlines()[1:]],
+        ("csv", "cp932", "comma"),
+    ),
+    "JSON lines in UTF-16": ("a.jsonl", '{"a": "ä"}\n{"a": "b"}\n'.encode("utf-16"), [{"a": "ä"}, {"a": "b"}], ("jsonl", "utf-16", None)),
+    "JSON in UTF-16": ("a.json", '[{"a": "ä"}, {"a": "b"}]'.encode("utf-16"), [{"a": "ä"}, {"a": "b"}], ("json", "utf-16", None)),
+    "JSON with a mark": ("a.json", '[{"a": "ä"}]'.encode("utf-8-sig"), [{"a": "ä"}], ("json", None, None)),
+    # ---- tables
+    "tabs": ("a.tsv", b"a\tb\n1\t2\n", SIMPLE, ("csv", None, "tab")),
+    "semicolons, and commas in the cells": ("a.csv", b"a;b\n1,5;2,5\n1,5, or so;3\n", [{"a": "1,5", "b": "2,5"}, {"a": "1,5, or so", "b": "3"}], ("csv", None, "semicolon")),
+    "bars": ("a.csv", b"a|b\n1|2\n", SIMPLE, ("csv", None, "bar")),
+    "quotes that are doubled, and a line break in a cell": (
+        "a.csv",
+        b'a,b\n"say ""hi"", please","two\nlines"\n',
+        [{"a": 'say "hi", please', "b": "two\nlines"}],
+        ("csv", None, "comma"),
+    ),
+    "lines that end as on an old Macintosh": ("a.csv", b"a,b\r1,2\r", SIMPLE, ("csv", None, "comma")),
+    "lines that end as on Windows": ("a.csv", b"a,b\r\n1,2\r\n", SIMPLE, ("csv", None, "comma")),
+    "short rows": ("a.csv", b"a,b\n1\n1,2\n", [{"a": "1", "b": None}, {"a": "1", "b": "2"}], ("csv", None, "comma")),
+    "pandas' index, a column without a name": ("a.csv", b",a\n0,x\n1,y\n", [{"column 1": "0", "a": "x"}, {"column 1": "1", "a": "y"}], ("csv", None, "comma")),
+    "formulas": ("a.csv", b"a,b\n=cmd|'/c calc'!A0,@SUM(1+1)\n", [{"a": "=cmd|'/c calc'!A0", "b": "@SUM(1+1)"}], ("csv", None, "comma")),
+    "a zero byte far below": ("a.csv", b"a,b\n" + b"x,y\n" * 300_000 + b"1\x00,2\n", [{"a": "x", "b": "y"}] * 20, ("csv", None, "comma")),
+    "numbers of a million digits, as a text": ("a.csv", b"a,b\n" + b"9" * 1_000_000 + b",2\n", [{"a": "9" * 2000 + " …", "b": "2"}], ("csv", None, "comma")),
+    "one column": ("a.csv", b"prompt\nhello\n", [{"prompt": "hello"}], ("csv", None, "comma")),
+    "lines of a text": ("a.txt", b"Say hello, please.\n\nSay goodbye.\n", [{"prompt": "Say hello, please."}, {"prompt": "Say goodbye."}], ("csv", None, None)),
+    # ---- JSON
+    "JSON lines by another name": ("rows", b'{"a": "1", "b": "2"}\n', SIMPLE, ("jsonl", None, None)),
+    "JSON lines called JSON": ("a.json", b'{"a": "1"}\n{"a": "2"}\n', [{"a": "1"}, {"a": "2"}], ("jsonl", None, None)),
+    "one line of JSON lines called JSON": ("a.json", b'{"a": "1"}', [{"a": "1"}], ("jsonl", None, None)),
+    "a chat on each line, called JSON": (
+        "a.json",
+        b'{"prompt": [{"role": "user", "content": "hi"}]}\n' * 2,
+        [{"prompt": [{"role": "user", "content": "hi"}]}] * 2,
+        ("jsonl", None, None),
+    ),
+    "a list in an object": ("a.json", b'{"version": 1, "tags": ["x"], "data": [\n{"a": "1", "b": "2"}\n]}', SIMPLE, ("json", None, None)),
+    "a list in an object, on one line": ("a.json", b'{"data": [{"a": "1", "b": "2"}]}', SIMPLE, ("json", None, None)),
+    "mixed types": ("a.jsonl", b'{"a": 1}\n{"a": "x"}\n{"a": [null, {"b": true}]}\n', [{"a": 1}, {"a": "x"}, {"a": [None, {"b": True}]}], ("jsonl", None, None)),
+    "half of a surrogate pair": ("a.jsonl", b'{"a": "x\\ud83dy"}\n', [{"a": "x\ufffdy"}], ("jsonl", None, None)),
+    # ---- Parquet
+    "Parquet": ("a.parquet", parquet(pa.table({"a": ["x", None], "n": [1.5, float("nan")], "l": [[1], []]})), [{"a": "x", "n": 1.5, "l": [1]}, {"a": None, "n": None, "l": []}], ("parquet", None, None)),
+    "Parquet by the name of a table": ("a.csv", parquet(pa.table({"a": ["1"], "b": ["2"]})), SIMPLE, ("parquet", None, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_the_rows_are_found_and_how_they_were_written(shared_backend: Backend, case: str) -> None:
+    name, content, rows, how = RIGHT[case]
+    upload = shared_backend.client.upload(name, content)
+    assert (upload.format, upload.encoding, upload.separator) == how
+    assert shared_backend.client.preview_upload(upload.id).rows == rows
+
+
+REFUSED: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
+    "nothing": ("a.csv", b"", "The file is empty; its first row names the columns"),
+    "blank lines": ("a.csv", b"\n \r\n\t\n", "The file is empty"),
+    "a mark and nothing else": ("a.csv", b"\xff\xfe", "The file is empty"),
+    "names of columns alone": ("a.csv", b"a,b\n", "The file holds no rows, or nothing but the names of columns"),
+    "empty cells alone": ("a.csv", b"a,b\n,\n,\n", "The file holds no rows"),
+    "a broken byte among letters of UTF-8": ("a.csv", b"a,b\n" + "ä,ö\n".encode() * 50 + b"x\xff,y\n", "line 52: has a byte that is not UTF-8"),
+    "a broken byte in JSON lines": ("a.jsonl", '{"a": "äöü"}\n'.encode() * 9 + b'{"a": "\xff"}\n', "line 10: is not UTF-8 (byte 8)"),
+    "half a letter of UTF-16": ("a.csv", TEXT.encode("utf-16")[:-1], "has a byte that is not UTF-16"),
+    "a quote that nothing closes": ("a.csv", b'a,b\n1,2\n"3,4\n5,6\n', "line 3: cannot be read: a quotation mark opens a cell, and nothing closes it"),
+    "a quote that nothing closes for megabytes": ("a.csv", b'a,b\n1,2\n"3,4\n' + b"5,6\n" * 2_000_000, "line 3: cannot be read: a cell has more than 4 MiB, or a quotation mark"),
+    "letters after a closing quote": ("a.csv", b'a,b\n"1" inch,2\n', "line 2: cannot be read: a cell goes on after the quotation mark"),
+    "a row with too many cells": ("a.csv", b"a,b\n1,2\n1,2,3\n", "line 3: has 3 cells, and the first row names 2; put a cell that holds the separator"),
+    "100,000 columns": ("a.csv", ",".join(f"c{n}" for n in range(100_000)).encode() + b"\n1\n", "The file has 100,000 columns; an upload may have 256"),
+    "100,000 columns of JSON": ("a.jsonl", json.dumps({f"c{n}": n for n in range(100_000)}).encode(), "line 1: brings the file to 100,000 columns"),
+    "a column that is called twice": ("a.csv", b"a,a\n1,2\n", "Two columns are called a; rename one."),
+    "no names of columns": ("a.csv", b"1,2\n3,4\n", "The first row of a table names its columns, and here 1 stands there"),
+    "a line of 100 MB": ("a.csv", lambda: b"a,b\n" + b"x" * 100_000_000 + b",1\n", "line 2: is longer than 4 MiB"),
+    "a line of 100 MB of JSON": ("a.jsonl", lambda: b'{"a": "' + b"x" * 100_000_000 + b'"}\n', "line 1: is longer than 4 MiB"),
+    "a text of 100 MB in JSON": ("a.json", lambda: b'[{"a": "' + b"x" * 100_000_000 + b'"}]', "row 1: is longer than 4 MiB"),
+    "zero bytes": ("a.csv", b"a,b\n1\x00,2\n", "The file is not a text: it has zero bytes"),
+    "a program": ("a.csv", b"\x7fELF" + bytes(range(256)) * 20, "The file is not a text"),
+    "JSON nested 100,000 deep": ("a.json", b"[" * 100_000 + b"]" * 100_000, "The file takes more memory or time"),
+    "an object nested 100,000 deep": ("a.json", b'[{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]", "The file takes more memory or time"),
+    "JSON lines nested 100,000 deep": ("a.jsonl", b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "line 1: is nested too deeply"),
+    "JSON lines nested 100 deep": ("a.jsonl", b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "line 1: has a value in column a that is nested deeper than 64 levels"),
+    "a number of a million digits": ("a.json", b'[{"a": ' + b"9" * 1_000_000 + b"}]", "The file takes more memory or time"),
+    "a number of a million digits in JSON lines": ("a.jsonl", b'{"a": ' + b"9" * 1_000_000 + b"}", "line 1: has a number that cannot be read"),
+    "infinity": ("a.jsonl", b'{"a": Infinity}', "line 1: has a number that cannot be read: Infinity"),
+    "a number above all": ("a.jsonl", b'{"a": 1e999}', "line 1: has a value in column a that holds a number that is not finite"),
+    "what is not a number": ("a.json", b'[{"a": NaN}]', "The file is not valid JSON"),
+    "no list in the JSON": ("a.json", b'{\n"a": 1}', "The JSON holds no list of objects"),
+    "a list of numbers": ("a.json", b"[1, 2]", "row 1: is not an object"),
+    "JSON that stops": ("a.json", b'[{"a": 1}, {"a"', "The file is not valid JSON"),
+    "JSON lines that are lists": ("a.jsonl", b'{"a": 1}\n[1]\n', "line 2: is an array, not an object"),
+    "a zip archive": ("a.csv", zipped({"a.csv": b"a,b\n1,2\n"}), "The file is a zip archive or an Excel file. Save it as CSV"),
+    "a zip bomb": ("a.xlsx", zipped({"xl/sheet.xml": bytes(50_000_000)}), "The file is a zip archive or an Excel file"),
+    "a gzip bomb": ("a.csv.gz", gzip.compress(bytes(50_000_000)), "The file is packed with gzip"),
+    "a bzip2 file": ("a.jsonl", bz2.compress(b"{}"), "The file is packed with bzip2"),
+    "an xz file": ("a.jsonl", lzma.compress(b"{}"), "The file is packed with xz"),
+    "a PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "The file is a PDF"),
+    "a Parquet file that stops": ("a.parquet", parquet(pa.table({"a": list(range(1000))}))[:-100], "The Parquet file cannot be read"),
+    "nothing but Parquet's mark": ("a.parquet", b"PAR1", "The Parquet file cannot be read"),
+    "a broken Parquet file": ("a.parquet", b"PAR1" + bytes(1000) + b"\xff\xff\xff\x7fPAR1", "The Parquet file cannot be read"),
+    "two columns of one name in Parquet": ("a.parquet", parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])), "Two columns are called a"),
+    "100,000 columns of Parquet": ("a.parquet", lambda: parquet(pa.table({f"c{n}": [n] for n in range(20_000)})), "The file has 20,000 columns"),
+    "pictures in Parquet": ("a.parquet", parquet(pa.table({"image": [b"\x89PNG"]})), "row 1: has bytes in column image, of which no prompt is made"),
+    "infinity in Parquet": ("a.parquet", parquet(pa.table({"a": [float("inf")]})), "row 1: has a value in column a that holds a number that is not finite"),
+    "a date after the last of all": ("a.parquet", parquet(pa.table({"a": pa.array([2**62], pa.timestamp("us"))})), "The Parquet file cannot be read"),
+    "Parquet of few bytes, a million times a text of 20 MB": ("a.parquet", lambda: parquet(one_text(20_000_000, 1_000_000), compression="zstd"), "The file takes more memory or time"),
+    "Parquet of few bytes, a list of 150 million": ("a.parquet", lambda: parquet(long_list(150_000_000), compression="zstd"), "The file takes more memory or time"),
+    "Parquet of few bytes, 20 million rows": ("a.parquet", lambda: parquet(pa.table({"a": pa.nulls(20_000_000, pa.int8())})), "The file has more than 10,000,000 rows"),
+}  # fmt: skip
+
+
+def one_text(length: int, rows: int) -> pa.Table:
+    """Many rows with the same long text, which is once in the file."""
+    zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    return pa.table({"a": pa.DictionaryArray.from_arrays(zeros, ["x" * length])})
+
+
+def long_list(length: int) -> pa.Table:
+    """One row, a list of equal numbers, which take few bytes in the file."""
+    zeros = pa.Array.from_buffers(pa.int8(), length, [None, pa.py_buffer(bytes(length))])
+    return pa.table({"a": pa.LargeListArray.from_arrays(pa.array([0, length], pa.int64()), zeros)})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_refused_in_one_sentence_and_leaves_nothing(shared_backend: Backend, case: str) -> None:
+    name, content, sentence = REFUSED[case]
+    with pytest.raises(ApiError) as caught:
+        shared_backend.client.upload(name, content() if callable(content) else content)
+    assert caught.value.status == 422
+    assert sentence in caught.value.message
+    assert len(caught.value.message) < 300
+    assert "\n" not in caught.value.message
+    assert not list((shared_backend.home / "uploads").glob("*.partial"))
+
+
+def peak(pid: int) -> int:
+    """The most bytes of memory that a process had at once."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+def test_the_backend_stays_small_and_answers_whatever_is_sent(tmp_path: Path) -> None:
+    site = Site(tmp_path / "home")
+    try:
+        process = site.backend()
+        site.client.upload("a.csv", PLAIN.encode())
+        before = peak(process.pid)
+        for case in (
+            "a line of 100 MB",
+            "Parquet of few bytes, a million times a text of 20 MB",
+            "a number of a million digits",
+        ):
+            name, content, sentence = REFUSED[case]
+            with pytest.raises(ApiError, match=sentence):
+                site.client.upload(name, content() if callable(content) else content)
+        assert peak(process.pid) - before < 32 * 2**20
+        assert process.poll() is None
+        assert site.client.uploads()[0].rows == 2
+    finally:
+        site.close()
+
+
+def test_rows_that_would_fill_the_disk_are_refused(tmp_path: Path) -> None:
+    with Backends(tmp_path / "home") as backends:
+        backend = backends.start(max_upload_bytes=100_000)
+        file = parquet(pa.table({"a": ["the same text"] * 100_000}))
+        assert len(file) < 10_000
+        with pytest.raises(ApiError, match="unpacks to more than 400,000 bytes of rows; upload a part of it"):
+            backend.client.upload("a.parquet", file)
+
+
+def test_what_reads_a_file_has_none_of_the_backends_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPSCOPE_TOKEN", "secret")
+    tell = "import json, os; print(json.dumps({'invalid': [{'field': '', 'message': ' '.join(os.environ)}]}))"
+    monkeypatch.setattr(conversion, "_MAIN", tell)
+    with pytest.raises(Invalid) as caught:
+        conversion.convert(tmp_path, ".csv", tmp_path / "rows", most_bytes=1)
+    assert "PATH" in caught.value.message.split()
+    assert "GROUPSCOPE" not in caught.value.message

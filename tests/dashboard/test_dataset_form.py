@@ -1,0 +1,136 @@
+"""A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from dashboard.form.draft import Draft
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., AppTest]
+SEMICOLONS = "Frage;Antwort;Fach\n" + "".join(
+    f"Was ist {n} + {n}, größer als 1?;{2 * n};{'ab'[n % 2]}\n" for n in range(40)
+)
+CHATS = (
+    b'{"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}], "answer": "2"}\n' * 2
+)
+
+
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all: what a test leaves in the list of uploads is nothing to the others."""
+    return shared_backend
+
+
+@pytest.fixture
+def at(open_page: OpenPage) -> AppTest:
+    """The form, with the task dataset."""
+    at = open_page("new-run")
+    at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
+    return at
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def key(at: AppTest, path: str) -> str:
+    return draft_of(at).key(path)
+
+
+def send(at: AppTest, *files: tuple[str, bytes]) -> None:
+    uploaded = [(name, content, "text/plain") for name, content in files]
+    at.file_uploader(key=key(at, "task.upload")).set_value(uploaded).run()
+    assert not at.exception
+
+
+def texts(at: AppTest) -> str:
+    """All that is written on the page, without the escapes."""
+    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error) for element in kind)
+    return "\n".join(shown).replace("\\", "")
+
+
+def start_disabled(at: AppTest) -> bool:
+    return next(button for button in at.button if button.label == "Start run").disabled
+
+
+def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest) -> None:
+    send(at, ("mine.csv", (SEMICOLONS + ";;\n" + SEMICOLONS.splitlines()[1] + "\n").encode("cp1252")))
+    assert "41 rows · 3 columns" in texts(at)
+    assert (
+        "CSV, separated by semicolons · written in cp1252 · **1 row equal to an earlier one** · 1 empty row left out"
+        in texts(at)
+    )
+    assert list(at.dataframe[0].value.iloc[1]) == ["Was ist 1 + 1, größer als 1?", "2", "b"]
+
+
+def test_columns_are_offered_and_named_for_the_template(at: AppTest) -> None:
+    send(at, ("mine.csv", SEMICOLONS.encode()))
+    assert draft_of(at).get("task.prompt_column") == "Frage"
+    assert "{prompt}, {Frage}, {Antwort}, {Fach}" in texts(at)
+    at.selectbox(key=key(at, "task.answer_column")).set_value("Antwort").run()
+    at.text_area(key=key(at, "task.template")).set_value("{Fach}: {prompt}").run()
+    at.text_area(key=key(at, "task.system_prompt")).set_value("Rechne.").run()
+    assert not start_disabled(at)
+    at.text_area(key=key(at, "task.template")).set_value("no place at all").run()
+    assert start_disabled(at)
+    assert "template has no {prompt} and no other column; say where the prompt goes" in texts(at)
+
+
+def test_a_column_of_the_template_that_rows_lack_is_refused_at_its_field(at: AppTest) -> None:
+    send(at, ("mine.jsonl", b'{"prompt": "a", "answer": "1", "topic": "x"}\n{"prompt": "b", "answer": "2"}\n'))
+    at.text_area(key=key(at, "task.template")).set_value("{topic}: {prompt}").run()
+    assert start_disabled(at)
+    assert "column topic is missing in row 2" in texts(at)
+
+
+def test_the_split_is_shown_and_follows_the_share_that_is_held_out(at: AppTest) -> None:
+    send(at, ("mine.csv", SEMICOLONS.encode()))
+    assert "**36** rows to train on, **4** held out for evaluations; the same prompts" in texts(at)
+    at.text_input(key=key(at, "task.held_out")).set_value("0.5").run()
+    assert "**20** rows to train on, **20** held out" in texts(at)
+
+
+def test_chats_are_prompts(at: AppTest) -> None:
+    send(at, ("mine.jsonl", CHATS))
+    assert draft_of(at).get("task.prompt_column") == "prompt"
+    assert '"role": "system"' in at.dataframe[0].value.iloc[0, 0]
+    assert not start_disabled(at)
+
+
+def test_several_files_are_sources_whose_shares_can_be_chosen(at: AppTest, backend: Backend) -> None:
+    before = {upload.id for upload in backend.client.uploads()}
+    rows = "".join(f"{n} + 1,{n + 1}\n" for n in range(20)).encode()
+    send(at, ("easy.csv", b"question,answer\n" + rows), ("hard.csv", b"question,answer\n" + rows))
+    [upload] = [one for one in backend.client.uploads() if one.id not in before]
+    assert (upload.name, upload.rows) == ("easy.csv and 1 more", 40)
+    assert draft_of(at).get("task.source_column") == "source"
+    sources = next(one.value for one in at.dataframe if "to train on" in one.value.columns)
+    assert sources["source"].tolist() == ["easy.csv", "hard.csv"]
+    assert (sources["to train on"] + sources["held out"]).tolist() == [20, 20]
+    next(button for button in at.button if button.label == "Equal shares").click().run()
+    assert draft_of(at).get("task.shares") == {"easy.csv": 1, "hard.csv": 1}
+    assert not start_disabled(at)
+    at.text_area(key=key(at, "task.shares")).set_value("easy.csv: 3\nhard.csv: 0").run()
+    assert start_disabled(at)
+
+
+def test_of_several_files_of_which_one_cannot_be_read_none_is_kept(at: AppTest, backend: Backend) -> None:
+    before = backend.client.uploads()
+    send(at, ("good.csv", b"question,answer\n1,2\n"), ("bad.pdf", b"%PDF-1.7"))
+    assert "bad.pdf: The file is a PDF. Save it as CSV" in texts(at)
+    assert backend.client.uploads() == before
+
+
+def test_rows_that_are_pasted_become_the_data(at: AppTest, backend: Backend) -> None:
+    at.text_area(key=key(at, "task.pasted")).set_value("question\tanswer\n1 + 1\t2\n2 + 2\t4\n").run()
+    next(button for button in at.button if button.label == "Use these rows").click().run()
+    assert not at.exception
+    upload = backend.client.uploads()[0]
+    assert (upload.name, upload.rows, upload.separator) == ("pasted", 2, "tab")
+    assert draft_of(at).get("task.source") == f"upload:{upload.id}"
+    assert list(at.dataframe[0].value.iloc[0]) == ["1 + 1", "2"]

@@ -1,0 +1,113 @@
+"""The model of the form, and settings to start with, against a real backend."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from acting import GRPO, Actor
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Selectbox
+
+from backend.contract.base import Json
+from backend.contract.model_shape import ModelShape
+from backend.contract.protocol import WorkerInfo
+from backend.contract.recipes import SMOLLM2
+from backend.contract.records import OfferedModel
+from backend.contract.training import GIB
+from dashboard.form.draft import Draft
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., AppTest]
+SHAPE = ModelShape(
+    hidden=896, layers=24, heads=14, kv_heads=2, head_dim=64, intermediate=4864, vocabulary=151_936, context=32_768
+)
+QWEN = OfferedModel(source="local:qwen", parameters=494_032_768, shape=SHAPE)
+BROKEN = OfferedModel(source="local:broken", problem="broken cannot be read: **[no](http://x) JSON**")
+
+
+@pytest.fixture(autouse=True)
+def worker(backend: Backend) -> None:
+    """One worker with 8 GiB and two directories."""
+    actor = Actor(backend.client)
+    actor.info = WorkerInfo(
+        name="one", device="CPU, 2 threads", memory_bytes=8 * GIB, store="/one", models=[QWEN, BROKEN]
+    )
+    assert actor.claim() is None
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def chooser(at: AppTest) -> Selectbox[str]:
+    return next(box for box in at.selectbox if box.label == "Model")
+
+
+def with_model(backend: Backend, source: str) -> int:
+    config: dict[str, Json] = {**GRPO, "model": {"source": source}}
+    return backend.client.create_run(config).id
+
+
+def test_each_model_stands_in_the_list_with_its_size_and_whether_it_fits(open_page: OpenPage) -> None:
+    tiny, smollm2, qwen, broken = chooser(open_page("new-run")).options
+    assert tiny.startswith("Tiny arithmetic · comes along · 0.888 million parameters · ")
+    assert tiny.endswith(", fits · builtin:tiny-arithmetic")
+    assert smollm2.startswith("SmolLM2 135M Instruct · comes along · 135 million parameters · ")
+    assert smollm2.endswith(f", fits · {SMOLLM2}")
+    assert qwen.startswith("qwen · model root · 494 million parameters · ")
+    assert qwen.endswith("GiB, does not fit · local:qwen")
+    assert broken == "broken · model root · cannot be trained · local:broken"
+
+
+def test_the_chosen_model_stays_chosen_while_its_line_changes_with_the_settings(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    before = chooser(at).options
+    chooser(at).set_value("local:qwen").run()
+    at.toggle(key=draft_of(at).key("model.lora")).set_value(True).run()
+    assert chooser(at).options != before
+    at.number_input(key=draft_of(at).key("sampling.group_size")).set_value(4).run()
+    assert not at.exception
+    assert draft_of(at).get("model.source") == chooser(at).value == "local:qwen"
+    assert chooser(at).options[2].endswith(", fits · local:qwen")
+
+
+def test_settings_to_start_with_are_taken_with_one_click_and_leave_the_rest(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    chooser(at).set_value("local:qwen").run()
+    before = dict(draft_of(at).config)
+    at.button(key=draft_of(at).key("starting-adapters")).click().run()
+    assert not at.exception
+    draft = draft_of(at)
+    assert (draft.get("model.lora.rank"), draft.get("optimizer.learning_rate")) == (16, 1e-4)
+    assert {name for name in before if before[name] != draft.config[name]} == {"model", "optimizer"}
+    assert chooser(at).options[2].endswith(", fits · local:qwen")
+    at.button(key=draft.key("starting-whole")).click().run()
+    assert draft_of(at).get("model.lora") is None
+
+
+def test_each_setting_to_start_with_has_its_reason(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    chooser(at).set_value("local:qwen").run()
+    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
+    assert "**Adapters (LoRA, rank 16)** :green-badge[advised]" in shown
+    assert "**Optimizer › Learning rate** 1e-4  \n:gray[adapters need about 10 times" in shown
+    assert "does not fit" in shown
+
+
+def test_a_model_of_the_hub_that_nobody_has_says_when_its_size_will_be_known(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    at = open_page("new-run", clone=with_model(backend, "some/model"))
+    assert chooser(at).options[-1] == "some/model · Hub · size unknown"
+    shown = "\n".join(str(one.value) for one in at.markdown).replace("\\", "")
+    assert "Size unknown until the worker has downloaded its config.json." in shown
+    assert not [button for button in at.button if button.label == "Use these"]
+
+
+def test_why_a_model_cannot_be_trained_is_no_markup(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    chooser(at).set_value("local:broken").run()
+    [said] = [str(one.value) for one in at.markdown if "Broken cannot be read" in str(one.value)]
+    assert "\\*\\*\\[no\\]" in said

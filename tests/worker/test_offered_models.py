@@ -1,0 +1,201 @@
+"""What a worker says of the models on its disk: sizes without loading a weight, and nothing that lies outside."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hub import NAME, Hub
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from worker_models import CPU
+
+from backend.catalog import SHAPES
+from backend.contract.model import Lora, Model
+from backend.contract.records import MOST_MODELS, OfferedModel
+from worker.policy.loading import load_policy
+from worker.policy.offered_models import OfferedModels, shape_of
+from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+
+TINY = Path(resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None).location)
+
+
+class Disk:
+    """A model root and an empty cache of the Hub."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self._folder = folder / "root", folder
+        self.root.mkdir()
+        self.cache = folder / "hub"
+        self._offered: OfferedModels | None = None
+
+    def put(self, name: str) -> Path:
+        return Path(shutil.copytree(TINY, self.root / name))
+
+    def change(self, name: str, **values: object) -> None:
+        file = self.root / name / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+    def offered(self) -> dict[str, OfferedModel]:
+        """As the same worker sees it at its next look."""
+        self._offered = self._offered or OfferedModels(self.root, self._folder / "converted", self.cache)
+        self._offered.look()
+        return {one.source: one for one in self._offered.models}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+def test_a_directory_is_offered_with_its_size_and_its_shape(disk: Disk) -> None:
+    disk.put("lab/tiny")
+    shape = SHAPES[TINY_ARITHMETIC]
+    one = OfferedModel(source="local:lab/tiny", parameters=shape.parameters, shape=shape)
+    assert disk.offered() == {"local:lab/tiny": one}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("config", "model"), [(LlamaConfig, LlamaForCausalLM), (Qwen2Config, Qwen2ForCausalLM)], ids=["llama", "qwen2"]
+)
+def test_the_shape_accounts_for_the_weights_of_a_model(
+    config: type[LlamaConfig | Qwen2Config], model: type[PreTrainedModel], tied: bool
+) -> None:
+    made = config(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+    )
+    counted = sum(one.numel() for one in model(made).parameters())
+    biases = 3 * (64 + 2 * 32) if config is Qwen2Config else 0
+    shape = shape_of(made)
+    assert shape is not None
+    assert shape.parameters + biases == counted
+
+
+def test_no_weight_is_read_to_know_a_size(disk: Disk) -> None:
+    [weights] = disk.put("tiny").glob("*.safetensors")
+    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+    sparse = weights.with_name("sparse")
+    with sparse.open("wb") as file:  # the same header, and weights that were never written
+        file.write(weights.read_bytes()[:header])
+        file.truncate(weights.stat().st_size)
+    sparse.replace(weights)
+    assert disk.offered()["local:tiny"].parameters == SHAPES[TINY_ARITHMETIC].parameters
+
+
+def test_a_new_directory_and_a_changed_one_are_seen_at_the_next_look(disk: Disk) -> None:
+    assert disk.offered() == {}
+    [weights] = disk.put("tiny").glob("*.safetensors")
+    first = disk.offered()["local:tiny"].parameters
+    tensors = load_file(weights)
+    save_file({**tensors, "more": torch.zeros(5)}, weights, {"format": "pt"})
+    assert first is not None
+    assert disk.offered()["local:tiny"].parameters == first + 5
+
+
+def test_an_adapter_has_the_size_of_what_lies_under_it(disk: Disk) -> None:
+    base = disk.put("base")
+    folder = disk.root / "adapter"
+    load_policy(Model(lora=Lora(rank=2)), Pretrained(str(base)), CPU).save(folder)
+    shape = SHAPES[TINY_ARITHMETIC]
+    expected = OfferedModel(source="local:adapter", parameters=shape.parameters, shape=shape)
+    assert disk.offered()["local:adapter"] == expected
+
+
+def test_what_was_downloaded_from_the_hub_is_offered_by_its_name(disk: Disk, tmp_path: Path) -> None:
+    Hub(tmp_path)
+    shape = SHAPES[TINY_ARITHMETIC]
+    assert disk.offered() == {NAME: OfferedModel(source=NAME, parameters=shape.parameters, shape=shape)}
+
+
+def test_a_download_of_a_config_alone_gives_the_size_that_it_describes(disk: Disk, tmp_path: Path) -> None:
+    Hub(tmp_path)
+    for weights in disk.cache.rglob("*.safetensors"):
+        weights.unlink()
+    assert disk.offered()[NAME].parameters == SHAPES[TINY_ARITHMETIC].parameters
+
+
+def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_below_the_root(
+    disk: Disk, tmp_path: Path
+) -> None:
+    Hub(tmp_path)
+    disk.put("classifier")
+    other = ["LlamaForSequenceClassification"]
+    disk.change("classifier", architectures=other)
+    for config in disk.cache.rglob("config.json"):
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": other}))
+    [only] = disk.offered().values()
+    assert only.source == "local:classifier"
+    assert (
+        only.problem == "it is of the kind LlamaForSequenceClassification, and only causal language models are trained"
+    )
+
+
+def test_another_architecture_has_a_size_and_no_shape(disk: Disk) -> None:
+    assert shape_of(GPT2Config()) is None
+    disk.put("tiny")
+    disk.change("tiny", model_type="gpt2", n_embd=128)
+    one = disk.offered()["local:tiny"]
+    assert (one.parameters, one.shape) == (SHAPES[TINY_ARITHMETIC].parameters, None)
+
+
+def test_a_link_out_of_the_root_is_not_followed(disk: Disk, tmp_path: Path) -> None:
+    outside = Path(shutil.copytree(TINY, tmp_path / "outside"))
+    (disk.root / "linked").symlink_to(outside)
+    disk.put("half")
+    (disk.root / "half" / "model.safetensors").unlink()
+    (disk.root / "half" / "model.safetensors").symlink_to(outside / "model.safetensors")
+    [only] = disk.offered().values()
+    assert (only.source, only.parameters) == ("local:half", None)
+    assert "model.safetensors in it is a link that leads out of" in (only.problem or "")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"model_type": "nobody-knows"}',
+        '{"model_type": "llama", "hidden_size": "wide"}',
+        '{"model_type": "llama", "hidden_size": 0, "num_attention_heads": 0}',
+        '{"model_type": "nobody-knows", "auto_map": {"AutoConfig": "code.Config"}}',
+    ],
+    ids=["empty", "a list", "deep", "unknown", "a text for a number", "zeros", "code of its own"],
+)
+def test_a_config_that_cannot_be_read_says_so_and_hides_no_other_model(disk: Disk, config: str) -> None:
+    disk.put("broken")
+    (disk.root / "broken" / "config.json").write_text(config)
+    (disk.root / "broken" / "code.py").write_text(f"open({str(disk.root / 'ran')!r}, 'w')")
+    disk.put("tiny")
+    offered = disk.offered()
+    assert (offered["local:broken"].problem or "").startswith("broken cannot be read: ")
+    assert offered["local:tiny"].problem is None
+    assert not (disk.root / "ran").exists()
+
+
+def test_dimensions_beyond_any_model_are_no_shape(disk: Disk) -> None:
+    disk.put("tiny")
+    disk.change("tiny", hidden_size=4 * 10**30)
+    assert disk.offered()["local:tiny"].shape is None
+
+
+def test_names_that_no_configuration_could_give_and_hidden_folders_are_left_out(disk: Disk) -> None:
+    for name in (".hidden", "with space", "a/b/c/too-deep"):
+        disk.put(name)
+    assert disk.offered() == {}
+
+
+def test_no_more_are_offered_than_a_claim_carries(disk: Disk) -> None:
+    for number in range(MOST_MODELS + 1):
+        folder = disk.root / f"m{number:03}"
+        folder.mkdir()
+        (folder / "config.json").write_bytes((TINY / "config.json").read_bytes())
+    assert list(disk.offered()) == [f"local:m{number:03}" for number in range(MOST_MODELS)]

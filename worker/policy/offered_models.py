@@ -1,0 +1,167 @@
+"""Which models this worker can open without a download: below its model root and in its cache of the Hub.
+
+No weight is loaded: dimensions come from config.json, the number of parameters from the headers of the safetensors files.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain, islice
+from math import prod
+from pathlib import Path
+
+from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from pydantic import TypeAdapter, ValidationError
+from safetensors import safe_open
+from transformers import AutoConfig, PreTrainedConfig
+
+from backend.contract.model import ModelSource
+from backend.contract.model_shape import ModelShape
+from backend.contract.records import MOST_MODELS, OfferedModel
+from worker.errors import RunFailure
+from worker.failure import opening
+from worker.policy import adapter
+from worker.policy.sources import resolve
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+DEEPEST = 3  # folders below the model root
+COUNTED = frozenset(
+    ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text", "granite", "olmo2"]
+)
+"""Architectures with the layers of Llama: what `ModelShape` counts of them is what there is, but for biases and small norms."""
+_CONFIG = "config.json"
+_NAMED: TypeAdapter[str] = TypeAdapter(ModelSource)
+Stamp = tuple[str, int, int]
+
+
+class OfferedModels:
+    """Looks every few seconds while it is entered; `models` is what was found, at most `MOST_MODELS`."""
+
+    def __init__(self, root: Path | None, converted: Path, cache: Path | None = None) -> None:
+        """`converted` is where models that came along are kept, on which an adapter may lie."""
+        self._root, self._converted = root, converted
+        self._cache = Path(constants.HF_HUB_CACHE) if cache is None else cache
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="offered-models", daemon=True)
+        self.models: list[OfferedModel] = []
+
+    def __enter__(self) -> "OfferedModels":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                self.look()
+            except OSError as error:  # a disk that went away comes back, or says so when a run needs it
+                log.warning("the models cannot be listed: %s", error)
+            if self._ended.wait(LOOK_SECONDS):
+                return
+
+    def look(self) -> None:
+        """List them now."""
+        self.models = list(islice(chain(self._local(), self._downloaded()), MOST_MODELS))
+
+    def _local(self) -> Iterator[OfferedModel]:
+        """The directories below the model root that hold a model or an adapter, by name."""
+        for folder in _model_folders(self._root) if self._root is not None else ():
+            source = f"local:{folder.relative_to(self._root).as_posix()}"  # type: ignore[arg-type]  # there is a root
+            try:
+                _NAMED.validate_python(source)
+                opened = resolve(source, converted=self._converted, root=self._root, checkpoint=None)
+            except ValidationError:  # no configuration could name it
+                continue
+            except (RunFailure, OSError) as refusal:
+                yield OfferedModel(source=source, problem=str(refusal))
+                continue
+            while opened.base is not None:  # an adapter, which becomes part of what lies under it
+                opened = opened.base
+            yield _described(source, Path(opened.location))
+
+    def _downloaded(self) -> Iterator[OfferedModel]:
+        """The language models in the cache of the Hub."""
+        for kept in sorted(self._cache.glob("models--*")):
+            name = kept.name.removeprefix("models--").replace("--", "/")
+            try:
+                _NAMED.validate_python(name)
+                config = try_to_load_from_cache(name, _CONFIG, cache_dir=self._cache)
+            except (ValidationError, HFValidationError):
+                continue
+            if not isinstance(config, str):  # another revision than main, perhaps
+                config = next((str(path) for path in sorted(kept.glob(f"snapshots/*/{_CONFIG}"))), None)
+            if config is not None and (found := _described(name, Path(config).parent)).problem is None:
+                yield found
+
+
+def _model_folders(root: Path) -> Iterator[Path]:
+    """The folders that hold a model, in their order; nothing within one, nothing hidden, nothing behind a link."""
+    for path, folders, files in os.walk(root):
+        folder = Path(path)
+        holds = folder != root and not {_CONFIG, adapter.CONFIG}.isdisjoint(files)
+        deep = len(folder.relative_to(root).parts) >= DEEPEST
+        folders[:] = [] if holds or deep else sorted(name for name in folders if not name.startswith("."))
+        if holds:
+            yield folder
+
+
+def _described(source: str, folder: Path) -> OfferedModel:
+    """The model of a folder; what is wrong with it, if its files cannot be read."""
+    try:
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
+        stamps = tuple((path.name, (found := path.stat()).st_mtime_ns, found.st_size) for path in files)
+        return _read(folder, stamps).model_copy(update={"source": source})
+    except (RunFailure, OSError) as error:
+        return OfferedModel(source=source, problem=str(error))
+
+
+@lru_cache(maxsize=2 * MOST_MODELS)
+def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
+    """What the files say, read once for each state of them. Raises RunFailure."""
+    with opening(lambda why, _: RunFailure("model_unavailable", f"{folder.name} cannot be read: {why}")):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
+        parameters = sum(_parameters(folder / name) for name in weights) if weights else None
+    written = [name for name in config.architectures or () if "CausalLM" not in name]
+    problem = f"it is of the kind {written[0]:.100}, and only causal language models are trained" if written else None
+    shape = shape_of(config)
+    return OfferedModel(
+        source=folder.name,
+        parameters=parameters or (shape.parameters if shape else None),
+        shape=shape,
+        problem=problem,
+    )
+
+
+def _parameters(weights: Path) -> int:
+    """How many numbers a safetensors file holds, by its header."""
+    with safe_open(weights, "np") as tensors:
+        return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 — no mapping
+
+
+def shape_of(config: PreTrainedConfig) -> ModelShape | None:
+    """The dimensions; None for an architecture that is not one of `COUNTED`, or has other layers than its name says."""
+    if config.model_type not in COUNTED:
+        return None
+    try:
+        return ModelShape(
+            hidden=config.hidden_size,
+            layers=config.num_hidden_layers,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            intermediate=config.intermediate_size,
+            vocabulary=config.vocab_size,
+            context=config.max_position_embeddings,
+            tied=bool(config.tie_word_embeddings),
+        )
+    except (ValidationError, AttributeError, TypeError, ZeroDivisionError):
+        return None
