@@ -41,11 +41,12 @@ PAUSE = 1.0  # seconds between two looks at a run
 
 
 class Measured(BaseModel):
-    """One run: the tokens that it took to the goal, None if it was not reached, and the learnable part's pass@1 by step."""
+    """One run: whether it reached the goal, the tokens until then or until its end, and the learnable part's pass@1 by step."""
 
     strategy: str
     seed: int
-    tokens: int | None
+    reached: bool
+    tokens: int
     success: dict[int, float | None]
     conditions: dict[str, str]
 
@@ -124,11 +125,15 @@ def measure(client: Client, wanted: Mapping[str, Json], strategy: str, seed: int
         time.sleep(PAUSE)
     if run.status not in ("finished", "stopped"):
         raise SystemExit(f"{run.name} {run.status}: {run.error}")
-    spent = (
-        None if reached is None else int(tokens.get(reached - 1) or 0)
-    )  # an evaluation at step k was made after k steps
-    conditions = where() | stack("groupscope", "torch")
-    return Measured(strategy=strategy, seed=seed, tokens=spent, success=success, conditions=conditions)
+    last = run.progress.step if reached is None else reached  # an evaluation at step k was made after k steps
+    return Measured(
+        strategy=strategy,
+        seed=seed,
+        reached=reached is not None,
+        tokens=int(tokens.get(last - 1) or 0),
+        success=success,
+        conditions=where() | stack("groupscope", "torch"),
+    )
 
 
 def series_of(client: Client, run: int, name: str) -> dict[int, float | None]:
@@ -146,22 +151,23 @@ def ratio(ours: Sequence[int], others: Sequence[int]) -> tuple[float, float, flo
 
 
 def summary(measured: Sequence[Measured]) -> str:
-    """A row for each strategy. A run that did not reach the goal is named, and its seed is in no ratio."""
-    tokens = {(one.strategy, one.seed): one.tokens for one in measured}
-    seeds = sorted({one.seed for one in measured})
+    """A row for each strategy.
+
+    Where another strategy did not reach the goal, its tokens are fewer than it would have needed, and the ratio is higher than it
+    would have been. Where the curriculum did not, there is none.
+    """
+    runs = {(one.strategy, one.seed): one for one in measured}
+    seeds = sorted({one.seed for one in measured if all((name, one.seed) in runs for name in STRATEGIES)})
+    ours = [runs["curriculum", seed] for seed in seeds]
     lines = []
     for name in STRATEGIES:
-        shown = [f"{tokens[name, seed]:,}" if tokens.get((name, seed)) else "not reached" for seed in seeds]
-        pairs = [
-            (ours, its)
-            for seed in seeds
-            if (ours := tokens.get(("curriculum", seed))) and (its := tokens.get((name, seed)))
-        ]
-        interval = ""
-        if name != "curriculum" and len(pairs) > 1:
-            middle, low, high = ratio(*zip(*pairs, strict=True))
-            interval = f"{middle:.2f} ({low:.2f} to {high:.2f})"
-        lines.append([name, *shown, interval])
+        its = [runs[name, seed] for seed in seeds]
+        shown = [f"{one.tokens:,}" if one.reached else f"not within {one.tokens:,}" for one in its]
+        compared = ""
+        if name != "curriculum" and len(seeds) > 1 and all(one.reached for one in ours):
+            middle, low, high = ratio([one.tokens for one in ours], [one.tokens for one in its])
+            compared = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+        lines.append([name, *shown, compared])
     return table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
 
 
@@ -187,7 +193,7 @@ def main() -> None:
                     wanted = config(upload, len(data), strategy, seed, asked.steps)
                     measured.append(measure(running.client, wanted, strategy, seed))
                     print(measured[-1].model_dump_json(), file=file, flush=True)
-                    print(f"{strategy}, seed {seed}: {measured[-1].tokens} tokens", flush=True)
+                    print(f"{strategy}, seed {seed}: {measured[-1].tokens:,} tokens", flush=True)
     show_tables(summary(measured), asked, began, "curriculum")
 
 

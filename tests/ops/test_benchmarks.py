@@ -52,7 +52,7 @@ def test_every_command_of_the_makefile_is_explained() -> None:
         ),
         (
             ["curriculum.py", "--seeds", "0", "--steps", "2", "--each", "8"],
-            ["| curriculum |", "| resample |", "not reached"],
+            ["| curriculum |", "| resample |", "not within"],
         ),
     ],
     ids=lambda value: value[0].partition(" ")[0],
