@@ -40,7 +40,7 @@ def _look(draft: Draft, sample: Run) -> None:
         return
     broken = [file.error for worker in workers for file in worker.reward_files if file.name in names and file.error]
     if broken:
-        st.error(plain(broken[0]), icon=":material/error:")
+        st.error(plain(broken[0].partition("\n")[0]), icon=":material/error:")
     elif changed(workers, scored) and draft.sample_refused is None:
         (request.score_again if has_groups(sample) else request.again)(draft, sample)
         draw_again()

@@ -236,8 +236,10 @@ def test_a_file_that_cannot_be_imported_is_said_and_asks_nothing(
     backend: Backend, sampled: tuple[AppTest, int]
 ) -> None:
     at, first = sampled
-    tell(backend, with_file("b", error="own.py, line 3: SyntaxError: invalid syntax"))
-    assert "own.py, line 3: SyntaxError: invalid syntax" in texts(drawn(at))
+    tell(backend, with_file("b", error="own.py, line 3: SyntaxError: invalid syntax\nTraceback of it"))
+    said = texts(drawn(at))
+    assert "own.py, line 3: SyntaxError: invalid syntax" in said
+    assert "Traceback" not in said
     assert draft_of(at).sample_id == first
 
 
