@@ -1,129 +1,200 @@
 """Fewer tokens to the same success? Easy, learnable and impossible problems in one data set, drawn in three ways, with several seeds.
 
-    python benchmarks/curriculum.py --seeds 0 1 2 3 4 --out docs/measured/curriculum.json
+    python benchmarks/curriculum.py --seeds 0 1 2 3 4 --out docs/measured/curriculum.jsonl
 
-Problems: easy ones, which the built-in model knows; learnable ones, of which it knows half; impossible ones, whose answers are wrong.
-Strategies: one after the other (uniform), the same with dead groups drawn again (resample), and by learnability (curriculum).
-Measured: tokens of prompts and completions until an evaluation gets 0.9 of the held-out learnable problems right.
+Problems: easy ones, which the built-in model knows; learnable ones, of which it gets some right; impossible ones, whose reference answers
+are wrong. Strategies: one prompt after the other (uniform), the same with dead groups drawn again (resample), and by learnability
+(curriculum). Measured: tokens of prompts and completions until an evaluation gets 0.9 of the held-out learnable problems right.
+
+Each run is a line of --out as soon as it is over; the same command goes on after the last one.
 """
 
 import json
 import math
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from learning import train
-from results.page import command_line, home_in, keep, stack, table, where
+from pydantic import BaseModel
+from results.page import MEASURED, PAGE, command_line, home_in, show_tables, stack, table, where
 from scale.site import site
-from scipy import stats
 
 from backend.contract.base import Json
 from backend.contract.client import Client
-from backend.contract.records import Run
-from worker.tasks.arithmetic import problems, read_by_precedence, read_left_to_right
+from backend.contract.records import STOPS, TERMINAL
+from backend.contract.task import Arithmetic, digest
+from dashboard.charts.interval import t_quantile
+from dashboard.stored import put
+from worker.tasks.arithmetic import problems, read_left_to_right
 
-EACH = 400
 GOAL = 0.9
+HELD_OUT = 40
 METRIC = "eval/source/learnable/pass@1"
 STRATEGIES: dict[str, dict[str, Json]] = {
+    "curriculum": {"sampling.curriculum": {}},
     "uniform": {},
-    "resample": {"algorithm": {"dead_groups": "resample"}},
-    "curriculum": {"sampling": {"curriculum": {"half_life": 50, "uniform": 0.1}}},
+    "resample": {"algorithm.dead_groups": "resample"},
 }
+PAUSE = 1.0  # seconds between two looks at a run
 
 
-def rows() -> list[dict[str, str]]:
-    """The data set: the same for every run."""
-    random = Random(0)
-    shape = {"operands": 3, "low": 1, "high": 9, "operators": ("+", "-", "x")}
-    every = [one.expression for one in problems(**shape, precedence=False)]  # type: ignore[arg-type]
-    alike = [one for one in every if read_by_precedence(one).answer == read_left_to_right(one).answer]
-    differ = [one for one in every if read_by_precedence(one).answer != read_left_to_right(one).answer]
-    random.shuffle(alike)
-    random.shuffle(differ)
-    parts = {"easy": alike[:EACH], "learnable": differ[:EACH], "impossible": differ[EACH : 2 * EACH]}
+class Measured(BaseModel):
+    """One run: whether it reached the goal, the tokens until then or until its end, and the learnable part's pass@1 by step."""
+
+    strategy: str
+    seed: int
+    reached: bool
+    tokens: int
+    success: dict[int, float | None]
+    conditions: dict[str, str]
+
+
+def rows(each: int) -> list[dict[str, str]]:
+    """The data set, the same for every run: to train on, `each` learnable problems and twice as many easy and impossible ones; to
+    hold out, learnable ones alone.
+
+    Prompts with the lowest hashes are held out, so of the other sources only problems with higher ones are taken.
+    """
+    random, default = Random(0), Arithmetic()
+    shape = (default.operands, default.low, default.high, tuple(default.operators))
+    prompts = {
+        default.template.replace("{expression}", one.expression): one for one in problems(*shape, precedence=False)
+    }
+    order = list(prompts)
+    random.shuffle(order)
+    answers = {prompt: (one.answer, read_left_to_right(one.expression).answer) for prompt, one in prompts.items()}
+    learnable = [prompt for prompt in order if len(set(answers[prompt])) == 2][: each + HELD_OUT]
+    highest = sorted(map(digest, learnable))[HELD_OUT - 1]
+    others = [prompt for prompt in order if prompt not in learnable and digest(prompt) > highest]
+    parts = {
+        "easy": [prompt for prompt in others if len(set(answers[prompt])) == 1][: 2 * each],
+        "learnable": learnable,
+        "impossible": [prompt for prompt in others if len(set(answers[prompt])) == 2][: 2 * each],
+    }
     return [
         {
-            "prompt": f"Calculate {expression}",
-            "answer": "1000" if source == "impossible" else str(read_by_precedence(expression).answer),
+            "prompt": prompt,
+            "answer": "100000" if source == "impossible" else str(answers[prompt][0]),
             "source": source,
         }
-        for source, expressions in parts.items()
-        for expression in expressions
+        for source, chosen in parts.items()
+        for prompt in chosen
     ]
 
 
-def config(upload: int, strategy: str, seed: int, steps: int) -> dict[str, Json]:
-    """The quickstart's model and optimizer on the mixed data."""
-    chosen = STRATEGIES[strategy]
-    task: dict[str, Json] = {
-        "kind": "dataset",
-        "source": f"upload:{upload}",
-        "source_column": "source",
-        "held_out": 0.2,
-    }
-    sampling: dict[str, Json] = {"prompts_per_step": 16, "group_size": 8}
-    return {
+def config(upload: int, rows: int, strategy: str, seed: int, steps: int) -> dict[str, Json]:
+    """The quickstart's model on the mixed data, at twice its learning rate and with half of its prompts a step."""
+    common: dict[str, Json] = {
         "kind": "grpo",
-        "task": task,
-        "sampling": sampling | dict(chosen.get("sampling", {})),  # type: ignore[call-overload]
-        "algorithm": chosen.get("algorithm", {}),
-        "budget": {"steps": steps, "eval_every": 4, "eval_items": 240, "checkpoint_every": 0, "seed": seed},
+        "task": {
+            "kind": "dataset",
+            "source": f"upload:{upload}",
+            "source_column": "source",
+            "held_out": HELD_OUT / rows,
+        },
+        "sampling": {"prompts_per_step": 8, "group_size": 8},
+        "optimizer": {"learning_rate": 1e-4, "warmup_steps": min(5, steps)},
+        "budget": {
+            "steps": steps,
+            "eval_every": 4,
+            "eval_items": HELD_OUT,
+            "eval_samples": 2,
+            "checkpoint_every": 0,
+            "seed": seed,
+        },
         "telemetry": {"token_traces": "none", "probe_prompts": 0},
     }
+    for path, value in STRATEGIES[strategy].items():
+        common = put(common, path, value)  # type: ignore[assignment]
+    return common
 
 
-def tokens_to_goal(client: Client, run: Run) -> float | None:
-    """Tokens until the first evaluation at the goal, None if there was none."""
-    series = client.metrics(run.id, names=[METRIC, "num_tokens"]).series
-    spent = dict(zip(series["num_tokens"].step, series["num_tokens"].value, strict=True))
-    for step, value in zip(series[METRIC].step, series[METRIC].value, strict=True):
-        if value is not None and value >= GOAL:
-            return 0.0 if step == 0 else spent.get(step - 1)
-    return None
+def measure(client: Client, wanted: Mapping[str, Json], strategy: str, seed: int) -> Measured:
+    """Train until an evaluation reaches the goal, or to the last step."""
+    run = client.create_run(wanted, name=f"{strategy}, seed {seed}")
+    while True:
+        run = client.run(run.id)
+        success, tokens = series_of(client, run.id, METRIC), series_of(client, run.id, "num_tokens")
+        reached = next((step for step, value in sorted(success.items()) if value is not None and value >= GOAL), None)
+        if run.status in TERMINAL:
+            break
+        if reached is not None and run.requested not in STOPS:
+            client.command(run.id, "stop")
+        time.sleep(PAUSE)
+    if run.status not in ("finished", "stopped"):
+        raise SystemExit(f"{run.name} {run.status}: {run.error}")
+    last = run.progress.step if reached is None else reached  # an evaluation at step k was made after k steps
+    return Measured(
+        strategy=strategy,
+        seed=seed,
+        reached=reached is not None,
+        tokens=int(tokens.get(last - 1) or 0),
+        success=success,
+        conditions=where() | stack("groupscope", "torch"),
+    )
 
 
-def ratio(ours: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+def series_of(client: Client, run: int, name: str) -> dict[int, float | None]:
+    """A metric by step, as far as it is known."""
+    found = client.metrics(run, names=[name]).series.get(name)
+    return {} if found is None else dict(zip(found.step, found.value, strict=True))
+
+
+def ratio(ours: Sequence[int], others: Sequence[int]) -> tuple[float, float, float]:
     """The geometric mean of the ratios seed by seed, and its 95 % interval by Student's t on their logarithms."""
     logs = [math.log(one / other) for one, other in zip(ours, others, strict=True)]
-    mean = sum(logs) / len(logs)
-    low, high = stats.t.interval(0.95, len(logs) - 1, loc=mean, scale=stats.sem(logs))
-    return math.exp(mean), math.exp(low), math.exp(high)
+    middle = statistics.fmean(logs)
+    half = t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def summary(measured: Sequence[Measured]) -> str:
+    """A row for each strategy.
+
+    Where another strategy did not reach the goal, its tokens are fewer than it would have needed, and the ratio is higher than it
+    would have been. Where the curriculum did not, there is none.
+    """
+    runs = {(one.strategy, one.seed): one for one in measured}
+    seeds = sorted({one.seed for one in measured if all((name, one.seed) in runs for name in STRATEGIES)})
+    ours = [runs["curriculum", seed] for seed in seeds]
+    lines = []
+    for name in STRATEGIES:
+        its = [runs[name, seed] for seed in seeds]
+        shown = [f"{one.tokens:,}" if one.reached else f"not within {one.tokens:,}" for one in its]
+        compared = ""
+        if name != "curriculum" and len(seeds) > 1 and all(one.reached for one in ours):
+            middle, low, high = ratio([one.tokens for one in ours], [one.tokens for one in its])
+            compared = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+        lines.append([name, *shown, compared])
+    return table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
 
 
 def main() -> None:
-    """Train all, and print the table."""
-    parser = command_line(__doc__)
+    """Train what was not trained yet, and print the table."""
+    began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "curriculum.jsonl", page=PAGE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int, default=200, help="at most")
+    parser.add_argument("--each", type=int, default=60, help="learnable problems to train on")
     parser.add_argument("--home", type=Path)
-    parser.add_argument("--out", type=Path, help="also write what was measured as JSON")
     asked = parser.parse_args()
-    found: dict[str, list[float | None]] = {name: [] for name in STRATEGIES}
-    with site(home_in(asked.home, "curriculum"), workers=1) as running:
-        content = "".join(f"{json.dumps(row)}\n" for row in rows()).encode()
+    out: Path = asked.out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lines = out.read_text().splitlines() if out.exists() else []
+    measured = [Measured.model_validate_json(line) for line in lines]
+    done, data = {(one.strategy, one.seed) for one in measured}, rows(asked.each)
+    with site(home_in(asked.home, "curriculum"), workers=1) as running, out.open("a") as file:
+        content = "".join(f"{json.dumps(row)}\n" for row in data).encode()
         upload = running.client.upload("mixed.jsonl", content).id
         for seed in asked.seeds:
-            for name in STRATEGIES:
-                run = train(running.client, config(upload, name, seed, asked.steps), f"{name}, seed {seed}")
-                found[name].append(tokens_to_goal(running.client, run))
-                print(f"{run.name}: {found[name][-1]} tokens", flush=True)
-    measured: dict[str, Any] = where() | stack("groupscope", "torch") | {"tokens": found, "seeds": asked.seeds}
-    lines = []
-    for name, tokens in found.items():
-        shown = ", ".join("not reached" if one is None else f"{one:,.0f}" for one in tokens)
-        interval = ""
-        pairs = [(a, b) for a, b in zip(found["curriculum"], tokens, strict=True) if a and b]
-        if name != "curriculum" and len(pairs) > 1:
-            mean, low, high = ratio(*zip(*pairs, strict=True))
-            interval = f"{mean:.2f} ({low:.2f} to {high:.2f})"
-        lines.append([name, shown, interval])
-    print(
-        table(["prompts drawn", f"tokens to pass@1 {GOAL} on the learnable ones, by seed", "curriculum / this"], lines)
-    )
-    keep(asked.out, **measured)
+            for strategy in STRATEGIES:
+                if (strategy, seed) not in done:
+                    wanted = config(upload, len(data), strategy, seed, asked.steps)
+                    measured.append(measure(running.client, wanted, strategy, seed))
+                    print(measured[-1].model_dump_json(), file=file, flush=True)
+                    print(f"{strategy}, seed {seed}: {measured[-1].tokens:,} tokens", flush=True)
+    show_tables(summary(measured), asked, began, "curriculum")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from worker.spool import Recovery
 
 log = logging.getLogger(__name__)
 
-_IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 0.5
 _TICK = 0.1
 _LONGEST_WAIT = 5.0
 
@@ -100,6 +100,7 @@ def _serve(worker: Worker) -> None:
     wait, recovered = _IDLE_SECONDS, False
     recovery = Recovery(worker.spool_folder, worker.client)
     while not worker.shutting_down():
+        offered = worker.reward_files()
         try:
             if not recovered:
                 recovery.advance()
@@ -121,7 +122,8 @@ def _serve(worker: Worker) -> None:
                 raise Spent(device_lost=True) from error
         else:
             deadline = time.monotonic() + wait
-            while not worker.shutting_down() and time.monotonic() < deadline:
+            # A changed reward is reported at once: somebody is in the editor, and waits.
+            while not worker.shutting_down() and time.monotonic() < deadline and worker.reward_files() == offered:
                 time.sleep(_TICK)
 
 

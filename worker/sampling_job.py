@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from backend.contract.advantage import Gae
@@ -47,15 +48,17 @@ def sample_groups(
             config.group_size,
             config.decoding,
             Draws(config.seed, "sample"),
-            on_progress=lambda phase, done, total, step=step: show(
-                Progress(step=step, total_steps=len(steps), phase=phase, done=done, total=total)
-            ),
+            on_progress=partial(_show, show, Progress(step=step, total_steps=len(steps))),
             first_group=first,
         )
         logs = [LogLine(level="warning", message=remark) for remark in sampler.policy.remarks]
         sampler.policy.remarks.clear()
         groups, metrics = _reported(config, scored, sampler.scorer)
         yield Report(attempt=attempt, seq=step, step=step, groups=groups, metrics=metrics, logs=logs)
+
+
+def _show(show: Callable[[Progress], None], part: Progress, phase: str, done: int, total: int) -> None:
+    show(part.model_copy(update={"phase": phase, "done": done, "total": total}))
 
 
 def _reported(

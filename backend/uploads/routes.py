@@ -99,28 +99,34 @@ async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
 
 @router.post("/keep", status_code=201)
 def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
-    """Make an upload of some rows of another one: those that a person kept, and all that evaluations hold out."""
+    """Make an upload of some rows of another one: those that a person kept, and what evaluations hold out."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
         raise Invalid(
             FieldError("task.source", "rows are kept of an upload, and this is a data set of the Hub; upload it")
         )
     _, path = _found(services, int(number))
-    wanted, kept, column = set(body.ids), set[str](), body.task.prompt_column
+    wanted, column = set(body.ids), body.task.prompt_column
     held_out = held_out_keys((_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
+    trained = {_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
+    if not trained:
+        raise Invalid(
+            FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
+        )
+    # At most half of the prompts can be held out, so of a small band some of them are left out rather than trained on.
+    evaluated = set(sorted(held_out)[: len(trained)])
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
         partial = Path(file.name)
         try:
             for row in jsonl.rows_of(path):
                 key = _key(row, column)
-                if key in held_out or row_id(body.task, row) in wanted:
-                    kept.add(key)
+                if key in evaluated or (key in trained and row_id(body.task, row) in wanted):
                     file.write(f"{to_json(row)}\n".encode())
             file.flush()
             upload = store.keep(services, body.name, partial, suffix=".jsonl")
         finally:
             partial.unlink(missing_ok=True)
-    return r.Kept(upload=upload, held_out=min(0.5, len(held_out) / len(kept)) if held_out else 0.0)
+    return r.Kept(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)))
 
 
 @router.get("")

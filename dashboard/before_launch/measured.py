@@ -8,14 +8,15 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
-from dashboard.charts.success_rates import LABELS, bar_of, success_rates_figure
+from dashboard.charts.success_rates import bar_of, in_words, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
 from dashboard.form.draft import Draft
-from dashboard.format import counted, number, percent, plain
+from dashboard.format import counted, number, percent
 from dashboard.session import client, explain
 
 WORTH_A_CHART = 8  # prompts; the rates of fewer are read one by one
+MOST_LETTERS = 190  # of an upload's name
 _REFUSED = "band-refused"
 
 
@@ -45,11 +46,11 @@ def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], thresho
             )
         with said:
             _say(groups, rates)
-            _draw_band(draft, rates)
+            _draw_band(draft, sample, rates)
     if draft.sample_bar is not None:
         behind = sum(bar_of(rate) == draft.sample_bar for rate in rates.values())
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{plain(LABELS[draft.sample_bar])}**: {counted(behind, 'prompt')}", width="content")
+            st.markdown(f"**{in_words(draft.sample_bar)}**: {counted(behind, 'prompt')}", width="content")
             st.button("Show all", on_click=setattr, args=(draft, "sample_bar", None), type="tertiary")
     return draft.sample_bar
 
@@ -78,8 +79,8 @@ def _say(groups: Sequence[GroupScores], rates: Mapping[str, float]) -> None:
     )
 
 
-def _draw_band(draft: Draft, rates: Mapping[str, float]) -> None:
-    """Keep the prompts of a band as the form's data, where the data is an upload."""
+def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
+    """Keep the prompts of a band as the form's data, where what was measured is an upload."""
     key = draft.key("before-launch-band")
 
     def take() -> None:
@@ -89,9 +90,9 @@ def _draw_band(draft: Draft, rates: Mapping[str, float]) -> None:
         "Keep success rates of", 0, 100, draft.sample_band, step=5, format="%d %%", key=key, on_change=take
     )
     kept = [prompt for prompt, rate in rates.items() if low / 100 <= rate <= high / 100]
-    task = draft.get("task")
-    source = task.get("source") if isinstance(task, dict) else None
-    if not isinstance(task, dict) or not str(source or "").startswith("upload:"):
+    task = sample.config.get("task")
+    source = str(task.get("source")) if isinstance(task, dict) else ""
+    if not isinstance(task, dict) or not source.startswith("upload:"):
         st.caption("A band can be kept of uploaded data.")
         return
     pressed = st.button(
@@ -103,14 +104,16 @@ def _draw_band(draft: Draft, rates: Mapping[str, float]) -> None:
     )
     if pressed:
         try:
-            made = client().keep_rows(f"{low} to {high} % of {source}", task, kept)
+            measured = client().preview_upload(int(source.removeprefix("upload:"))).upload.name
+            name = f"{low} to {high} % of {measured}"
+            made = client().keep_rows(name[:MOST_LETTERS], task, kept)
         except ApiError as refusal:
             st.session_state[_REFUSED] = explain(refusal)
         except Unreachable:
             st.session_state[_REFUSED] = "The backend does not answer; try again when it is back\\."
         else:
             st.session_state.pop(_REFUSED, None)
-            draft.change({"task.source": f"upload:{made.upload.id}", "task.held_out": made.held_out})
+            draft.change({"task": {**task, "source": f"upload:{made.upload.id}", "held_out": made.held_out}})
             st.rerun()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")

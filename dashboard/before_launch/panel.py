@@ -6,6 +6,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import STOPS, TERMINAL, Run
 from backend.contract.sample import MOST_PROMPTS
 from dashboard.before_launch import request
+from dashboard.before_launch.rescored import watch_files
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
@@ -16,7 +17,7 @@ from dashboard.session import client, guard
 from dashboard.status import look, phase_in_words
 from dashboard.text import show_text
 
-TICK = 1.0  # seconds between two looks at a sample under way
+TICK = 0.5  # seconds between two looks at a sample under way
 
 
 def draw_before_launch(draft: Draft) -> None:
@@ -57,6 +58,7 @@ def draw_before_launch(draft: Draft) -> None:
             if sample.error.details:
                 with st.expander("Traceback"):
                     show_text(sample.error.details)
+        watch_files(draft, sample)
 
 
 def _draw_controls(draft: Draft) -> None:
@@ -68,10 +70,13 @@ def _draw_controls(draft: Draft) -> None:
     def take_completions() -> None:
         draft.sample_completions = st.session_state[completions_key]
 
+    def measure() -> None:
+        draft.sample_prompts = st.session_state[prompts_key] = request.MEASURED
+        request.ask(draft)
+
+    st.session_state.setdefault(prompts_key, draft.sample_prompts)
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
-        st.number_input(
-            "Prompts", 1, MOST_PROMPTS, draft.sample_prompts, key=prompts_key, on_change=take_prompts, width=140
-        )
+        st.number_input("Prompts", 1, MOST_PROMPTS, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
             "Completions per prompt",
             2,
@@ -89,6 +94,14 @@ def _draw_controls(draft: Draft) -> None:
             key="before-launch-sample",
             on_click=request.ask,
             args=(draft,),
+        )
+        st.button(
+            "Measure the data set",
+            icon=":material/bar_chart:",
+            key="before-launch-measure",
+            on_click=measure,
+            help=f"Samples {request.MEASURED} prompts, or all if there are fewer, and shows how they spread over success rates: what the "
+            "model always, never and sometimes gets right\\. Set another number of prompts and press Sample for more of them\\.",
         )
 
 

@@ -14,6 +14,7 @@ from dashboard.stored import get, number_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name
+MEASURED = 200  # prompts that show how a data set spreads
 MOST = 64  # completions of a prompt
 ENOUGH = 16  # with at least this number, dead groups are forecast
 COMPARED = {
@@ -61,23 +62,12 @@ def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
 
 def ask(draft: Draft) -> None:
     """Queue the sample, and keep its number with the form. A refusal is shown on the next page."""
-    draft.sample_refused = None
-    try:
-        sample = client().create_run(
-            sample_config(draft),
-            name=draft.name.strip() or NAME,
-            tags=draft.tags,
-            priority=100,
-            parent_id=draft.parent_id,
-        )
-    except ApiError as refusal:
-        draft.sample_refused = explain(refusal)
-        return
-    except Unreachable:
-        draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
-        return
-    draft.sample_id, draft.sample_before = sample.id, None
-    write(**{SAMPLE: sample.id})
+    _queue(draft, sample_config(draft), before=None)
+
+
+def again(draft: Draft, sample: Run) -> None:
+    """The same as another sample asked for: it failed, and what it failed of is mended."""
+    _queue(draft, sample.config, before=None)
 
 
 def in_the_way(sample: Run) -> list[str]:
@@ -91,16 +81,21 @@ def in_the_way(sample: Run) -> list[str]:
 
 def score_again(draft: Draft, sample: Run) -> None:
     """Have the sample's completions scored by the form's rewards, as their files are now; the page goes on with what comes of it."""
-    base = sample.config.get("rescores") or sample.id
     changed: dict[str, Json] = {
         "rewards": draft.get("rewards"),
         "algorithm": draft.get("algorithm"),
         "launch": draft.config,
+        "rescores": sample.config.get("rescores") or sample.id,
     }
+    scored = sample.id if sample.status == "finished" else draft.sample_before
+    _queue(draft, {**sample.config, **changed}, before=scored)
+
+
+def _queue(draft: Draft, config: Mapping[str, Json], *, before: int | None) -> None:
     draft.sample_refused = None
     try:
-        again = client().create_run(
-            {**sample.config, **changed, "rescores": base}, name=sample.name, priority=100, parent_id=sample.parent_id
+        sample = client().create_run(
+            config, name=draft.name.strip() or NAME, tags=draft.tags, priority=100, parent_id=draft.parent_id
         )
     except ApiError as refusal:
         draft.sample_refused = explain(refusal)
@@ -108,8 +103,8 @@ def score_again(draft: Draft, sample: Run) -> None:
     except Unreachable:
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
-    draft.sample_before, draft.sample_id = sample.id, again.id
-    write(**{SAMPLE: again.id})
+    draft.sample_id, draft.sample_before, draft.sample_bar = sample.id, before, None
+    write(**{SAMPLE: sample.id})
 
 
 def cancel(sample_id: int) -> None:

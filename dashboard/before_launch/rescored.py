@@ -1,6 +1,6 @@
 """The editor's companion: a changed reward file scores the sampled groups again, and what that changed is said; and what in the scores looks like a mistake."""
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -11,53 +11,67 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import CompletionScores, GroupScores
 from backend.contract.records import Run, Worker
-from backend.contract.reward import BOUNDED, file_of
+from backend.contract.reward import file_of
 from dashboard.before_launch import request
 from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
-from dashboard.form.sections import workers_now
 from dashboard.format import counted, number, percent, plain, signed
 from dashboard.session import client
 from dashboard.stored import reward_functions, text_at
 
-TICK = 1.0  # seconds between two looks at the files
+TICK = 0.5  # seconds between two looks at the files
 LONGER = 0.5  # a correlation with length from which on a score is about length, too
+NEARLY_ALL = 0.95  # of the completions
 ENOUGH = 8  # scored completions from which something is said
 
 
 def watch_files(draft: Draft, sample: Run) -> None:
     """Score the sample again once a file that scored it has changed, and can be imported."""
     if any(file_of(text_at(one, "function")) for one in reward_functions(sample.config)):
-        scored = _scored_by(sample.id)
-        st.fragment(partial(_look, draft, sample, scored), run_every=TICK)()
+        st.fragment(partial(_look, draft, sample), run_every=TICK)()
 
 
-def _look(draft: Draft, sample: Run, scored: Mapping[str, str]) -> None:
-    workers = workers_now()
+def _look(draft: Draft, sample: Run) -> None:
     names = [file for one in reward_functions(sample.config) if (file := file_of(text_at(one, "function")))]
+    try:
+        workers, scored = _workers(), _scored_by(sample.id)
+    except (ApiError, Unreachable):
+        st.caption("The backend does not answer. These completions are scored again once it is back.")
+        return
     broken = [file.error for worker in workers for file in worker.reward_files if file.name in names and file.error]
     if broken:
         st.error(plain(broken[0].partition("\n")[0]), icon=":material/error:")
-    elif changed(workers, scored):
-        request.score_again(draft, sample)
+    elif changed(workers, scored) and draft.sample_refused is None:
+        (request.score_again if has_groups(sample) else request.again)(draft, sample)
         draw_again()
     else:
         st.caption(f"Save {plain(' or '.join(names))} in your editor, and these completions are scored again.")
 
 
+def has_groups(sample: Run) -> bool:
+    """Whether completions are there that can be scored again."""
+    return sample.status == "finished" or sample.config.get("rescores") is not None
+
+
 def changed(workers: Sequence[Worker], scored: Mapping[str, str]) -> bool:
-    """Whether a file that scored is another now."""
-    now = {name: digest for worker in workers for file in worker.reward_files for name, digest in file.texts.items()}
-    return any(now.get(name, digest) != digest for name, digest in scored.items())
+    """Whether a file that scored is another now, on every worker that has it: two machines may have two."""
+    now: dict[str, set[str]] = {}
+    for file in (file for worker in workers for file in worker.reward_files):
+        for name, digest in file.texts.items():
+            now.setdefault(name, set()).add(digest)
+    return any(digest not in now.get(name, {digest}) for name, digest in scored.items())
+
+
+@st.cache_data(ttl=TICK, max_entries=1, show_spinner=False)
+def _workers() -> list[Worker]:
+    """The workers that are alive, as they are at this moment."""
+    return [worker for worker in client().workers() if worker.alive]
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)
 def _scored_by(sample_id: int) -> dict[str, str]:
-    """By file, the hash of what scored a finished sample; nothing while nobody answers."""
-    try:
-        return {file.name: file.sha256 for one in client().rewards(sample_id)[:1] for file in one.files}
-    except (ApiError, Unreachable):
-        return {}
+    """By file, the hash of what scored a sample that is over."""
+    return {file.name: file.sha256 for one in client().rewards(sample_id)[:1] for file in one.files}
 
 
 def difference(before: Sequence[GroupScores], after: Sequence[GroupScores]) -> str:
@@ -75,8 +89,7 @@ def difference(before: Sequence[GroupScores], after: Sequence[GroupScores]) -> s
     means = [_mean([one.reward for group in groups for one in group.completions]) for groups in (before, after)]
     return (
         f"{moved} of {counted(len(pairs), 'reward')} changed: the mean went from {number(means[0])} to {number(means[1])}, "
-        f"{counted(turned, 'advantage')} changed sign, and {dead[1]} of {counted(len(after), 'group')} "
-        f"{'is' if dead[1] == 1 else 'are'} dead or unscored ({dead[0]} before)."
+        f"{counted(turned, 'advantage')} changed sign. Dead or unscored groups: {dead[1]} of {len(after)} ({dead[0]} before)."
     )
 
 
@@ -90,39 +103,37 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def suspicions(groups: Sequence[GroupScores], config: Mapping[str, Json]) -> list[str]:
-    """What in the scores of each reward looks like a mistake, in a sentence each."""
+    """What in the scores of each reward looks like a mistake, in a sentence each. What could not be scored is said elsewhere."""
     completions = [one for group in groups for one in group.completions]
     found: list[str] = []
     for function in reward_functions(config):
         name, kind = text_at(function, "name"), text_at(function, "kind")
-        scores = [(one, score) for one in completions for score in one.rewards if score.name == name]
-        known = [(one, score.raw) for one, score in scores if score.raw is not None]
-        failed = len(scores) - len(known)
-        if failed:
-            found.append(f"{name} scored {failed} of {counted(len(scores), 'completion')} not at all.")
-        found += _of_values(name, known, bounded=kind in BOUNDED)
+        known = [(one, score.raw) for one in completions for score in one.rewards if score.name == name]
+        scored = [(one, raw) for one, raw in known if raw is not None]
+        if len(scored) >= ENOUGH:
+            found += _of_values(name, kind, scored)
     return found
 
 
-def _of_values(name: str, known: Sequence[tuple[CompletionScores, float]], *, bounded: bool) -> list[str]:
-    if len(known) < ENOUGH:
-        return []
-    values = [value for _, value in known]
-    if min(values) == max(values):
-        return [f"{name} is always {number(values[0])}: it tells no two completions apart."]
+def _of_values(name: str, kind: str, scored: Sequence[tuple[CompletionScores, float]]) -> list[str]:
+    values = [value for _, value in scored]
+    low, high = min(values), max(values)
+    if low == high:
+        return [f"{name} is always {number(low)}: it tells no two completions apart."]
     found = []
-    beyond = sum(not 0 <= value <= 1 for value in values)
-    if bounded and beyond:
-        found.append(f"{name} left its bounds of 0 and 1 on {counted(beyond, 'completion')}.")
-    common = max(values.count(value) for value in set(values)) / len(values)
-    if common >= 0.95:
+    if kind == "python" and (low < 0 or high > 1):  # models have no bounds, and all others keep theirs
+        found.append(
+            f"{name} goes from {number(low)} to {number(high)}, and other rewards from 0 to 1: it may outweigh them. Is that meant?"
+        )
+    common = max(Counter(values).values()) / len(values)
+    if common >= NEARLY_ALL:
         found.append(f"{name} has one value on {percent(common)} of the completions.")
-    lengths = [one.token_count for one, _ in known]
-    if min(lengths) < max(lengths):
+    lengths = [one.token_count for one, _ in scored]
+    if kind != "length" and min(lengths) < max(lengths):
         correlation = float(np.corrcoef(lengths, values)[0, 1])
-        if math.isfinite(correlation) and abs(correlation) >= LONGER:
-            which = "longer" if correlation > 0 else "shorter"
+        if correlation >= LONGER:
             found.append(
-                f"{name} is higher the {which} a completion is (correlation {signed(correlation)}): is that meant?"
+                f"{name} is higher the longer a completion is (correlation {signed(correlation)}): a policy may learn to write "
+                "more, and nothing else. Is that meant?"
             )
     return found

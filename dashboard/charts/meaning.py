@@ -50,6 +50,19 @@ _MEANINGS: dict[str, Meaning] = {
         "lower",
         _SHARE,
     ),
+    "curriculum/seen": Meaning(
+        "Prompts seen by the curriculum",
+        "Share of the prompts to train on that were sampled and scored at least once. It rises fast at first; a curriculum looks at a "
+        "prompt before it can prefer it.",
+        None,
+        _SHARE,
+    ),
+    "curriculum/success": Meaning(
+        "Success of the seen prompts",
+        "Mean of the success rates that the curriculum believes of the prompts that it has seen. What was seen long ago counts less.",
+        None,
+        _SHARE,
+    ),
     "frac_unscored": Meaning(
         "Unscored completions",
         "Share of completions that a reward function could not score. Healthy: 0.",

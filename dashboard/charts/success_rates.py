@@ -10,8 +10,8 @@ from dashboard.charts.figure import PICKED, Figure, Spec, canvas, specification,
 from dashboard.charts.palette import INK, NEUTRAL
 
 NEVER, ALWAYS = 0, 11
-LABELS = ("never", *(f"{low}–{low + 10} %" for low in range(0, 100, 10)), "always")
-"""Of the bars: none right, ten tenths of success rates between, all right."""
+LABELS = ("never", *(f"{low}–{low + 10}" for low in range(0, 100, 10)), "always")
+"""Of the bars: none right, ten tenths of success rates between, in percent, all right."""
 
 
 def bar_of(rate: float) -> int:
@@ -19,6 +19,11 @@ def bar_of(rate: float) -> int:
     if rate <= 0 or rate >= 1:
         return NEVER if rate <= 0 else ALWAYS
     return 1 + min(9, int(10 * rate + 1e-9))
+
+
+def in_words(bar: int) -> str:
+    """Which prompts count in a bar."""
+    return {NEVER: "Never right", ALWAYS: "Always right"}.get(bar, f"{LABELS[bar]} % right")
 
 
 def success_rates_figure(rates_P: Sequence[float], band: tuple[float, float]) -> Figure:
@@ -37,8 +42,10 @@ def success_rates_figure(rates_P: Sequence[float], band: tuple[float, float]) ->
 
 @lru_cache(maxsize=1)
 def _spec() -> Spec:
-    x = alt.X("label:N", title="success rate", sort=list(LABELS), axis=alt.Axis(labelAngle=0, labelFontSize=10))
-    tooltip = tips(("label:N", "success rate"), ("prompts:Q", "prompts"), ("kept:Q", "of them in the band"))
+    x = alt.X(
+        "label:N", title="success rate in percent", sort=list(LABELS), axis=alt.Axis(labelAngle=0, labelFontSize=10)
+    )
+    tooltip = tips(("label:N", "success rate in percent"), ("prompts:Q", "prompts"), ("kept:Q", "of them in the band"))
     picked = alt.selection_point(name=PICKED, on="click", fields=["bar"], empty=False)
     base = canvas().encode(x=x)
     of_all = base.mark_bar(cornerRadius=2, color=NEUTRAL, opacity=0.5, cursor="pointer").encode(

@@ -103,7 +103,7 @@ def test_a_hostile_sample_is_text_and_its_group_is_found_again_by_its_address(
     expect(page.get_by_text("all 4 scored completions got 1.00")).to_be_visible()
     click_row(page, f"before-launch-groups-{sample.id}", 1)
     expect(page.locator(".st-key-before-launch-group")).to_contain_text("Group 2 of 2")
-    page.wait_for_url(re.compile(r"group=2"))
+    page.wait_for_url(re.compile(r"group=\d+"))
     settled(page)
     group = open_page(page.url).locator(".st-key-before-launch-group")
     for text in (*HOSTILE[:3], IMAGE):

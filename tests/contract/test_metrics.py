@@ -15,7 +15,7 @@ from backend.contract.preference import DpoBudget, DpoConfig, PairBudget, Reward
 from backend.contract.protocol import Report
 from backend.contract.surrogate import Dpo
 from backend.contract.task import Dataset
-from backend.contract.training import Budget, Sampling, Telemetry
+from backend.contract.training import Budget, Curriculum, Sampling, Telemetry
 from worker.policy.loading import load_policy
 from worker.policy.sources import TINY_ARITHMETIC, resolve
 from worker.preferences.run import Means, train_on_pairs
@@ -26,14 +26,14 @@ from worker.tasks.loading import load_items
 from worker.trainer import Trainer
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
-# Between them they log everything: a critic, pairs, and dead groups that are sampled again.
+# Between them they log everything: a critic, pairs, dead groups that are sampled again, and a curriculum.
 ALGORITHMS = (
     Algorithm(advantage=Gae(), dead_groups="resample"),
     Algorithm(advantage=BestWorst(), surrogate=Dpo(), aggregation="group_sum"),
 )
 CONFIGS = [
     GrpoConfig(
-        sampling=Sampling(prompts_per_step=2, group_size=2),
+        sampling=Sampling(prompts_per_step=2, group_size=2, curriculum=Curriculum()),
         algorithm=algorithm,
         budget=Budget(steps=2, eval_every=1, eval_items=2, eval_samples=2, checkpoint_every=0),
         telemetry=Telemetry(token_traces="none"),

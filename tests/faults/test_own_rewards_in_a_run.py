@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from processes import Site, tiny_run, wait_until
 
+from backend.contract.groups import Group
 from backend.contract.records import Worker
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,7 @@ def own(site: Site) -> Path:
 
 
 def offering(site: Site) -> Worker:
+    wait_until(lambda: any(one.alive for one in site.client.workers()), "the worker is there")
     [worker] = [one for one in site.client.workers() if one.alive]
     return worker
 
@@ -96,3 +98,50 @@ def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:
     site.client.command(run.id, "retry")
     site.wait_for_step(run.id, step + 1)
     assert len(site.client.rewards(run.id)) == 1
+
+
+def test_a_sample_is_scored_again_by_the_edited_file_and_nothing_else_of_it_changes(site: Site) -> None:
+    site.backend()
+    site.worker()
+    own(site).write_text(GOOD)
+    wait_until(lambda: offering(site).own_rewards, "the file is offered")
+    sample = {
+        "kind": "sample",
+        "task": {"kind": "arithmetic"},
+        "task_prompts": 20,  # two parts
+        "group_size": 4,
+        "decoding": {"max_new_tokens": 6},
+        "rewards": REWARDS,
+    }
+    first = site.client.create_run(sample)
+    assert site.wait_for_end(first.id).status == "finished"
+    before = groups_of(site, first.id)
+    assert len(before) == 20
+    own(site).write_text(OTHER)
+    second = site.client.create_run({**sample, "rescores": first.id})
+    assert site.wait_for_end(second.id).status == "finished"
+    after = groups_of(site, second.id)
+    assert [scores_of(group) for group in before] == [[1.0] * 4] * 20
+    assert [scores_of(group) for group in after] == [[-1.0] * 4] * 20
+    assert [unscored_text(group) for group in after] == [unscored_text(group) for group in before]
+    assert [one.files[0].text for one in site.client.rewards(second.id)] == [OTHER]
+    site.client.delete_run(first.id)
+    third = site.client.create_run({**sample, "rescores": first.id})
+    error = site.wait_for_end(third.id).error
+    assert error is not None
+    assert error.code == "sample_gone"
+    assert error.message.endswith("Sample again.")
+
+
+def groups_of(site: Site, run_id: int) -> list[Group]:
+    return [site.client.group(one.id) for one in site.client.groups(run_id, limit=200, sort="step").items]
+
+
+def scores_of(group: Group) -> list[float | None]:
+    return [one.reward for one in group.completions]
+
+
+def unscored_text(group: Group) -> object:
+    """All of a group that no reward has a say in."""
+    completions = [(one.text, one.token_count, one.finish_reason, one.logprob_sum) for one in group.completions]
+    return group.step, group.index, group.prompt_id, group.prompt_text, group.prompt, group.answer, completions

@@ -50,6 +50,10 @@ def test_every_command_of_the_makefile_is_explained() -> None:
             ["gpu.py", "--toy"],
             ["### Side by side", "### Where the time goes", "drew the same tokens"],
         ),
+        (
+            ["curriculum.py", "--seeds", "0", "--steps", "2", "--each", "8"],
+            ["| curriculum |", "| resample |", "not within"],
+        ),
     ],
     ids=lambda value: value[0].partition(" ")[0],
 )

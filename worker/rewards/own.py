@@ -15,7 +15,7 @@ from worker.rewards.child_process import Child, ChildNotReady
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
 IMPORT_LIMIT = 20.0
 AT_ONCE = 2
 Stamp = tuple[int, ...]
@@ -27,7 +27,7 @@ class _Ended(Exception):
 
 
 class OwnRewards:
-    """Looks at the folder once a second while it is entered; `files` is what was found."""
+    """Looks at the folder four times a second while it is entered; `files` is what was found."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

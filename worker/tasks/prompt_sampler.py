@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from backend.contract.training import Curriculum
 from worker.tasks.items import Item, Items, draw
 
-PRIOR = 0.5
-"""Of successes and of failures before anything was seen: Jeffreys' prior for a rate."""
+PRIOR = 0.03
+"""Of successes and of failures before anything was seen: most prompts are nearly always or nearly never answered right, so one group
+without a difference says much. With 1/2, Jeffreys' prior, a dead prompt would keep a fifth of the weight of a live one; so a sixtieth."""
 _STREAM = 0x70726F6D70747321  # apart from the permutations, which have the seed and an epoch alone
 
 
@@ -26,9 +27,7 @@ class PromptSampler:
         shares = np.array([share for _, share in parts], dtype=np.float64)
         self._ends = (shares / shares.sum()).cumsum()
         self._counts, self._counted = np.zeros(len(parts), dtype=np.int64), 0
-        self._learnable = (
-            None if curriculum is None else [_Learnability(part, seed, curriculum) for part in self._parts]
-        )
+        self._learnable = None if curriculum is None else [Learnability(part, seed, curriculum) for part in self._parts]
 
     def draw(self, step: int, *, cursor: int, count: int) -> list[Item]:
         """The items at these positions of the run's endless sequence."""
@@ -87,11 +86,12 @@ class PromptSampler:
         return np.minimum(np.searchsorted(self._ends, points, side="right"), len(self._parts) - 1)
 
 
-class _Learnability:
+class Learnability:
     """Draws the items of one source by p (1 − p), where p is an item's success rate as far as it is known.
 
-    Rutherford et al. (2024) call that learnability: it is the variance of a success, and 0 for what is always or never right. Of
-    Jeffreys' posterior the mean of p (1 − p) is ab / ((a + b)(a + b + 1)); the older an observation, the less it counts.
+    Rutherford et al. (2024) call that learnability: it is the variance of a success, and 0 for what is always or never right. The
+    weight of an item is its posterior mean, ab / ((a + b)(a + b + 1)) with a successes and b failures, three hundredths of each before
+    anything was seen; successes between 0 and 1 count by their variance, too. The older an observation, the less it counts.
     """
 
     def __init__(self, items: Sequence[Item], seed: int, curriculum: Curriculum) -> None:
@@ -99,7 +99,7 @@ class _Learnability:
         self._places: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             self._places.setdefault(item.id, []).append(place)
-        self._won, self.tried = np.zeros(len(items)), np.zeros(len(items))
+        self._won, self._squares, self.tried = np.zeros((3, len(items)))
         self._when = np.zeros(len(items))
         self._step, self._drawn = -1, np.zeros(0, dtype=np.int64)
 
@@ -108,19 +108,25 @@ class _Learnability:
         """The estimated success of each item."""
         return (self._won + PRIOR) / (self.tried + 2 * PRIOR)
 
+    def weights(self, step: int) -> NDArray[np.float64]:
+        """How likely each item is to be the first of a step; they sum to 1."""
+        aged = 0.5 ** ((step - self._when) / self._curriculum.half_life)
+        seen = self.tried * aged + 2 * PRIOR
+        mean, square = (self._won * aged + PRIOR) / seen, (self._squares * aged + PRIOR) / seen
+        learnable = (square - mean**2) * seen / (seen + 1)
+        uniform = self._curriculum.uniform
+        weights: NDArray[np.float64] = (1 - uniform) * learnable / learnable.sum() + uniform / len(learnable)
+        return weights
+
     def draw(self, step: int, cursor: int, count: int) -> list[Item]:
         """Items by weight, none twice in a step while there are others."""
         if step != self._step:
             self._step, self._drawn = step, np.zeros(0, dtype=np.int64)
-        aged = 0.5 ** ((step - self._when) / self._curriculum.half_life)
-        a, b = self._won * aged + PRIOR, (self.tried - self._won) * aged + PRIOR
-        weights = a * b / ((a + b) * (a + b + 1))
-        uniform = self._curriculum.uniform
-        weights = (1 - uniform) * weights / weights.sum() + uniform / len(weights)
+        weights = self.weights(step)
         chosen: list[int] = []
         while len(chosen) < count:
             random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen)])
-            # The largest of these is drawn in proportion to the weights, the next one of what is left, and so on (Gumbel).
+            # The largest of these is drawn in proportion to the weights, the next among the others, and so on (Gumbel).
             keys = np.log(weights) - np.log(-np.log(random.random(len(weights))))
             if len(self._drawn) < len(weights):
                 keys[self._drawn] = -np.inf
@@ -139,6 +145,7 @@ class _Learnability:
             for place in self._places.get(item.id, ()):
                 aged = 0.5 ** ((step - self._when[place]) / self._curriculum.half_life)
                 self._won[place] = self._won[place] * aged + known_G.sum()
+                self._squares[place] = self._squares[place] * aged + (known_G**2).sum()
                 self.tried[place] = self.tried[place] * aged + len(known_G)
                 self._when[place] = step
 
@@ -152,4 +159,4 @@ class _Learnability:
             value[:] = state[name].cpu().numpy()
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
-        return {"won": self._won, "tried": self.tried, "when": self._when}
+        return {"won": self._won, "squares": self._squares, "tried": self.tried, "when": self._when}

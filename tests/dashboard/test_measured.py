@@ -1,0 +1,166 @@
+"""A measured data set: prompts by success rate, the groups behind a bar, and a band that becomes the form's data."""
+
+import json
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+import recorded
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.groups import GroupReport
+from backend.contract.task import Dataset, row_id
+from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, in_words, success_rates_figure
+from dashboard.form.draft import Draft
+
+OpenPage = Callable[..., AppTest]
+ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n)} for n in range(1, 25)]
+G = 8
+
+
+# ---- the bars
+
+
+@pytest.mark.parametrize(
+    ("rate", "bar"),
+    [(0.0, NEVER), (0.01, 1), (0.1, 2), (0.3, 4), (0.7, 8), (0.99, 10), (1.0, ALWAYS)],
+)
+def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: float, bar: int) -> None:
+    assert bar_of(rate) == bar
+
+
+def test_a_bar_is_named_by_its_ends() -> None:
+    assert [in_words(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
+    assert len(LABELS) == ALWAYS + 1
+
+
+def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> None:
+    data = success_rates_figure([0.0, 0.0, 0.2, 0.25, 0.5, 0.8, 0.85, 1.0], (0.2, 0.8)).data.set_index("label")
+    assert dict(data["prompts"][data["prompts"] > 0]) == {
+        "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
+    }  # fmt: skip
+    assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
+
+
+# ---- the page
+
+
+@pytest.fixture
+def backend(shared_backend: Backend) -> Backend:
+    """One for all; every sample is claimed by the test that asked for it."""
+    return shared_backend
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def texts(at: AppTest) -> str:
+    shown = (
+        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
+    )
+    return "\n".join(shown).replace("\\", "")
+
+
+def press(at: AppTest, beginning: str) -> None:
+    next(button for button in at.button if button.label.startswith(beginning)).click().run()
+    assert not at.exception
+
+
+def groups(task: Dataset, rates: list[int]) -> list[GroupReport]:
+    """A group for each of the first rows, with as many right completions."""
+    return [
+        recorded.group_of(place, [1.0] * right + [0.1] * (G - right)).model_copy(
+            update={"prompt_id": row_id(task, row), "prompt_text": row["prompt"]}
+        )
+        for place, (right, row) in enumerate(zip(rates, ROWS, strict=False))
+    ]
+
+
+def measured(open_page: OpenPage, backend: Backend, rates: list[int]) -> tuple[AppTest, Dataset]:
+    """The page after a measurement of an upload."""
+    upload = backend.client.upload("sums.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS).encode())
+    at = open_page("new-run", recipe="grpo")
+    task = Dataset(source=f"upload:{upload.id}", held_out=0.0)
+    draft_of(at).change({"task": task.model_dump(mode="json"), "budget.eval_every": 0, "telemetry.probe_prompts": 0})
+    at.session_state["part"] = "Before launch"
+    at.run()
+    press(at, "Measure the data set")
+    sample_id = draft_of(at).sample_id
+    assert sample_id is not None, draft_of(at).sample_refused
+    sample = backend.client.run(sample_id)
+    assert sample.config["task_prompts"] == 200
+    claim = backend.client.claim(p.ClaimRequest(worker=recorded.WORKER, kinds=["sample"]))
+    assert claim is not None
+    backend.client.start(sample.id, p.Start(attempt=claim.attempt, from_step=0, device="cpu"))
+    whole = groups(task, rates)
+    for seq, first in enumerate(range(0, len(whole), 16)):  # in parts, as a worker reports them
+        part = [one.model_copy(update={"index": place}) for place, one in enumerate(whole[first : first + 16])]
+        backend.client.report(sample.id, p.Report(attempt=claim.attempt, seq=seq, step=seq, groups=part, metrics={}))
+    backend.client.finish(sample.id, p.Finish(attempt=claim.attempt, outcome="finished"))
+    at.run()
+    assert not at.exception
+    return at, task
+
+
+RATES = [0] * 10 + [2, 4, 6] * 2 + [8] * 8  # of 8
+
+
+@pytest.mark.slow
+def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: OpenPage, backend: Backend) -> None:
+    at, _ = measured(open_page, backend, RATES)
+    said = texts(at)
+    assert "of 24 prompts, a click shows the groups" in said
+    assert "24 groups: 6 live, 18 dead" in said
+    assert next(one.value for one in at.metric if one.label == "Can teach") == "6 of 24"
+    assert "Group 1 of 24" in said
+    draft_of(at).sample_bar = bar_of(0.25)
+    at.run()
+    assert "20–30 % right: 2 prompts" in texts(at).replace("*", "")
+    assert "Group 1 of 2" in texts(at)
+    press(at, "Show all")
+    assert "Group 1 of 24" in texts(at)
+
+
+@pytest.mark.slow
+def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backend: Backend) -> None:
+    at, _ = measured(open_page, backend, RATES)
+    assert any(button.label == "Keep 6 of 24 prompts as the data" for button in at.button)
+    at.slider[0].set_range(0, 50).run()
+    press(at, "Keep 14 of 24 prompts as the data")
+    made = backend.client.uploads()[0]
+    assert made.name == "0 to 50 % of sums.jsonl"
+    assert draft_of(at).get("task.source") == f"upload:{made.id}"
+    assert draft_of(at).get("task.held_out") == 0
+    kept = [json.loads(line) for line in backend.client.upload_content(made.id).splitlines()]
+    assert kept == [row for row, right in zip(ROWS, RATES, strict=True) if right <= G / 2]
+    assert "The form's task changed after this sample was taken. Sample again." in texts(at)
+    at.slider[0].set_range(100, 100).run()
+    press(at, "Keep 8 of 24 prompts as the data")  # still of what was measured
+    again = backend.client.uploads()[0]
+    assert again.name == "100 to 100 % of sums.jsonl"
+    assert again.rows == 8
+
+
+@pytest.mark.slow
+def test_a_band_that_the_backend_refuses_says_why_and_changes_nothing(open_page: OpenPage, backend: Backend) -> None:
+    at, task = measured(open_page, backend, RATES)
+    backend.client.delete_upload(int(task.source.partition(":")[2]))
+    press(at, "Keep 6 of 24")
+    assert "There is no upload" in texts(at)
+    assert draft_of(at).get("task.source") == task.source
+
+
+@pytest.mark.slow
+def test_without_a_prompt_in_the_band_there_is_nothing_to_keep(open_page: OpenPage, backend: Backend) -> None:
+    at, _ = measured(open_page, backend, [0] * 12 + [8] * 12)
+    [keep] = [button for button in at.button if button.label.startswith("Keep")]
+    assert (keep.label, keep.disabled) == ("Keep 0 of 24 prompts as the data", True)
+
+
+@pytest.mark.slow
+def test_a_few_prompts_have_no_chart(open_page: OpenPage, backend: Backend) -> None:
+    at, _ = measured(open_page, backend, [0, 4, 8])
+    assert "a click shows the groups" not in texts(at)

@@ -1,0 +1,270 @@
+"""The editor's companion: a changed reward file scores the sample again, what that changed is said, and what looks like a mistake is marked."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import cast
+
+import pytest
+import recorded
+import streamlit as st
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract import protocol as p
+from backend.contract.base import Json
+from backend.contract.inspection import GroupScores
+from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
+from dashboard.before_launch.rescored import changed, difference, suspicions
+from dashboard.form.draft import Draft
+
+OpenPage = Callable[..., AppTest]
+OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
+
+
+# ---- what looks like a mistake
+
+
+def group(rewards: list[float | None], lengths: list[int] | None = None, *, error: str | None = None) -> GroupScores:
+    """One whose only reward is `own`."""
+    known = [one for one in rewards if one is not None]
+    state = "unscored" if len(known) < 2 else "live" if len(set(known)) > 1 else "zero_variance"
+    mean = sum(known) / len(known) if known else 0.0
+    completions = [
+        {
+            "id": place,
+            "index": place,
+            "token_count": lengths[place] if lengths else 10,
+            "finish_reason": "stop",
+            "rewards": [{"name": "own", "raw": reward, "weight": 1.0, "error": None if reward is not None else error}],
+            "reward": reward,
+            "advantage": None if reward is None else reward - mean,
+        }
+        for place, reward in enumerate(rewards)
+    ]
+    return GroupScores.model_validate(
+        {
+            "id": 1,
+            "index": 0,
+            "prompt_id": "a",
+            "prompt": "",
+            "scored": len(known),
+            "state": state,
+            "completions": completions,
+        }
+    )
+
+
+def marks(rewards: list[float | None], lengths: list[int] | None = None, **function: Json) -> list[str]:
+    return suspicions([group(rewards, lengths)], {"rewards": {"functions": [{**OWN, **function}]}})
+
+
+@pytest.mark.parametrize(
+    ("rewards", "lengths", "mark"),
+    [
+        ([0.0] * 16, None, "own is always 0: it tells no two completions apart."),
+        ([1.0] * 16, None, "own is always 1.00: it tells no two completions apart."),
+        ([0.3] * 16, None, "own is always 0.300: it tells no two completions apart."),
+        ([0.0] * 39 + [1.0], None, "own has one value on 98 % of the completions."),
+        ([0.0, 12.0] * 8, None, "own goes from 0 to 12.0, and other rewards from 0 to 1: it may outweigh them. Is that meant?"),
+        ([0.0, -0.5] * 8, None, "own goes from −0.500 to 0, and"),
+        ([0.1 * n for n in range(10)], [5 * n for n in range(10)], "own is higher the longer a completion is"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_mistake_is_marked(rewards: list[float | None], lengths: list[int] | None, mark: str) -> None:
+    [found] = marks(rewards, lengths)
+    assert found.startswith(mark)
+
+
+def test_scores_that_look_right_are_not_marked() -> None:
+    assert marks([0.0, 1.0, 1.0, 0.5] * 4, [7, 9, 3, 8] * 4) == []
+    assert marks([0.1 * n for n in range(10)], [50 - 5 * n for n in range(10)]) == []  # a right answer may be short
+    assert marks([0.0] * 4) == []  # too few to say
+    assert marks([0.0, 1.0] * 8, [3, 30] * 8, kind="length") == []  # meant to
+    assert marks([-3.0, 12.0] * 8, kind="reward_model") == []  # has no bounds
+
+
+def test_only_completions_that_have_a_score_count() -> None:
+    assert marks([None] * 16) == []
+    assert marks([1.0] * 8 + [None] * 8) == ["own is always 1.00: it tells no two completions apart."]
+
+
+# ---- what changed
+
+
+def test_a_change_is_told_in_rewards_advantages_and_dead_groups() -> None:
+    before = [group([0.0, 1.0]), group([1.0, 1.0])]
+    after = [group([1.0, 0.0]), group([1.0, 0.0])]
+    assert difference(before, after) == (
+        "3 of 4 rewards changed: the mean went from 0.750 to 0.500, 4 advantages changed sign. "
+        "Dead or unscored groups: 0 of 2 (1 before)."
+    )
+    assert difference(before, before) == "No reward changed."
+
+
+def test_a_completion_that_lost_its_score_has_changed() -> None:
+    assert difference([group([0.0, 1.0])], [group([0.0, None])]) == (
+        "1 of 2 rewards changed: the mean went from 0.500 to 0, 2 advantages changed sign. "
+        "Dead or unscored groups: 1 of 1 (0 before)."
+    )
+
+
+# ---- when
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def with_file(text: str, name: str = "recorder", error: str | None = None) -> p.WorkerInfo:
+    """A worker whose folder has own.py with this text."""
+    functions = [] if error else [OwnReward(function="own.py:reward")]
+    file = RewardFile(name="own.py", texts={"own.py": digest(text)}, functions=functions, error=error)
+    return recorded.WORKER.model_copy(update={"name": name, "reward_files": [file]})
+
+
+def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
+    def workers(*texts: str) -> list[p.WorkerInfo]:
+        return [with_file(text) for text in texts]
+
+    scored = {"own.py": digest("a")}
+    assert not changed(workers("a"), scored)  # type: ignore[arg-type]
+    assert changed(workers("b"), scored)  # type: ignore[arg-type]
+    assert not changed(workers("b", "a"), scored)  # type: ignore[arg-type]
+    assert not changed([], scored)
+    assert not changed(workers("b"), {})  # type: ignore[arg-type]
+
+
+def draft_of(at: AppTest) -> Draft:
+    return cast(Draft, at.session_state["draft"])
+
+
+def texts(at: AppTest) -> str:
+    shown = (
+        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
+    )
+    return "\n".join(shown).replace("\\", "")
+
+
+def tell(backend: Backend, worker: p.WorkerInfo) -> None:
+    """What the worker asks for work with; there is none."""
+    assert backend.client.claim(p.ClaimRequest(worker=worker, kinds=["sample"])) is None
+
+
+def claimed(backend: Backend, sample_id: int, text: str) -> p.Claim:
+    claim = backend.client.claim(p.ClaimRequest(worker=with_file(text), kinds=["sample"]))
+    assert claim is not None
+    assert claim.run_id == sample_id
+    scored_by = [RewardText(name="own.py", sha256=digest(text), text=text)]
+    start = p.Start(attempt=claim.attempt, from_step=0, device="cpu", reward_texts=scored_by)
+    backend.client.start(sample_id, start)
+    return claim
+
+
+def score(backend: Backend, sample_id: int, text: str, rewards: list[float | None]) -> Run:
+    """What a worker with this text reports for a sample of one group."""
+    claim = claimed(backend, sample_id, text)
+    reported = recorded.group_of(0, rewards)
+    completions = [
+        one.model_copy(
+            update={"rewards": [one.rewards[0].model_copy(update={"name": "own", "raw": raw, "weight": 1.0})]}
+        )
+        for one, raw in zip(reported.completions, rewards, strict=True)
+    ]
+    groups = [reported.model_copy(update={"completions": completions})]
+    backend.client.report(sample_id, p.Report(attempt=claim.attempt, seq=0, step=0, groups=groups, metrics={}))
+    return backend.client.finish(sample_id, p.Finish(attempt=claim.attempt, outcome="finished")) and backend.client.run(
+        sample_id
+    )
+
+
+def drawn(at: AppTest) -> AppTest:
+    """The page as it is now, whatever it kept."""
+    st.cache_data.clear()
+    at.run()
+    assert not at.exception
+    return at
+
+
+@pytest.fixture
+def sampled(open_page: OpenPage, backend: Backend) -> tuple[AppTest, int]:
+    """The page with a finished sample that own.py, whose text is "a", gave 0 everywhere."""
+    tell(backend, with_file("a"))
+    at = open_page("new-run", recipe="grpo")
+    draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
+    at.run()
+    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    sample_id = draft_of(at).sample_id
+    assert sample_id is not None, draft_of(at).sample_refused
+    score(backend, sample_id, "a", [0.0] * 16)
+    return drawn(at), sample_id
+
+
+def rescoring(backend: Backend, at: AppTest, base: int) -> int:
+    """The sample that the page has asked for now."""
+    asked = draft_of(at).sample_id
+    assert asked is not None
+    assert asked != base
+    assert backend.client.run(asked).config["rescores"] == base
+    return asked
+
+
+@pytest.mark.slow
+def test_a_changed_file_scores_the_sample_again_and_the_change_is_shown(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, first = sampled
+    assert "Save own.py in your editor, and these completions are scored again." in texts(at)
+    assert "own is always 0: it tells no two completions apart." in texts(at)
+    assert draft_of(drawn(at)).sample_id == first
+    tell(backend, with_file("b"))
+    second = rescoring(backend, drawn(at), first)
+    score(backend, second, "b", [0.0, 1.0] * 8)
+    said = texts(drawn(at))
+    assert (
+        "8 of 16 rewards changed: the mean went from 0 to 0.500, 16 advantages changed sign. "
+        "Dead or unscored groups: 0 of 1 (1 before)."
+    ) in said
+    assert "is always" not in said
+    tell(backend, with_file("c"))
+    third = draft_of(drawn(at)).sample_id
+    assert third not in (first, second, None)
+    assert backend.client.run(cast(int, third)).config["rescores"] == first  # always what was sampled
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_imported_is_said_and_asks_nothing(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, first = sampled
+    tell(backend, with_file("b", error="own.py, line 3: SyntaxError: invalid syntax\nTraceback of it"))
+    said = texts(drawn(at))
+    assert "own.py, line 3: SyntaxError: invalid syntax" in said
+    assert "Traceback" not in said
+    assert draft_of(at).sample_id == first
+
+
+@pytest.mark.slow
+def test_a_rescoring_that_failed_waits_for_the_next_change(backend: Backend, sampled: tuple[AppTest, int]) -> None:
+    at, first = sampled
+    tell(backend, with_file("b"))
+    second = rescoring(backend, drawn(at), first)
+    claim = claimed(backend, second, "b")
+    error = RunError(code="reward_contract", message="own gave a text, and a number was expected", retryable=False)
+    backend.client.fail(second, p.Fail(attempt=claim.attempt, error=error))
+    assert "own gave a text, and a number was expected" in texts(drawn(at))
+    assert draft_of(at).sample_id == second
+    tell(backend, with_file("c"))
+    third = rescoring(backend, drawn(at), first)
+    score(backend, third, "c", [1.0] * 16)
+    assert "16 of 16 rewards changed: the mean went from 0 to 1" in texts(drawn(at))
+
+
+@pytest.mark.slow
+def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, first = sampled
+    draft_of(at).change({"rewards.functions": [{**OWN, "weight": 2.0}]})
+    assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
+    next(button for button in at.button if button.label == "Score again").click().run()
+    assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
