@@ -7,17 +7,16 @@ data set; keeps a band of it; and starts. Then the same form is trained with eve
 """
 
 import csv
-import math
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from statistics import fmean, stdev
 from typing import Any
 
 from learning import measure, train
 from playwright.sync_api import Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from results.page import command_line, home_in, keep, stack, table, where
 from scale.site import Site, site
 from scale.views import PATIENCE, chromium
@@ -25,13 +24,13 @@ from scale.views import PATIENCE, chromium
 from backend.contract.base import Json
 from backend.contract.recipes import RECIPES
 from backend.operations.new_reward import new_reward
+from dashboard.charts.interval import estimate
 from dashboard.stored import put
 from worker.tasks.arithmetic import problems
 
 ROWS = 400
+REWARDS = ".st-key-section-rewards"
 SERIES = ("eval/pass@1", "reward")
-STUDENTS_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""By number of seeds, the 97.5 % quantile of Student's t with one degree of freedom less."""
 
 BROKEN = 'def reward(completion, answer:\n    """1 if the answer is right."""\n'
 ALWAYS_0 = (
@@ -75,16 +74,17 @@ def walk(page: Page, home: Path, file: Path, measured_prompts: int) -> tuple[int
 
     reward = new_reward(home, "right", group=False)
     reward.write_text(BROKEN)
-    page.locator(".st-key-section-rewards summary").click()
-    rewards = page.locator(".st-key-section-rewards")
-    _pick(page, "Kind", "python")
-    _pick(page, "Kind", "correctness", place=1)  # what evaluations count as right; it rewards nothing
-    _pick(page, "Extract", "last number")
+    rewards = page.locator(REWARDS)
+    rewards.locator("summary").click()
+    expect(rewards.locator("details")).to_have_css("overflow", "visible")  # unfolded to its whole height
+    _pick(page, "Kind", "python", REWARDS)
+    _pick(page, "Kind", "correctness", REWARDS, place=1)  # what evaluations count as right; it rewards nothing
+    _pick(page, "Extract", "last number", REWARDS)
     _write(page, "Weight", "0", place=1)
     expect(rewards).to_contain_text("right.py, line 1: SyntaxError")
     reward.write_text(ALWAYS_0)
     expect(rewards).not_to_contain_text("SyntaxError")
-    _pick(page, "Function", "right.py:reward")
+    _pick(page, "Function", "right.py:reward", REWARDS)
     done("the reward is chosen")
 
     page.get_by_role("button", name="Sample before launch").click()
@@ -109,9 +109,17 @@ def walk(page: Page, home: Path, file: Path, measured_prompts: int) -> tuple[int
     return int(re.findall(r"[?&]id=(\d+)", page.url)[0]), clock
 
 
-def _pick(page: Page, label: str, option: str, place: int = 0) -> None:
-    page.get_by_role("combobox", name=label).nth(place).click()
-    page.get_by_role("option", name=option).click()
+def _pick(page: Page, label: str, option: str, section: str = "body", place: int = 0) -> None:
+    box = page.locator(section).get_by_role("combobox", name=label).nth(place)
+    for left in reversed(range(10)):  # a page that is just drawn anew closes an open list: a person opens it again
+        box.click()
+        try:
+            page.get_by_role("option", name=option).click(timeout=2000)
+            break
+        except PlaywrightTimeout:
+            if not left:
+                raise
+    expect(box).to_have_value(option)
     _settled(page)
 
 
@@ -135,13 +143,6 @@ def variants(config: Json) -> dict[str, Json]:
     real = put(put(real, "model.lora", {"rank": 16, "alpha": 32}), "optimizer.learning_rate", 2e-4)
     real = put(real, "task.template", "What is {problem}? Write x for times. Answer with the number alone.")
     return {"tiny-arithmetic, all weights": config, "SmolLM2-135M, LoRA": real}
-
-
-def rise(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """The mean rise over the seeds, and its 95 % interval by Student's t."""
-    rises = [after - before for before, after in pairs]
-    half = STUDENTS_T[len(rises)] * stdev(rises) / math.sqrt(len(rises)) if len(rises) > 1 else math.nan
-    return fmean(rises), fmean(rises) - half, fmean(rises) + half
 
 
 def trained(running: Site, config: Json, seeds: Sequence[int], name: str) -> list[dict[str, Any]]:
@@ -181,9 +182,11 @@ def main() -> None:
             runs = trained(running, variant, asked.seeds, name)
             results += runs
             rates = [list(one["series"]["eval/pass@1"].values()) for one in runs]
-            mean, low, high = rise([(one[0], one[-1]) for one in rates])
+            rise = estimate([one[-1] - one[0] for one in rates])
             shown = ", ".join(f"{one[0]:.3f} → {one[-1]:.3f}" for one in rates)
-            lines.append([name, shown, f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"])
+            assert rise is not None
+            interval = "" if rise.low is None else f" ({rise.low:+.3f} to {rise.high:+.3f})"
+            lines.append([name, shown, f"{rise.mean:+.3f}{interval}"])
     print(table(["model", "held-out pass@1, before → after, by seed", "rise, 95 % interval"], lines))
     keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), clock=clock, runs=results)
 
