@@ -35,8 +35,8 @@ ANSWERS = re.compile(r"Answer \d+:\n(.*?)(?=\n\nAnswer \d+:\n|\n\nReply with)", 
 SERIES = ("eval/pass@1", "rewards/better/mean", "judge/better/position_bias", "frac_reward_zero_std")
 
 
-class Judge(BaseHTTPRequestHandler):
-    """Orders the answers of one question; the model's name says which judge it is."""
+class Orders(BaseHTTPRequestHandler):
+    """The judge: it orders the answers of one question. The model's name says which one it is."""
 
     protocol_version = "HTTP/1.1"
 
@@ -69,7 +69,7 @@ def _is_right(text: str, right: str) -> bool:
 @contextmanager
 def judges() -> Iterator[str]:
     """The value of GROUPSCOPE_JUDGES with all of them, while they answer."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Judge) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Orders) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/v1"
         yield json.dumps({name: {"url": url, "model": name, "requests_per_minute": 1e6} for name in SHARES})

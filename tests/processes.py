@@ -22,9 +22,16 @@ PATIENCE = 240.0
 _watched: list[Callable[[], str | None]] = []
 
 
-def watch(death: Callable[[], str | None]) -> None:
-    """Whatever a test waits for from now on fails with the words of `death` as soon as it has some: what it looks at has died."""
+def watch(death: Callable[[], str | None]) -> Callable[[], None]:
+    """Whatever a test waits for, until what this returns is called, fails with the words of `death` as soon as it has some: what it
+    looks at has died."""
     _watched.append(death)
+
+    def forget() -> None:
+        if death in _watched:
+            _watched.remove(death)
+
+    return forget
 
 
 def death_of(process: subprocess.Popen[bytes], log: Path) -> str | None:
@@ -84,6 +91,7 @@ class Site:
             **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
+        self._forget: list[Callable[[], None]] = []
         self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
@@ -97,7 +105,7 @@ class Site:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
         log = self.home / f"{command[0]}.log"
         process = zygote.start(like, command, environment, log, files)
-        watch(lambda: death_of(process, log))
+        self._forget.append(watch(lambda: death_of(process, log)))
         self._started.append(process)
         return process
 
@@ -139,6 +147,8 @@ class Site:
         return self.client.run(run_id)
 
     def close(self) -> None:
+        while self._forget:
+            self._forget.pop()()
         for process in self._started:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

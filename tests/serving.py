@@ -56,12 +56,9 @@ class Serving:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self.app, log_level="error", access_log=False, timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
-        self._closed = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
-        watch(
-            lambda: None if self._closed or self._thread.is_alive() else "the backend in this process ended by itself"
-        )
+        self._forget = watch(lambda: None if self._thread.is_alive() else "the backend in this process ended by itself")
 
     def _serve(self) -> None:
         with (
@@ -72,7 +69,8 @@ class Serving:
 
     def close(self) -> None:
         """Told to end, not waited for: it takes two tenths of a second, longer than most tests, and closes its own socket."""
-        self._closed = self._server.should_exit = True
+        self._forget()
+        self._server.should_exit = True
 
 
 @cache
