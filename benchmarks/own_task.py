@@ -57,7 +57,7 @@ def write_problems(file: Path) -> None:
         writer.writerows([one.expression, one.answer] for one in Random(0).sample(every, ROWS))
 
 
-def walk(page: Page, home: Path, file: Path, measured_prompts: int) -> tuple[int, dict[str, float]]:
+def walk(page: Page, home: Path, file: Path) -> tuple[int, dict[str, float]]:
     """What docs/own-task.md says; the number of the run that it started, and at how many seconds each step was done."""
     began, clock = time.monotonic(), dict[str, float]()
 
@@ -95,8 +95,6 @@ def walk(page: Page, home: Path, file: Path, measured_prompts: int) -> tuple[int
     clock["scored again after"] = round(time.monotonic() - written, 1)
     done("the mistake is seen and mended in the lab")
 
-    page.get_by_role("spinbutton", name="Prompts", exact=True).fill(str(measured_prompts))
-    page.get_by_role("spinbutton", name="Prompts", exact=True).press("Enter")
     page.get_by_role("button", name="Measure the data set").click()
     page.get_by_role("button", name=re.compile(r"Keep \d+ of \d+ prompts as the data")).click()
     expect(page.get_by_text("The form's task changed after this sample was taken.")).to_be_visible()
@@ -159,7 +157,6 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="of every run, instead of the recipes' own")
-    parser.add_argument("--prompts", type=int, default=360, help="of the data set that are measured")
     parser.add_argument("--models", nargs="+", choices=["tiny", "SmolLM2"], default=["tiny", "SmolLM2"])
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
@@ -170,7 +167,7 @@ def main() -> None:
     expect.set_options(timeout=PATIENCE)
     with site(home, workers=1, dashboard=True) as running:
         with chromium(running.dashboard_url) as page:
-            started, clock = walk(page, home, file, asked.prompts)
+            started, clock = walk(page, home, file)
         config: Json = running.client.run(started).config
         running.client.command(started, "stop")
         results, lines = [], []

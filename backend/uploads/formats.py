@@ -9,8 +9,8 @@ import datetime
 import decimal
 import io
 import json
-import re
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

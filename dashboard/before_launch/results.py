@@ -20,7 +20,7 @@ from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
 from dashboard.forecast import TOLD_APART, Forecast, forecast, is_right, says_right
 from dashboard.form.draft import Draft
-from dashboard.format import MISSING, counted, percent, plain
+from dashboard.format import MISSING, count, counted, percent, plain
 from dashboard.group.cards import STYLE, draw_cards
 from dashboard.group.numbers import draw_numbers, draw_strip
 from dashboard.group.rows import pick_group
@@ -44,14 +44,14 @@ def summary(groups: Sequence[Group | GroupScores], config: Mapping[str, Json], t
     parts = []
     if judged:
         share = percent(sum(judged) / len(judged))
-        parts.append(f"{sum(judged)} of {counted(len(judged), 'completion')} right ({share})")
+        parts.append(f"{count(sum(judged))} of {counted(len(judged), 'completion')} right ({share})")
     states = Counter(group.state for group in groups)
     dead = "dead" if stored_estimator(config).centred else "with equal rewards"
     words: dict[GroupState, str] = {"live": "live", "zero_variance": dead, "unscored": "unscored"}
     found = [f"{states[state]} {word}" for state, word in words.items() if states[state]]
     cut = sum(one.finish_reason == "length" for one in completions)
     parts.append(f"{counted(len(groups), 'group')}: {', '.join(found)}")
-    parts += [f"{cut} of {len(completions)} cut at the token limit"] if cut else []
+    parts += [f"{count(cut)} of {count(len(completions))} cut at the token limit"] if cut else []
     return " · ".join(parts)
 
 
