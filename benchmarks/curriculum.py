@@ -191,7 +191,26 @@ def summary(measured: Sequence[Measured]) -> str:
             middle, low, high = ratio([one.tokens for one in ours], [one.tokens for one in its])
             compared = f"{middle:.2f} ({low:.2f} to {high:.2f})"
         lines.append([name, *shown, compared])
-    return table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
+    said = [
+        f"{value}" if name in ("machine", "date") else f"{name} {value}"
+        for name, value in measured[-1].conditions.items()
+    ]
+    found = table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
+    return f"{found}\n\n{', '.join(said)}."
+
+
+def train_all(runs: Sequence[tuple[str, int]], out: Path, home: Path, *, each: int, steps: int) -> list[Measured]:
+    """Train these strategies with these seeds, and write each to the file once it is over."""
+    measured: list[Measured] = []
+    with site(home, workers=1) as running, out.open("a") as file:
+        data = rows(learnable(running.client, each + HELD_OUT), each)
+        upload = running.client.upload("mixed.jsonl", "".join(f"{json.dumps(row)}\n" for row in data).encode()).id
+        for strategy, seed in runs:
+            one = measure(running.client, config(upload, len(data), strategy, seed, steps), strategy, seed)
+            print(one.model_dump_json(), file=file, flush=True)
+            print(f"{strategy}, seed {seed}: {one.tokens:,} tokens", flush=True)
+            measured.append(one)
+    return measured
 
 
 def main() -> None:
@@ -207,18 +226,10 @@ def main() -> None:
     lines = out.read_text().splitlines() if out.exists() else []
     measured = [Measured.model_validate_json(line) for line in lines]
     done = {(one.strategy, one.seed) for one in measured}
-    with site(home_in(asked.home, "curriculum"), workers=1) as running, out.open("a") as file:
-        data = rows(learnable(running.client, asked.each + HELD_OUT), asked.each)
-        content = "".join(f"{json.dumps(row)}\n" for row in data).encode()
-        upload = running.client.upload("mixed.jsonl", content).id
-        for seed in asked.seeds:
-            for strategy in STRATEGIES:
-                if (strategy, seed) not in done:
-                    wanted = config(upload, len(data), strategy, seed, asked.steps)
-                    measured.append(measure(running.client, wanted, strategy, seed))
-                    print(measured[-1].model_dump_json(), file=file, flush=True)
-                    print(f"{strategy}, seed {seed}: {measured[-1].tokens:,} tokens", flush=True)
-    show_tables(summary(measured), asked, began, "curriculum")
+    missing = [(strategy, seed) for seed in asked.seeds for strategy in STRATEGIES if (strategy, seed) not in done]
+    if missing:
+        measured += train_all(missing, out, home_in(asked.home, "curriculum"), each=asked.each, steps=asked.steps)
+    show_tables(summary(measured), asked, began, "measured curriculum")
 
 
 if __name__ == "__main__":
