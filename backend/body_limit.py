@@ -7,10 +7,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.contract.protocol import REPORT_BYTES
 from backend.error_answers import error_response
 
 DEFAULT_BYTES = 2 * 2**20
-REPORT_BYTES = 64 * 2**20
 
 
 class BodyLimit:

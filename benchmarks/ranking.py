@@ -35,8 +35,8 @@ ANSWERS = re.compile(r"Answer \d+:\n(.*?)(?=\n\nAnswer \d+:\n|\n\nReply with)", 
 SERIES = ("eval/pass@1", "rewards/better/mean", "judge/better/position_bias", "frac_reward_zero_std")
 
 
-class Judge(BaseHTTPRequestHandler):
-    """Orders the answers of one question; the model's name says which judge it is."""
+class Orders(BaseHTTPRequestHandler):
+    """The judge: it orders the answers of one question. The model's name says which one it is."""
 
     protocol_version = "HTTP/1.1"
 
@@ -69,7 +69,7 @@ def _is_right(text: str, right: str) -> bool:
 @contextmanager
 def judges() -> Iterator[str]:
     """The value of GROUPSCOPE_JUDGES with all of them, while they answer."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Judge) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Orders) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/v1"
         yield json.dumps({name: {"url": url, "model": name, "requests_per_minute": 1e6} for name in SHARES})
@@ -97,12 +97,12 @@ def main() -> None:
             for seed in asked.seeds:
                 run = train(running.client, config(name, rounds, seed), f"{name}, {rounds} rounds, seed {seed}")
                 measured = measure(running.client, run, SERIES)
-                results.append({"judge": name, "rounds": rounds, "seed": seed, **measured})
+                results.append({"endpoint": name, "rounds": rounds, "seed": seed, **measured})
                 right = [value for value in measured["series"]["eval/pass@1"].values() if value is not None]
                 biases = measured["series"]["judge/better/position_bias"].values()
                 bias = sum(one for one in biases if one is not None) / len(biases)
                 lines.append([name, str(rounds), str(seed), f"{right[0]:.3f}", f"{right[-1]:.3f}", f"{bias:+.2f}"])
-    print(table(["judge", "rounds", "seed", "pass@1 before", "after", "position bias"], lines))
+    print(table(["a judge that is", "rounds", "seed", "pass@1 before", "after", "position bias"], lines))
     keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), runs=results)
 
 

@@ -19,10 +19,33 @@ TOKEN = "a-token-of-the-fault-tests"
 PATIENCE = 240.0
 
 
+_watched: list[Callable[[], str | None]] = []
+
+
+def watch(death: Callable[[], str | None]) -> Callable[[], None]:
+    """Whatever a test waits for, until what this returns is called, fails with the words of `death` as soon as it has some: what it
+    looks at has died."""
+    _watched.append(death)
+
+    def forget() -> None:
+        if death in _watched:
+            _watched.remove(death)
+
+    return forget
+
+
+def death_of(process: subprocess.Popen[bytes], log: Path) -> str | None:
+    """How a process ended by itself, with the end of its log; None while it runs, and if somebody has waited for its end."""
+    if process.returncode is not None or process.poll() is None:
+        return None
+    command = " ".join(map(str, process.args)) if isinstance(process.args, list) else process.args
+    return f"{command} ended by itself with {process.returncode}; its log ends so:\n{log.read_text(errors='replace')[-4000:]}"
+
+
 def wait_until(
     condition: Callable[[], object], what: str, patience: float = PATIENCE, *, longest_pause: float = 0.2
 ) -> None:
-    """Poll until it holds; the test fails, with the reason, at the deadline.
+    """Poll until it holds; the test fails, with the reason, at the deadline, and at once if a process has died that it may wait for.
 
     A question costs 5 ms of processor time, the backend's and ours: who has waited long is asked less often.
     """
@@ -34,6 +57,8 @@ def wait_until(
                 return
         except (Unreachable, ApiError, httpx.TransportError):
             pass  # a process that is down at this moment is part of these tests
+        for death in filter(None, (one() for one in _watched)):
+            raise AssertionError(f"waiting for “{what}”: {death}")
         time.sleep(min(longest_pause, max(0.02, (time.monotonic() - began) / 10)))
     raise AssertionError(f"not within {patience} s: {what}")
 
@@ -66,6 +91,7 @@ class Site:
             **{f"GROUPSCOPE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self._started: list[subprocess.Popen[bytes]] = []
+        self._forget: list[Callable[[], None]] = []
         self.dashboards: list[subprocess.Popen[bytes]] = []
 
     def _start(
@@ -77,7 +103,9 @@ class Site:
         **environment: str,
     ) -> subprocess.Popen[bytes]:
         environment = self._environment | ({"GROUPSCOPE_HOME": str(home)} if home else {}) | environment
-        process = zygote.start(like, command, environment, self.home / f"{command[0]}.log", files)
+        log = self.home / f"{command[0]}.log"
+        process = zygote.start(like, command, environment, log, files)
+        self._forget.append(watch(lambda: death_of(process, log)))
         self._started.append(process)
         return process
 
@@ -119,6 +147,8 @@ class Site:
         return self.client.run(run_id)
 
     def close(self) -> None:
+        while self._forget:
+            self._forget.pop()()
         for process in self._started:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 import uvicorn
+from processes import watch
 
 from backend.app import create_app, open_services
 from backend.clock import Clock
@@ -55,11 +56,20 @@ class Serving:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self.app, log_level="error", access_log=False, timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread = threading.Thread(target=self._serve)
         self._thread.start()
+        self._forget = watch(lambda: None if self._thread.is_alive() else "the backend in this process ended by itself")
+
+    def _serve(self) -> None:
+        with (
+            suppress(SystemExit),
+            closing(self._socket),
+        ):  # a server that could not start has said why, and takes no connection
+            self._server.run(sockets=[self._socket])
 
     def close(self) -> None:
         """Told to end, not waited for: it takes two tenths of a second, longer than most tests, and closes its own socket."""
+        self._forget()
         self._server.should_exit = True
 
 

@@ -42,13 +42,15 @@ class Forked(subprocess.Popen[bytes]):
     def __init__(self, parent: "_Parent", args: Sequence[str], pid: int) -> None:
         self._parent, self.args, self.pid = parent, list(args), pid
         self.returncode: int | None = None  # type: ignore[assignment]
+        self._asking = threading.Lock()  # the parent can be asked for an exit status once
         self.stdin = self.stdout = self.stderr = None
 
     def poll(self) -> int | None:
         """Its exit status once it has one."""
-        if self.returncode is None:
-            self.returncode = self._parent.ask(poll=self.pid)
-        return self.returncode
+        with self._asking:
+            if self.returncode is None:
+                self.returncode = self._parent.ask(poll=self.pid)
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit status. Raises subprocess.TimeoutExpired."""

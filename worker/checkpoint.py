@@ -6,6 +6,7 @@
         value_head.safetensors  PPO's critic, where there is one
         reference.safetensors   the reference that follows the policy, where there is one
         prompts.safetensors     what a curriculum has seen of each prompt, where there is one
+        reference_logprobs.safetensors  what DPO's reference said of the pairs judged so far
         state.json              the step, the prompt cursor, what the next step depends on
         manifest.json           size and SHA-256 of every file; its own hash is the checkpoint's
 

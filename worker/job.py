@@ -42,6 +42,7 @@ from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
+from worker.report_parts import in_parts
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
@@ -285,8 +286,11 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
         elif scorer is not None and config.rescores is not None:
             earlier = _groups_of(worker.client, config.rescores)
             reports = score_again(config, earlier, {item.id: item for item in items}, scorer, claim.attempt)
+        seq = 0
         for report in reports:
-            channels.send("report", report)
+            for part in in_parts(report.model_copy(update={"seq": seq})):
+                channels.send("report", part)
+                seq += 1
     return "finished"
 
 

@@ -17,6 +17,7 @@ from backend.contract.records import Progress, Requested, RewardText
 from worker.checkpoint import Saved
 from worker.errors import Interrupted
 from worker.group_records import finite
+from worker.report_parts import in_parts
 
 log = logging.getLogger(__name__)
 
@@ -249,13 +250,14 @@ class Reporter:
         return asked_to_end(self._channels.requested(), self._channels.shutting_down())
 
     def _later(self, contents: Callable[[], dict[str, object]]) -> None:
-        """Have a report sent; its number is its place in the order, its time is now."""
+        """Have a report sent, in parts if it is large; its number is its place in the order, its time is now."""
         seconds = self.elapsed_seconds
 
         def report() -> None:
             numbered = {"attempt": self._place.attempt, "seq": self._seq, "seconds": seconds, **contents()}
-            self._seq += 1
-            self._channels.send("report", Report.model_validate(numbered))
+            for part in in_parts(Report.model_validate(numbered)):
+                self._seq += 1
+                self._channels.send("report", part)
 
         self._background.put(report)
 

@@ -30,6 +30,7 @@ Attempt = Annotated[int, Field(ge=1, le=2**63 - 1)]
 EVALUATION = "eval/"  # what names of an evaluation's metrics begin with
 Versions = Annotated[dict[ShortText, ShortText], Field(max_length=64)]
 MOST_METRICS = 1000  # of a report
+REPORT_BYTES = 64 * 2**20  # the largest body of a message; a report that would be larger is sent in parts
 Outcome = Literal["finished", "stopped", "paused", "released"]
 
 
@@ -142,7 +143,8 @@ class TraceFile(Record):
 class Report(Record):
     """POST …/report: what one step (or a moment between steps) brought. Numbered; sending one twice is harmless.
 
-    A training step s is reported once, with its groups where it has some, after its update. An evaluation after k steps is
+    A training step s is reported once, with its groups where it has some, after its update. If that would be larger than REPORT_BYTES,
+    reports with `part` and groups alone come first, which do not count as the step's report. An evaluation after k steps is
     reported with step k, no groups, and metrics under `eval/` alone. A report without a step carries log lines only. A metric
     that was not finite is None.
     """
@@ -153,13 +155,16 @@ class Report(Record):
     metrics: Annotated[dict[ShortText, float | None], Field(max_length=MOST_METRICS)] = {}
     groups: Annotated[list[GroupReport], Field(max_length=100_000)] = []
     pairs: RecordedPairs = []  # the first of those that the step was trained on
+    part: bool = False  # the step's own report, with its other groups, is still to come
     trace: TraceFile | None = None
     logs: Annotated[list[LogLine], Field(max_length=1000)] = []
     seconds: float | None = None  # trained so far in all attempts, by monotonic clocks
 
     @property
     def trained_step(self) -> int | None:
-        """The step whose training it tells; None for an evaluation, or log lines."""
+        """The step whose training it completes; None for a part, an evaluation, or log lines."""
+        if self.part:
+            return None
         trained = self.groups or any(not name.startswith(EVALUATION) for name in self.metrics)
         return self.step if trained else None
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from backend.contract.base import CleanText, Frozen, Json, Misfit
 from backend.contract.model import ModelSource
@@ -13,10 +13,16 @@ from backend.contract.task import Task
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Weight = Annotated[float, Field(ge=-1000, le=1000)]
-PythonFunction = Annotated[
-    str,
-    Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"),
-]
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _known_function(name: str) -> str:
+    if _FUNCTION.fullmatch(name):
+        return name
+    raise ValueError("choose a function: file.py:function of the worker's folder of rewards, or module:function")
+
+
+PythonFunction = Annotated[str, Field(max_length=200), AfterValidator(_known_function)]
 Unit = Literal["completion", "group"]
 """What a reward function gets at a time, and what stays unscored where a call fails."""
 Argument = bool | int | float | Annotated[CleanText, Field(max_length=10_000)]

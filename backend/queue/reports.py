@@ -41,7 +41,10 @@ def parse(body: bytes) -> p.Report:
 
 
 def require_sound(sent: p.Report) -> None:
-    """Raises Invalid for metrics or groups without a step, and for two groups, or completions, in one place."""
+    """Raises Invalid for metrics or groups without a step, for a part with more than groups, and for two groups, or completions, in one place."""
+    if sent.part and (sent.step is None or not sent.groups or sent.metrics or sent.trace):
+        message = "needs a step and groups, and brings nothing else; send metrics and trace with the step's last report"
+        raise Invalid(FieldError("part", message))
     if sent.step is None and (sent.metrics or sent.groups or sent.trace):
         raise Invalid(FieldError("step", "is required with metrics, groups or a trace"))
     _require_places("groups", [group.index for group in sent.groups])
@@ -99,12 +102,11 @@ def _store_step(
     run_id = row["id"]
     if history.from_step(tx, run_id, sent.attempt) is None:
         raise Conflict(f"Attempt {sent.attempt} of run {run_id} has not said where it starts; send start first.")
-    same = select(report.c.seq).where(
-        report.c.run_id == run_id, report.c.attempt == sent.attempt, report.c.step == step
-    )
-    if sent.trained_step is not None and len(tx.execute(same.limit(2)).all()) > 1:  # one is the report itself
-        raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
-    runs.require_step(row, step, done=sent.trained_step is None)
+    _require_new(tx, run_id, sent, step)
+    runs.require_step(row, step, done=not sent.part and sent.trained_step is None)
+    if sent.part:
+        groups.store(tx, run_id, sent.attempt, step, sent.groups, ())
+        return
     names = row["summary"].keys() | sent.metrics.keys()  # some hundred; each further one is a series that pages read
     if len(names) > MOST_NAMES:
         message = (
@@ -122,6 +124,20 @@ def _store_step(
     if trace is not None:
         traces.record(tx, run_id, sent, trace)
     tx.execute(update(run).where(run.c.id == run_id).values(values))
+
+
+def _require_new(tx: Connection, run_id: int, sent: p.Report, step: int) -> None:
+    """Raises ReportConflict if the attempt has completed the step before, or reported one of these groups."""
+    if sent.trained_step is None and not sent.part:
+        return
+    same = select(report.c.seq).where(
+        report.c.run_id == run_id, report.c.attempt == sent.attempt, report.c.step == step
+    )
+    if len(tx.execute(same.limit(2)).all()) > (not sent.part):  # one that completes the step is there itself
+        raise ReportConflict(f"Attempt {sent.attempt} reported step {step} before, under another number.")
+    twice = groups.indices(tx, run_id, sent.attempt, step) & {group.index for group in sent.groups}
+    if twice:
+        raise ReportConflict(f"Attempt {sent.attempt} reported group {min(twice)} of step {step} before.")
 
 
 def _eta(tx: Connection, run_id: int, sent: p.Report, remaining: int) -> float | None:

@@ -66,6 +66,12 @@ def store(
             tx.execute(insert(completion), rows)
 
 
+def indices(tx: Connection, run_id: int, attempt_: int, step: int) -> set[int]:
+    """Which groups of a step have been stored for an attempt."""
+    place = (prompt_group.c.run_id == run_id, prompt_group.c.attempt == attempt_, prompt_group.c.step == step)
+    return set(tx.execute(select(prompt_group.c.index).where(*place)).scalars())
+
+
 def page(tx: Connection, run_id: int, query: GroupQuery) -> r.Page[GroupSummary]:
     """Live groups of a run. Bookmarked ones are listed also if a resume took them back: a note can still be found.
 

@@ -9,6 +9,7 @@ import datetime
 import decimal
 import io
 import json
+import re
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,8 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
         return "table"
     if first.startswith("{"):
         row = _object(first)
+        if row is None and not more:  # a line that is longer than what was read of the file
+            return "json" if suffix == ".json" or _HOLDS_ROWS.match(first) else "jsonl"
         if row is None and (suffix == ".json" or not first.rstrip().endswith("}")):
             return "json"  # that goes on below
         alone = suffix == ".json" and not more.strip()
@@ -141,6 +144,9 @@ def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:
     if suffix == ".json" or (first.startswith("[") and suffix != ".txt"):
         return "json"
     return "lines" if suffix == ".txt" and not any(one in first for one in "\t;|") else "table"
+
+
+_HOLDS_ROWS = re.compile(r'\{\s*"[^"]*"\s*:\s*\[\s*\{')
 
 
 def _object(line: str) -> Mapping[str, object] | None:

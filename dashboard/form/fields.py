@@ -135,8 +135,11 @@ def show_nested(form: Form, field: Record | Union | Many, path: str, label: str)
             st.caption(f"**{plain(label)}** {plain(chosen.help)}")
         show_fields(form, chosen.fields, path, lead=partial(show_kind, form, field, path, "Kind"))
     else:
+        whose = path in form.records  # a person's own function: its docstring is read as often as it is edited
         if not field.optional:
-            st.markdown(f"**{plain(label)}**", help=help)
+            st.markdown(f"**{plain(label)}**", help=None if whose else help)
+        if whose and help:
+            st.caption(help)
         show_fields(form, field.fields, path)
     show_problems(form, path)
 

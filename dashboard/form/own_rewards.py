@@ -4,15 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import streamlit as st
+
 from backend.contract.base import Json
 from backend.contract.preflight import Message
-from backend.contract.records import OwnReward, Worker
+from backend.contract.records import OwnReward, RewardFile, Worker
 from backend.contract.reward import file_of
+from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Field, Flag, Real, Record, Text, Whole
+from dashboard.form.sections import workers_now
 from dashboard.form.widgets import Also
-from dashboard.stored import get
+from dashboard.stored import get, reward_names
 
+TICK = 1.0  # seconds between two looks at the files
 LONG = 60  # characters of a default that is written in a box of several lines
 
 
@@ -34,10 +39,10 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
     problems: dict[str, Sequence[Message]] = {}
     for path, function in python_rewards(draft):
         named = f"{path}.function"
-        also[named] = partial(_settled, path, offered)
+        also[named] = partial(_settled, draft, path, offered)
         chosen = file_of(function)
         problems[named] = [
-            Message(level="warning", field=named, text=error)
+            Message(level="warning", field=named, text=error.partition("\n")[0])
             for file, error in sorted(broken.items())
             if chosen in (None, file)
         ]
@@ -62,12 +67,28 @@ def python_rewards(draft: Draft) -> Iterator[tuple[str, str]]:
                 yield f"{rewards}.functions.{index}", str(get(one, "function") or "")
 
 
-def _settled(path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
-    """What the choice of a function brings: how it is called, its defaults, and its name where the reward has none of its own."""
+def follow(draft: Draft, drawn: Sequence[Worker]) -> None:
+    """Draw the form again once the files of rewards differ from those that it was drawn with, if one of its rewards is such a file."""
+    if any(True for _ in python_rewards(draft)):
+        st.fragment(partial(_look, [worker.reward_files for worker in drawn]), run_every=TICK)()
+
+
+def _look(drawn: Sequence[Sequence[RewardFile]]) -> None:
+    if [worker.reward_files for worker in workers_now()] != drawn:
+        draw_again()
+
+
+def _settled(draft: Draft, path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
+    """What the choice of a function brings: how it is called, its defaults, and a name if the reward has only its kind's."""
+    file, _, called = function.partition(":")
+    name = file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")
+    named: dict[str, Json] = {}
+    if str(draft.get(f"{path}.name")).startswith("python") and name not in reward_names(draft.config):
+        named = {f"{path}.name": name}
     one = offered.get(function)
     if one is None:
-        return {f"{path}.arguments": {}}
-    return {f"{path}.unit": one.unit, f"{path}.arguments": dict(one.arguments)}
+        return {**named, f"{path}.arguments": {}}
+    return {**named, f"{path}.unit": one.unit, f"{path}.arguments": dict(one.arguments)}
 
 
 def _field(name: str, default: Json) -> Field:

@@ -17,7 +17,7 @@ from dashboard.form import draft as drafts
 from dashboard.form.draft import Draft, show_yaml
 from dashboard.form.fields import Form
 from dashboard.form.model import models_for
-from dashboard.form.own_rewards import own_rewards
+from dashboard.form.own_rewards import follow, own_rewards
 from dashboard.form.preflight import check, show_estimates, show_verdict
 from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions, workers_now
@@ -109,7 +109,9 @@ def show_page() -> None:
         for message in preflight.messages if preflight else []:
             if message.field:
                 messages.setdefault(message.field, []).append(message)
-        own = own_rewards(draft, workers_now())
+        workers = workers_now()
+        follow(draft, workers)
+        own = own_rewards(draft, workers)
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
         form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.also)

@@ -5,12 +5,12 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import zygote
 from acting import GRPO, Actor, group
+from processes import death_of, wait_until, watch
 
 from backend.contract.client import Client, Unreachable
 
@@ -30,14 +30,14 @@ def serve(home: Path, port: int) -> subprocess.Popen[bytes]:
         "GROUPSCOPE_TOKEN": TOKEN,
         "GROUPSCOPE_BACKEND_PORT": str(port),
     }
-    return zygote.start("backend.app", ["backend.app"], environment, home.parent / "backend.log")
+    log = home.parent / "backend.log"
+    process = zygote.start("backend.app", ["backend.app"], environment, log)
+    watch(lambda: death_of(process, log))
+    return process
 
 
 def wait_until_healthy(client: Client) -> None:
-    deadline = time.monotonic() + 30
-    while not client.healthy():
-        assert time.monotonic() < deadline, "the backend did not come up"
-        time.sleep(0.05)
+    wait_until(client.healthy, "the backend answers", patience=30)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ def test_health_reads_windows_of_steps_through_indexes(backend: Backend) -> None
     def note(
         _tx: Connection, _cursor: DBAPICursor, statement: str, values: object, _context: ExecutionContext, _many: bool
     ) -> None:
-        if statement.startswith("SELECT"):
+        if statement.startswith("SELECT") and "recent_reward" not in statement:  # the run's own, of ten steps
             asked.append((statement, values))
 
     database = backend.services.database

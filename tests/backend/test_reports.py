@@ -74,6 +74,66 @@ def test_the_groups_of_a_step_come_once_per_attempt(backend: Backend) -> None:
     assert caught.value.code == "report_conflict"
 
 
+def part(actor: Actor, seq: int, step: int, *indices: int, **fields: object) -> p.Report:
+    values = {
+        "attempt": actor.attempt,
+        "seq": seq,
+        "step": step,
+        "groups": [group(index) for index in indices],
+        "part": True,
+    }
+    return p.Report.model_validate(values | fields)
+
+
+def test_a_step_in_parts_is_done_with_its_last_report_and_a_part_sent_twice_is_stored_once(backend: Backend) -> None:
+    actor = began(backend)
+    for seq, indices in enumerate([(0, 1), (2,)]):
+        for expected in (False, True):
+            assert backend.client.report(actor.run_id, part(actor, seq, 0, *indices)).duplicate is expected
+        assert backend.client.run(actor.run_id).progress.step == 0
+    actor.seq = 2
+    actor.report(0, metrics={"reward": 1.0}, groups=[group(3)])
+    assert backend.client.run(actor.run_id).progress.step == 1
+    assert [one.index for one in backend.client.groups(actor.run_id, sort="index").items] == [0, 1, 2, 3]
+    assert backend.client.metrics(actor.run_id).series["reward"].step == [0]
+    [step] = backend.client.steps(actor.run_id)
+    assert sum(step.states.values()) == 4
+
+
+def test_a_part_brings_new_groups_of_a_step_that_is_not_done_and_nothing_else(backend: Backend) -> None:
+    actor = began(backend)
+    backend.client.report(actor.run_id, part(actor, 0, 0, 0))
+    refused = [
+        (part(actor, 1, 0, 1, 0), "report_conflict"),
+        (part(actor, 1, 0, 0, part=False), "report_conflict"),
+        (part(actor, 1, 0, 1, metrics={"reward": 1.0}), "invalid"),
+        (part(actor, 1, 0), "invalid"),
+        (part(actor, 1, 10_000_000, 1), "invalid"),
+    ]
+    for sent, code in refused:
+        with pytest.raises(ApiError) as caught:
+            backend.client.report(actor.run_id, sent)
+        assert caught.value.code == code
+    actor.seq = 1
+    actor.report(0, metrics={"reward": 1.0}, groups=[group(1)])
+    with pytest.raises(ApiError) as caught:
+        backend.client.report(actor.run_id, part(actor, 2, 0, 2))
+    assert caught.value.code == "report_conflict"
+    assert len(backend.client.groups(actor.run_id).items) == 2
+
+
+def test_a_part_of_a_step_that_its_worker_did_not_complete_is_in_no_list_once_the_step_is_made_again(
+    backend: Backend,
+) -> None:
+    actor = began(backend)
+    backend.client.report(actor.run_id, part(actor, 0, 0, 0, 1))
+    backend.clock.now += 3600
+    next_one = Actor(backend.client, "two").begin()
+    assert next_one.attempt == 2
+    next_one.report(0, groups=[group(0)])
+    assert [one.attempt for one in backend.client.groups(actor.run_id).items] == [2]
+
+
 def test_a_value_that_was_not_finite_is_neither_zero_nor_missing(backend: Backend) -> None:
     actor = began(backend)
     actor.report(0, metrics={"kl": None, "reward": 0.0}, groups=[group(rewards=[None, 0.0, 1.0])])

@@ -82,7 +82,9 @@ def test_a_writer_has_the_lock_from_its_beginning_so_that_it_never_fails_half_wa
 
 def test_a_reader_waits_for_no_writer_and_sees_one_moment(database: Database) -> None:
     count = text("select count(*) from upload")
-    insert = text("insert into upload values (null, 'x', 1, '[]', 1, '', '2026-01-01')")
+    insert = text(
+        "insert into upload (name, rows, columns, size_bytes, sha256, created_at) values ('x', 1, '[]', 1, '', '2026-01-01')"
+    )
     with database.read() as reader:
         assert reader.execute(count).scalar_one() == 0
         with database.write() as writer:

@@ -117,7 +117,12 @@ def test_a_download_that_hangs_is_ended_by_a_stop_and_past_its_deadline_with_the
     site: Site, silent: str
 ) -> None:
     site.backend()
-    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent, "HF_HOME": str(site.home / "hub")}
+    hub = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_ENDPOINT": silent,
+        "HF_HOME": str(site.home / "hub"),
+        "HF_HUB_ETAG_TIMEOUT": "600",
+    }
     site.worker(GROUPSCOPE_LOADING_SECONDS="15", **SHORT, **hub)
     of_nobody: dict[str, object] = {"kind": "dataset", "source": "hub:nobody/nothing", "prompt_column": "q"}
     no_model = tiny_run(1, model={"source": "nobody/nothing"})

@@ -37,6 +37,7 @@ def test_a_second_attempt_samples_what_the_first_did(tmp_path: Path, hub: Hub) -
         assert site.client.run(run.id).model_commit == FIRST
         hub.move_main(SECOND)
         worker.kill()
+        worker.wait()
         site.worker()
         wait_until(lambda: len(texts(site, run.id, 2)) >= 16, "another worker samples the first steps again")
         assert site.client.run(run.id).model_commit == FIRST

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 import zygote
-from processes import free_port, tiny_run, wait_until
+from processes import death_of, free_port, tiny_run, wait_until, watch
 
 from backend.contract.client import Client
 
@@ -65,6 +65,7 @@ class Installation:
         self.command_lines: set[str] = set()
         ports = ["--backend-port", str(self.port), "--port", str(dashboard)]
         self.up = self.start("up", "--no-browser", "--no-quickstart", *ports, GROUPSCOPE_TOKEN=TOKEN)
+        watch(lambda: death_of(self.up, self.folder / "printed.log"))
         self.client = Client(self.url, TOKEN)
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._note_command_lines)

@@ -1,5 +1,8 @@
 """A model of the Hub is one commit for a run: weights and tokenizer, in every attempt."""
 
+import json
+import socket
+import time
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -9,6 +12,7 @@ from hub import FIRST, NAME, SECOND, Hub
 
 from backend.contract.model import Lora, Model
 from worker.errors import RunFailure
+from worker.policy.classifier import load_reward_model
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import TINY_ARITHMETIC, Pretrained, commit_of, pinned, resolve
@@ -58,7 +62,8 @@ def test_a_later_attempt_begins_from_the_weights_of_the_first_although_the_name_
 def test_what_is_trained_on_a_hub_model_names_the_commit_under_it(hub: Hub, tmp_path: Path) -> None:
     policy = load(pinned(named(NAME)), Model(lora=Lora(rank=2, alpha=4)))
     policy.save(tmp_path / "model")
-    assert f'"revision": "{FIRST}"' in (tmp_path / "model" / "adapter_config.json").read_text()
+    settings = json.loads((tmp_path / "model" / "adapter_config.json").read_text())
+    assert (settings["base_model_name_or_path"], settings["revision"]) == (NAME, FIRST)
 
 
 def test_a_model_that_lies_on_the_disk_has_no_commit(hub: Hub) -> None:
@@ -67,8 +72,53 @@ def test_a_model_that_lies_on_the_disk_has_no_commit(hub: Hub) -> None:
     assert commit_of(tiny) is None
 
 
-def test_a_model_that_is_not_there_is_refused_as_before(hub: Hub) -> None:
-    missing = pinned(named("nobody/nothing"))
-    assert commit_of(missing) is None
-    with pytest.raises(RunFailure, match="nobody/nothing"):
-        load(missing)
+def test_a_model_that_is_not_there_is_refused_with_what_to_do(hub: Hub) -> None:
+    with pytest.raises(
+        RunFailure, match=r"nobody/nothing cannot be loaded: HF_HUB_OFFLINE is set, .*hf download nobody"
+    ):
+        named("nobody/nothing")
+
+
+@pytest.fixture
+def questions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The hosts that this process looked up, in a world whose name service knows none."""
+    asked: list[object] = []
+
+    def unknown(host: object, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    return asked
+
+
+def test_without_a_connection_a_hub_model_is_refused_after_one_question(questions: list[object]) -> None:
+    began = time.monotonic()
+    with pytest.raises(RunFailure) as refused:
+        named("nobody/nothing")
+    assert time.monotonic() - began < 5, "huggingface_hub's own repetitions take two minutes"
+    assert len(questions) == 1
+    assert refused.value.code == "model_unavailable"
+    assert refused.value.message == (
+        "The model nobody/nothing cannot be loaded: https://huggingface.co cannot be reached ([Errno -2] Name or service not "
+        "known), and this worker's cache has no copy of nobody/nothing; mend the connection, or download it there first (hf download "
+        "nobody/nothing)."
+    )
+
+
+def test_without_a_connection_a_hub_model_is_loaded_from_the_cache(hub: Hub, questions: list[object]) -> None:
+    source = pinned(named(NAME))
+    assert commit_of(source) == FIRST
+    load(source)
+    with pytest.raises(RunFailure, match="not a sequence classifier"):
+        load_reward_model(source, CPU, "float32")
+    assert len(questions) == 1
+
+
+def test_without_a_connection_what_the_cache_has_in_part_is_refused_at_once(hub: Hub, questions: list[object]) -> None:
+    [weights_file] = (hub.cache / "models--owner--name" / "snapshots" / FIRST).glob("*.safetensors")
+    weights_file.unlink()
+    with pytest.raises(RunFailure, match="owner/name cannot be loaded"):
+        load(pinned(named(NAME)))
+    assert len(questions) == 1

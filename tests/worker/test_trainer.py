@@ -23,20 +23,27 @@ from worker.failure import failure
 from worker.policy.loading import load_policy
 from worker.policy.sources import Pretrained, resolve
 
-SHARES = {"sums": 1, "products": 2}
-ROWS = [
-    {"prompt": f"Calculate {a} {operator} {a + 1}", "answer": str(answer), "from": source}
-    for a in range(1, 9)
-    for source, operator, answer in (("sums", "+", 2 * a + 1), ("products", "x", a * (a + 1)))
-]
-"""Of tasks that read an upload."""
-
 
 def history(report: Report) -> object:
     """Everything of a step that must not depend on an interruption: texts, rewards, advantages, log-probs, loss."""
     timed = ("time/", "step_time", "tokens_per_second", "peak_memory")
     metrics = {name: value for name, value in report.metrics.items() if not name.startswith(timed)}
     return json.loads(report.model_dump_json(include={"step", "groups"})), metrics
+
+
+ROWS = [
+    {"prompt": f"Calculate {a} + {b}{rest}", "answer": str(a + b * factor), "from": name}
+    for name, rest, factor in (("sums", "", 1), ("products", " x 3", 3))
+    for a in range(1, 6)
+    for b in range(1, 6)
+]
+SOURCES = {
+    "kind": "dataset",
+    "source": "upload:1",
+    "source_column": "from",
+    "shares": {"sums": 0.3, "products": 0.7},
+}
+CURRICULUM = {"prompts_per_step": 3, "group_size": 4, "curriculum": {"half_life": 2}}
 
 
 @pytest.mark.parametrize(
@@ -60,18 +67,11 @@ def history(report: Report) -> object:
             id="dynamic sampling",
             marks=pytest.mark.slow,
         ),
+        pytest.param({"task": SOURCES}, id="several sources", marks=pytest.mark.slow),
+        pytest.param({"sampling": CURRICULUM}, id="a curriculum", marks=pytest.mark.slow),
         pytest.param(
-            {"sampling": {"prompts_per_step": 3, "group_size": 4, "curriculum": {}}},
-            id="curriculum",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {
-                "algorithm": {"dead_groups": "resample"},
-                "sampling": {"prompts_per_step": 3, "group_size": 2, "curriculum": {"half_life": 2}},
-                "task": {"kind": "dataset", "source": "upload:1", "source_column": "from", "shares": SHARES},
-            },
-            id="curriculum over two sources, with dynamic sampling",
+            {"task": SOURCES, "sampling": CURRICULUM, "algorithm": {"dead_groups": "resample"}},
+            id="a curriculum over several sources with dynamic sampling",
             marks=pytest.mark.slow,
         ),
     ],

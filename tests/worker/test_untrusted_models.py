@@ -247,9 +247,8 @@ def test_the_base_of_our_own_adapter_is_fetched_since_its_run_named_it(room: Roo
     room.adapter("nobody/no-such-model")
     checkpoint = room.root.parent / "store" / "run-1" / "step-1-attempt-1"
     shutil.copytree(room.root / "adapter", checkpoint / "model")
-    own = resolve("run:1@1", converted=room.root, root=None, checkpoint=checkpoint, store=room.root.parent / "store")
-    with pytest.raises(RunFailure, match="nobody/no-such-model"):
-        load_policy(Model(), own, CPU)
+    with pytest.raises(RuntimeError, match="no network in this test"):
+        resolve("run:1@1", converted=room.root, root=None, checkpoint=checkpoint, store=room.root.parent / "store")
     assert connections != []
 
 

@@ -168,6 +168,8 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
             source.location,
             revision=source.revision or "main",
             trust_remote_code=False,
+            local_files_only=source.cached,
+            adapter_kwargs={"local_files_only": source.cached},
             use_safetensors=True,
             dtype=torch.float32,
             output_loading_info=True,
@@ -179,7 +181,9 @@ def _classifier(source: Pretrained, **options: int) -> tuple[PreTrainedModel, se
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
     revision = source.revision or "main"
     with opening(partial(_unavailable, source)):
-        tokenizer = AutoTokenizer.from_pretrained(source.location, revision=revision, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.location, revision=revision, trust_remote_code=False, local_files_only=source.cached
+        )
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 

@@ -51,6 +51,7 @@ def load_policy(
 
 def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
     base = _causal_lm(source)
+    base.name_or_path = base.config.name_or_path = source.name or source.location  # PEFT writes it into what it saves
     if resume is not None:
         return with_adapter(base, resume, trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only
@@ -81,9 +82,11 @@ def _causal_lm(source: Pretrained) -> PreTrainedModel:
     if source.base is not None:
         folder = Path(source.location)
         return merged(with_adapter(_causal_lm(source.base), folder), folder)
-    return cast(
-        PreTrainedModel, _from_pretrained(AutoModelForCausalLM, source, dtype=torch.float32, use_safetensors=True)
+    here = {"local_files_only": source.cached}
+    model = _from_pretrained(
+        AutoModelForCausalLM, source, adapter_kwargs=here, dtype=torch.float32, use_safetensors=True
     )
+    return cast(PreTrainedModel, model)
 
 
 def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
@@ -104,5 +107,9 @@ def _from_pretrained(
     with opening(refusal):
         require_safetensors(source)
         return factory.from_pretrained(
-            source.location, revision=source.revision or "main", trust_remote_code=False, **options
+            source.location,
+            revision=source.revision or "main",
+            trust_remote_code=False,
+            local_files_only=source.cached,
+            **options,
         )

@@ -118,6 +118,23 @@ class Policy:
         text = str(self.tokenizer.apply_chat_template(list(item.messages), tokenize=False, add_generation_prompt=True))
         return text, list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def encode_answered(self, item: Promptable, answer: str) -> list[int]:
+        """The prompt with somebody's answer behind it, as one text: rendered by the chat template, and tokenized whole.
+
+        It ends where sampling would end: after the token that ends a completion, without the blanks that templates put behind it.
+        """
+        prompt, tokenizer = self.encode(item)[0], self.tokenizer
+        text, chat = prompt + answer, item.messages is not None and tokenizer.chat_template is not None
+        if chat:
+            turns = [*(item.messages or ()), {"role": "assistant", "content": answer}]
+            rendered = str(tokenizer.apply_chat_template(turns, tokenize=False))
+            text = rendered if rendered.startswith(prompt) else text  # some render an answered question in another way
+        ids = list(tokenizer(text, add_special_tokens=not chat)["input_ids"])
+        end = max((place for place, token in enumerate(ids, start=1) if token in self.stop_ids), default=0)
+        if end and not str(tokenizer.decode(ids[end:])).strip():
+            return ids[:end]
+        return ids if tokenizer.eos_token_id is None else [*ids, int(tokenizer.eos_token_id)]
+
     def decode(self, ids: list[int]) -> str:
         """The text of a completion, without the tokens that only end it."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -206,7 +223,11 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
-        self.model.save_pretrained(str(folder))
+        if isinstance(self.model, PeftModel):
+            # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
+            self.model.save_pretrained(str(folder), save_embedding_layers=False)
+        else:
+            self.model.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
 

@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
+import httpx
+from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -23,6 +24,7 @@ SMOLLM2 = "builtin:smollm2-135m-instruct"
 
 
 COMMIT = re.compile("[0-9a-f]{40}")
+_CHECKPOINT = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")  # in a store
 _SHARDS = "model.safetensors.index.json"
 _MOST_ADAPTERS = 8  # on top of each other
 
@@ -31,12 +33,15 @@ _MOST_ADAPTERS = 8  # on top of each other
 class Pretrained:
     """What `from_pretrained` takes: a directory, or a Hub id with the revision it is pinned to.
 
-    `base`: what lies under an adapter.
+    `base`: what lies under an adapter. `cached`: the Hub does not answer, so only this worker's cache is looked into.
+    `name`: what people call a directory, and what an adapter on it calls its base; "" for a Hub id, which is its own name.
     """
 
     location: str
     revision: str | None = None
     base: "Pretrained | None" = None
+    cached: bool = False
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,19 @@ def resolve(
     """
     places = Places(converted, root, store)
     if source == TINY_ARITHMETIC:
-        return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"))
+        return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"), name=source)
     if source == SMOLLM2:
-        return Pretrained(smollm2_source(converted))
+        found = smollm2_source(converted)
+        return _on_the_hub(source, found, None) if found == HUB_ID else Pretrained(found, name=source)
     if source.startswith("builtin:"):
         raise _unavailable(source, f"the models that come with Groupscope are {TINY_ARITHMETIC} and {SMOLLM2}")
     if source.startswith("local:"):
-        return _opened(source, _below(root, source), places)
+        return _opened(source, _below(root, source), places, name=source)
     if checkpoint_of(source) is not None:
         inside = checkpoint is not None and (store is None or checkpoint.resolve().is_relative_to(store.resolve()))
         if checkpoint is None or not inside or not (checkpoint / "model").is_dir():
             raise _unavailable(source, "this worker cannot reach that checkpoint")
-        return _opened(source, checkpoint / "model", places)
+        return _opened(source, checkpoint / "model", places, name=_name_of(checkpoint / "model", store))
     location, _, revision = source.partition("@")
     return _on_the_hub(source, location, revision or None)
 
@@ -143,6 +149,7 @@ def _file_of(source: Pretrained, name: str) -> Path | None:
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
+        local_files_only=source.cached,
     )
     return None if found is None else Path(found)
 
@@ -161,48 +168,97 @@ def _below(root: Path | None, source: str) -> Path:
     return folder
 
 
-def _opened(source: str, folder: Path, places: Places, depth: int = 0) -> Pretrained:
+def _name_of(folder: Path, store: Path | None) -> str:
+    """A checkpoint by its place in the store: wherever the store lies later, that names the same weights."""
+    return str(folder) if store is None else str(folder.resolve().relative_to(store.resolve()))
+
+
+def _opened(source: str, folder: Path, places: Places, depth: int = 0, *, name: str = "") -> Pretrained:
     """A directory; where it holds an adapter, with the base under it."""
     if not (folder / adapter.CONFIG).is_file():
-        return Pretrained(str(folder))
+        return Pretrained(str(folder), name=name)
     settings = adapter.settings_of(folder)
     named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if not isinstance(named, str) or not isinstance(revision, str | None) or depth == _MOST_ADAPTERS:
         raise _unavailable(source, f"the adapter {folder} names no base model that can be used: {named!r:.200}")
+    return Pretrained(str(folder), None, _base(source, folder, named, revision, places, depth), name=name)
+
+
+def _base(source: str, folder: Path, named: str, revision: str | None, places: Places, depth: int) -> Pretrained:
+    """What lies under an adapter, which names it as a configuration does, a checkpoint by its place in the store.
+
+    Other makers' adapters, and our own of earlier versions, name a path.
+    """
+    if named.startswith("builtin:"):
+        return resolve(named, converted=places.converted, root=places.root, checkpoint=None)
+    if named.startswith("local:"):
+        return _opened(source, _below(places.root, named), places, depth + 1, name=named)
+    if places.store is not None and _CHECKPOINT.fullmatch(named):
+        return _directory(source, places.store / named, named, places, depth)
     own = places.store is not None and folder.resolve().is_relative_to(places.store.resolve())
     if not named.startswith(("/", ".", "~")):
         # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
         take = _on_the_hub if own else _in_the_cache
-        return Pretrained(str(folder), None, take(source, named, revision))
+        return take(source, named, revision)
     if own and Path(named).name == SMOLLM2.removeprefix("builtin:"):
-        return Pretrained(str(folder), None, Pretrained(smollm2_source(places.converted)))  # made again if need be
-    base = (places.now(folder / named) if own else folder / named).resolve()
+        return Pretrained(smollm2_source(places.converted), name=SMOLLM2)  # made again if need be
+    return _directory(source, places.now(folder / named) if own else folder / named, named, places, depth)
+
+
+def _directory(source: str, base: Path, named: str, places: Places, depth: int) -> Pretrained:
+    base = base.resolve()
     if not places.hold(base) or not base.is_dir():
         raise _unavailable(
             source, f"its base model {named:.200} is not a directory below this worker's model root ({places.root})"
         )
-    return Pretrained(str(folder), None, _opened(source, base, places, depth + 1))
+    return _opened(source, base, places, depth + 1, name=named)
 
 
 def _on_the_hub(source: str, location: str, revision: str | None) -> Pretrained:
     if Path(location).exists():  # transformers would take it for the model
         raise _unavailable(source, f"the worker's working directory has a {location} of its own; start it elsewhere")
-    return Pretrained(location, revision)
+    silence = _silence(location)
+    if silence is not None and _cached_config(location, revision) is None:
+        raise _unavailable(
+            source,
+            f"{silence}, and this worker's cache has no copy of {location}; mend the connection, or download it there first "
+            f"(hf download {location})",
+        )
+    return Pretrained(location, revision, cached=silence is not None)
+
+
+def _silence(location: str) -> str | None:
+    """Why the Hub is not asked for a model, in words; None if it answers.
+
+    Asked once: huggingface_hub asks six times for each file that it does not have, which takes two minutes without a connection.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:
+        status = httpx.head(hf_hub_url(location, "config.json"), timeout=constants.HF_HUB_ETAG_TIMEOUT).status_code
+    except httpx.TransportError as error:
+        return f"{constants.ENDPOINT} cannot be reached ({str(error) or type(error).__name__})"
+    return f"{constants.ENDPOINT} is in trouble (HTTP {status})" if status >= 500 else None
+
+
+def _cached_config(location: str, revision: str | None) -> Path | None:
+    try:
+        config = try_to_load_from_cache(location, "config.json", revision=revision)
+    except ValueError:  # no name of a Hub model
+        return None
+    return Path(config) if isinstance(config, str) else None
 
 
 def _in_the_cache(source: str, location: str, revision: str | None) -> Pretrained:
     """A Hub model that nobody has named, as far as this worker has it."""
-    try:
-        config = try_to_load_from_cache(location, "config.json", revision=revision)
-    except ValueError:  # no name of a Hub model
-        config = None
-    if not isinstance(config, str):
+    config = _cached_config(location, revision)
+    if config is None:
         raise _unavailable(
             source,
             f"its base model {location:.200} is not in this worker's cache, and is not fetched because an adapter names it; "
             "download it there first (hf download), or merge the adapter into it",
         )
-    return Pretrained(str(Path(config).parent))
+    return Pretrained(str(config.parent))
 
 
 def _unavailable(source: str, why: str) -> RunFailure:

@@ -1,7 +1,12 @@
 """What is learned from pairs: by which margin a model prefers the chosen completion, and the loss of that margin."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import takewhile
+from operator import eq
+from struct import pack
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +45,12 @@ class BradleyTerry:
         """As the model reads them: prompt, completion, end."""
         return len(self._ids(pair, pair.chosen)), len(self._ids(pair, pair.rejected))
 
+    def state(self) -> None:
+        """Nothing beside the weights."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """There is nothing."""
+
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Both completions of every pair in one pass, the chosen ones first; with gradient where it is enabled."""
         chosen, rejected = ([self._ids(p, r) for p, r in side] for side in _sides(pairs))
@@ -52,8 +63,29 @@ class BradleyTerry:
         return self.trained.token_ids(pair.question if pair.messages is None else pair.messages, response.text)
 
 
+class Tokens(NamedTuple):
+    """A pair as a policy reads it."""
+
+    prompt: Sequence[int]
+    chosen: Sequence[int]
+    rejected: Sequence[int]
+
+    @property
+    def key(self) -> bytes:
+        """The same for the same tokens, in every process."""
+        ids = [len(self.prompt), len(self.chosen), *self.prompt, *self.chosen, *self.rejected]
+        return sha256(pack(f"<{len(ids)}q", *ids)).digest()[:_KEY_BYTES]
+
+
+_KEY_BYTES = 16
+
+
 class DirectPreference:
-    """A policy: the margin is that of its log-ratios to the reference, times β (DPO, arXiv:2305.18290). Read as `BradleyTerry` is."""
+    """A policy: the margin is that of its log-ratios to the reference, times β (DPO, arXiv:2305.18290). Read as `BradleyTerry` is.
+
+    The reference does not change: what it says of a pair is computed once, when the pair is first judged, and kept in checkpoints:
+    computed again among other pairs it would be rounded differently. That is two numbers for each pair.
+    """
 
     metrics = ("rewards/accuracies", "rewards/margins")
 
@@ -62,27 +94,39 @@ class DirectPreference:
         self.remarks = policy.remarks
         self.module: torch.nn.Module = policy.model
         self._beta = beta
+        self._reference: dict[bytes, tuple[float, float]] = {}  # log-probs of the chosen and of the rejected completion
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
         """The prompt's tokens and each completion's. Raises RunFailure `empty_pair` if one has none."""
-        read = self.trained.encode(pair)[1], self._ids(pair.chosen), self._ids(pair.rejected)
-        prompt, chosen, rejected = map(len, read)
+        prompt, chosen, rejected = map(len, self._tokens(pair))
         if not (prompt and chosen and rejected):
             raise RunFailure(
                 "empty_pair",
-                f"A row has {prompt} tokens in its prompt, {chosen} in the chosen completion and {rejected} in the rejected one, "
+                f"Read as one text, a row has {prompt} tokens in its prompt, {chosen} in the chosen completion and {rejected} in the rejected one, "
                 f"and each needs one at least: “{pair.question:.200}”, “{pair.chosen.text:.200}”, “{pair.rejected.text:.200}”. "
                 "Fill in the empty one, or leave the row out.",
             )
         return prompt + chosen, prompt + rejected
 
+    def state(self) -> dict[str, Tensor] | None:
+        """What the reference said of the pairs that were judged."""
+        if not self._reference:
+            return None
+        keys = torch.frombuffer(bytearray(b"".join(self._reference)), dtype=torch.uint8)
+        return {"pairs": keys.view(-1, _KEY_BYTES), "logprobs": torch.tensor(list(self._reference.values()))}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a checkpoint."""
+        keys, logprobs = state["pairs"].tolist(), state["logprobs"].tolist()
+        self._reference = {
+            bytes(key): (chosen, rejected) for key, (chosen, rejected) in zip(keys, logprobs, strict=True)
+        }
+
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Sums of log-probs over completion tokens, at temperature 1; with gradient where it is enabled."""
-        prompts = [self.trained.encode(pair)[1] for pair in pairs]
-        completions = [self._ids(response) for side in _sides(pairs) for _, response in side]
-        batch = TokenBatch.of([*prompts, *prompts], completions, self.trained.device)
-        logprob_2N = self.trained.logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
-        reference_2N = self.trained.reference_logprobs(batch, temperature=1.0).logprob_R_T.sum(-1)
+        read = [self._tokens(pair) for pair in pairs]
+        logprob_2N = self.trained.logprobs(self._batch(read), temperature=1.0).logprob_R_T.sum(-1)
+        reference_2N = self._reference_2N(read)
         n = len(pairs)
         margin_N = preference_margin(
             logprob_2N[:n], logprob_2N[n:], reference_2N[:n], reference_2N[n:], beta=self._beta
@@ -96,12 +140,34 @@ class DirectPreference:
         }
         return Verdict(dpo_loss(margin_N), margin_N, measured)
 
-    def _ids(self, response: Response) -> list[int]:
-        if response.ids is not None:
-            return list(response.ids)
-        end = self.trained.tokenizer.eos_token_id
-        ids = list(self.trained.tokenizer(response.text, add_special_tokens=False)["input_ids"])
-        return ids if end is None else [*ids, int(end)]
+    def _batch(self, read: Sequence[Tokens]) -> TokenBatch:
+        prompts = [one.prompt for one in read]
+        completions = [one.chosen for one in read] + [one.rejected for one in read]
+        return TokenBatch.of([*prompts, *prompts], completions, self.trained.device)
+
+    def _reference_2N(self, read: Sequence[Tokens]) -> Tensor:
+        """Of the chosen completions, then of the rejected ones; those that are not known yet are computed together."""
+        keys = [one.key for one in read]
+        new = [place for place, key in enumerate(keys) if key not in self._reference]
+        if new:
+            batch = self._batch([read[place] for place in new])
+            logprob_2N = self.trained.reference_logprobs(batch, temperature=1.0).logprob_R_T.sum(-1).tolist()
+            for place, chosen, rejected in zip(new, logprob_2N[: len(new)], logprob_2N[len(new) :], strict=True):
+                self._reference[keys[place]] = chosen, rejected
+        known_N_2 = torch.tensor([self._reference[key] for key in keys], device=self.trained.device)
+        return known_N_2.T.flatten()
+
+    def _tokens(self, pair: Pair) -> Tokens:
+        """The prompt ends where a text with a completion begins to be read differently, as in TRL's DPOTrainer: tokenized apart, a
+        completion might begin with a space that is not there, or miss a token that is part prompt, part completion.
+        """
+        prompt = self.trained.encode(pair)[1]
+        wholes = [
+            self.trained.encode_answered(pair, one.text) if one.ids is None else [*prompt, *one.ids]
+            for one in (pair.chosen, pair.rejected)
+        ]
+        shared = min(sum(1 for _ in takewhile(bool, map(eq, prompt, whole))) for whole in wholes)
+        return Tokens(prompt[:shared], *(whole[shared:] for whole in wholes))
 
 
 Objective = BradleyTerry | DirectPreference

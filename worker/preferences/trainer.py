@@ -11,6 +11,7 @@ from backend.contract.pairs import RECORDED, PairReport
 from backend.contract.preference import DpoConfig, RewardModelConfig
 from backend.contract.training import Optimizer
 from worker.attempt import Attempt
+from worker.checkpoint import load_tensors
 from worker.errors import RunFailure
 from worker.group_records import finite
 from worker.optimization import Optimization
@@ -23,6 +24,7 @@ from worker.rollout.engine import quiet
 from worker.tasks.items import draw
 
 LOGGED_CHARACTERS = 200
+REFERENCE_FILE = "reference_logprobs"  # of a checkpoint; those of earlier versions have none
 
 Examination = Callable[[Callable[[int, int], None]], dict[str, float]]
 """Further metrics of an evaluation; its argument gets what is done, and the total."""
@@ -146,7 +148,16 @@ class PairTrainer:
         self._config, self._objective, self._pairs = config, objective, pairs
         self._examination = examination
         self._learner = PairLearner(objective, config.optimizer, steps=config.budget.steps, make_room=make_room)
-        self._attempt = Attempt(place, channels, objective.trained, self._learner.optimizer, config.budget)
+        self._attempt = Attempt(
+            place,
+            channels,
+            objective.trained,
+            self._learner.optimizer,
+            config.budget,
+            lambda: {REFERENCE_FILE: objective.state()},
+        )
+        if place.resume is not None and (place.resume / f"{REFERENCE_FILE}.safetensors").exists():
+            objective.restore(load_tensors(place.resume, REFERENCE_FILE))
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""

@@ -30,7 +30,7 @@ RESERVED = frozenset(
         "log_metric",
     }
 )
-"""Names of parameters that a call fills: with a default or without, they are no settings."""
+"""Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
 LONGEST_TRACEBACK = 2048
 

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from worker_models import CPU, tiny_policy, weights_hash
 
@@ -16,8 +18,9 @@ from backend.contract.training import Optimizer
 from worker import optimization
 from worker.errors import RunFailure
 from worker.policy.classifier import new_reward_model
+from worker.policy.logprobs import TokenBatch, TokenValues
 from worker.policy.sources import TINY_ARITHMETIC, resolve
-from worker.preferences.objective import BradleyTerry, DirectPreference, Objective, Verdict
+from worker.preferences.objective import BradleyTerry, DirectPreference, Objective, Tokens, Verdict
 from worker.preferences.pairs import Pair, Response
 from worker.preferences.trainer import PairLearner
 
@@ -85,12 +88,117 @@ def test_a_pair_with_nothing_to_judge_is_refused_with_its_texts(empty: str) -> N
     words = Tokenizer(models.WordLevel({"right": 3, "wrong": 4, "why": 5, "?": 6}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=words)  # as many, it drops blanks and ends nothing
-    whole = Pair("1", "why", None, Response("right"), Response("wrong"))
+    whole = Pair("1", "why", None, Response(" right"), Response(" wrong"))
     assert DirectPreference(policy, beta=0.1).lengths(whole) == (2, 2)
     blank = replace(whole, **{empty: " " if empty == "question" else Response(" ")})
-    with pytest.raises(RunFailure, match=r" 0 .*“ ”.*leave the row out") as caught:
+    with pytest.raises(RunFailure, match=r" 0 .*“ +”.*leave the row out") as caught:
         DirectPreference(policy, beta=0.1).lengths(blank)
     assert caught.value.code == "empty_pair"
+
+
+def judged_tokens(tokenizer: PreTrainedTokenizerFast, one: Pair) -> list[list[str]]:
+    """The tokens of the prompt, of the chosen and of the rejected completion, as a policy with this tokenizer is trained on them."""
+    policy = tiny_policy()
+    policy.tokenizer = tokenizer
+    read: list[Tokens] = []
+
+    def remember(batch: TokenBatch, **_: object) -> NoReturn:
+        read.append(Tokens(batch.prompts_R[0], *batch.completions_R))
+        assert batch.prompts_R[0] == batch.prompts_R[1]
+        raise StopIteration
+
+    policy.logprobs = remember  # type: ignore[assignment]
+    with suppress(StopIteration):
+        DirectPreference(policy, beta=0.1).judge([one])
+    return [tokenizer.convert_ids_to_tokens(list(ids)) for ids in read[0]]
+
+
+def pieces(*scored: str, **special: str) -> PreTrainedTokenizerFast:
+    """A tokenizer in the manner of Llama's: a text begins with ▁, which is a space, and is cut into the longest pieces."""
+    vocabulary = [(piece, -1.0 if len(piece) > 1 else -3.0) for piece in ("?", *special.values(), *scored)]
+    made = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
+
+
+def test_a_completion_does_not_begin_with_a_space_that_its_text_does_not_have() -> None:
+    tokenizer = pieces("▁why", ":", "right", "wrong", "▁right", "▁wrong", eos_token="<e>")
+    pair = Pair("1", "why:", None, Response("right"), Response(" wrong"))
+    assert judged_tokens(tokenizer, pair) == [["▁why", ":"], ["right", "<e>"], ["▁wrong", "<e>"]]
+
+
+def test_a_token_that_is_part_prompt_and_part_completion_is_judged_with_both_completions() -> None:
+    tokenizer = pieces("▁2", "+", "2", "?", "?4", "5", eos_token="<e>")
+    pair = Pair("1", "2+2?", None, Response("4"), Response("5"))
+    assert judged_tokens(tokenizer, pair) == [["▁2", "+", "2"], ["?4", "<e>"], ["?", "5", "<e>"]]
+
+
+CHATML = (
+    "{% for m in messages %}<|s|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}THOUGHT{% endif %}{{ m.content }}<|e|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|s|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("thought", ["", "<think></think>"])
+def test_a_chat_is_read_as_its_template_renders_it_whole_and_ends_with_the_turn(thought: str) -> None:
+    """The template's newline behind the turn is never sampled: the model has ended before."""
+    made = Tokenizer(models.WordLevel({char: at for at, char in enumerate(map(chr, range(10, 123)))}, unk_token="?"))
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token="<|e|>",
+        additional_special_tokens=["<|s|>"],
+        chat_template=CHATML.replace("THOUGHT", thought),
+    )
+    chat = ({"role": "user", "content": "Why?"},)
+    answered = [[*chat, {"role": "assistant", "content": text}] for text in ("Yes", "No way")]
+    wholes = [tokenizer.apply_chat_template(turns, tokenize=True)["input_ids"] for turns in answered]
+    pair = Pair("1", "Why?", chat, Response("Yes"), Response("No way"))
+    prompt, *completions = judged_tokens(tokenizer, pair)
+    assert prompt == tokenizer.tokenize("<|s|>user\nWhy?<|e|>\n<|s|>assistant\n")
+    for completion, whole in zip(completions, wholes, strict=True):
+        assert [*prompt, *completion, "\n"] == tokenizer.convert_ids_to_tokens(whole)
+        assert completion[-1] == "<|e|>"
+
+
+def test_a_template_that_rewrites_the_question_once_it_is_answered_leaves_the_prompt_as_it_is_sampled() -> None:
+    tokenizer = tiny_policy().tokenizer
+    template = "{% if messages[-1].role == 'assistant' %}Then: {% endif %}"
+    rewriting = template + str(tokenizer.chat_template)
+    before = judged_tokens(tokenizer, PAIRS[0])
+    tokenizer.chat_template = rewriting
+    assert judged_tokens(tokenizer, PAIRS[0]) == before
+
+
+def test_the_reference_is_asked_once_for_each_pair_also_after_a_resume() -> None:
+    """Asked again among other pairs it would be rounded differently: a checkpoint keeps what it said."""
+    policy, asked = tiny_policy(), list[int]()
+    plain = policy.reference_logprobs
+
+    def counted(batch: TokenBatch, *, temperature: float) -> TokenValues:
+        asked.append(len(batch.completions_R))
+        return plain(batch, temperature=temperature)
+
+    policy.reference_logprobs = counted  # type: ignore[method-assign]
+    objective = DirectPreference(policy, beta=0.3)
+    assert objective.state() is None
+    first = objective.judge(PAIRS[:3])
+    again = objective.judge(PAIRS[:3])
+    objective.judge(PAIRS[2:])
+    assert asked == [6, 4]
+    for one, other in zip(first.measured.values(), again.measured.values(), strict=True):
+        assert torch.equal(one, other)
+    state = objective.state()
+    assert state is not None
+    assert {name: tuple(value.shape) for name, value in state.items()} == {"pairs": (5, 16), "logprobs": (5, 2)}
+    resumed = DirectPreference(policy, beta=0.3)
+    resumed.restore(state)
+    for some in (PAIRS, PAIRS[::-1]):
+        assert torch.equal(resumed.judge(some).margin_N, objective.judge(some).margin_N)
+    assert asked == [6, 4]
+    other_answer = replace(PAIRS[0], chosen=Response("<answer>15</answer>"))
+    resumed.judge([other_answer])
+    assert asked == [6, 4, 2]
 
 
 def test_sampled_tokens_are_judged_as_they_were_sampled_not_as_their_text_is_tokenized_again() -> None:

@@ -130,12 +130,13 @@ def test_six_straight_steps_equal_three_and_a_kill_and_three(
         assert untimed(second.steps[step]) == untimed(straight.steps[step])
     assert second.evaluations[6] == straight.evaluations[6]
     assert not any(progress.phase == "pairs" for progress in second.shown), "the pairs were sampled once"
-    tensors = f"model/{weights}.safetensors"
-    left = [
-        tmp_path / name / witness.checkpoints[-1].path / tensors
-        for name, witness in (("straight", straight), ("killed", second))
-    ]
-    assert left[0].read_bytes() == left[1].read_bytes()
+    one, other = (
+        tmp_path / name / witness.checkpoints[-1].path for name, witness in (("straight", straight), ("killed", second))
+    )
+    asked = {"dpo": ["reference_logprobs.safetensors"], "reward_model": []}[kind]
+    assert [path.name for path in one.glob("reference*")] == asked
+    for tensors in (f"model/{weights}.safetensors", *asked):
+        assert (one / tensors).read_bytes() == (other / tensors).read_bytes()
 
 
 @KINDS

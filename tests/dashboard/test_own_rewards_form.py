@@ -1,0 +1,117 @@
+"""A person's own rewards in the form: what the workers' folders offer, with help and settings, and what is wrong with a file."""
+
+from collections.abc import Callable
+
+import pytest
+import streamlit as st
+from serving import Backend
+from streamlit.testing.v1 import AppTest
+
+from backend.contract.protocol import ClaimRequest, WorkerInfo
+from backend.contract.records import OwnReward, RewardFile
+from dashboard.form import own_rewards
+from dashboard.form.draft import Draft
+
+pytestmark = pytest.mark.slow
+
+SHORT = RewardFile(
+    name="short.py",
+    functions=[
+        OwnReward(
+            function="short.py:reward",
+            help="Few words score 1.",
+            unit="completion",
+            arguments={"most": 50, "share": 0.5, "strict": True, "word": "so"},
+        ),
+        OwnReward(function="short.py:reward_rare", help="", unit="group", arguments={}),
+    ],
+)
+BROKEN = RewardFile(name="broken.py", error="broken.py, line 3: SyntaxError: invalid syntax\nTraceback (most …")
+PATH = "rewards.functions.0"
+
+
+def connect(backend: Backend, *files: RewardFile) -> None:
+    info = WorkerInfo(name="one", device="CPU", store="/s", reward_files=list(files))
+    backend.client.claim(ClaimRequest(worker=info))
+    st.cache_data.clear()
+
+
+def with_python(at: AppTest, **fields: object) -> AppTest:
+    draft: Draft = at.session_state["draft"]
+    draft.change(
+        {"rewards.functions": [{"kind": "python", "name": "python", "weight": 1.0, "function": "", **fields}]}
+    )
+    at.run()
+    assert not at.exception
+    return at
+
+
+def text_of(at: AppTest) -> str:
+    return " ".join(str(one.value) for one in [*at.markdown, *at.caption, *at.warning, *at.error]).replace("\\", "")
+
+
+def choose(at: AppTest, function: str) -> dict[str, object]:
+    (box,) = [one for one in at.selectbox if str(one.key).startswith(f"{PATH}.function@")]
+    box.select(function).run()
+    assert not at.exception
+    draft: Draft = at.session_state["draft"]
+    chosen = draft.get(PATH)
+    assert isinstance(chosen, dict)
+    return dict(chosen)
+
+
+def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_its_name(
+    open_page: Callable[..., AppTest], backend: Backend
+) -> None:
+    connect(backend, SHORT)
+    at = with_python(open_page("new-run"))
+    assert choose(at, "short.py:reward") == {
+        "kind": "python",
+        "name": "short",
+        "weight": 1.0,
+        "function": "short.py:reward",
+        "unit": "completion",
+        "arguments": {"most": 50, "share": 0.5, "strict": True, "word": "so"},
+    }
+    assert "Few words score 1." in text_of(at)
+    kinds = {
+        str(one.key).partition("@")[0].removeprefix(f"{PATH}.arguments."): type(one).__name__
+        for one in [*at.number_input, *at.text_input, *at.checkbox, *at.toggle]
+        if str(one.key).startswith(f"{PATH}.arguments.")
+    }
+    assert kinds.keys() == {"most", "share", "strict", "word"}
+    assert choose(at, "short.py:reward_rare")["unit"] == "group"
+    assert choose(at, "short.py:reward_rare")["arguments"] == {}
+
+
+def test_a_name_that_a_person_gave_stays(open_page: Callable[..., AppTest], backend: Backend) -> None:
+    connect(backend, SHORT)
+    at = with_python(open_page("new-run"), name="mine")
+    assert choose(at, "short.py:reward")["name"] == "mine"
+
+
+def test_a_file_that_cannot_be_used_says_why_in_a_line_where_a_function_is_chosen(
+    open_page: Callable[..., AppTest], backend: Backend
+) -> None:
+    connect(backend, SHORT, BROKEN)
+    at = with_python(open_page("new-run"))
+    assert "broken.py, line 3: SyntaxError: invalid syntax" in text_of(at)
+    assert "Traceback" not in text_of(at)
+    choose(at, "short.py:reward")
+    assert "SyntaxError" not in text_of(at)
+
+
+def test_the_form_is_drawn_again_once_a_file_has_changed_and_not_before(
+    open_page: Callable[..., AppTest], backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(backend, BROKEN)
+    drawn: list[str] = []
+    monkeypatch.setattr(own_rewards, "draw_again", lambda: drawn.append("again"))
+    at = with_python(open_page("new-run"))
+    own_rewards._look([[BROKEN]])
+    assert drawn == []
+    connect(backend, SHORT)
+    own_rewards._look([[BROKEN]])
+    assert drawn == ["again"]
+    at.run()
+    assert "SyntaxError" not in text_of(at)
