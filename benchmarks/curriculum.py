@@ -2,8 +2,8 @@
 
     python benchmarks/curriculum.py --seeds 0 1 2 3 4 --out docs/measured/curriculum.jsonl
 
-Problems: easy ones, which the built-in model knows; learnable ones, of which it gets some right; impossible ones, whose reference answers
-are wrong. Strategies: one prompt after the other (uniform), the same with dead groups drawn again (resample), and by learnability
+Problems: easy ones, which the built-in model knows; learnable ones, which it gets right in 2 to 6 of 8 tries; impossible ones, whose
+reference answers are wrong. Strategies: one prompt after the other (uniform), the same with dead groups drawn again (resample), and by learnability
 (curriculum). Measured: tokens of prompts and completions until an evaluation gets 0.9 of the held-out learnable problems right.
 
 Each run is a line of --out as soon as it is over; the same command goes on after the last one.
@@ -17,14 +17,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
+from learning import train
 from pydantic import BaseModel
 from results.page import MEASURED, PAGE, command_line, home_in, show_tables, stack, table, where
 from scale.site import site
 
 from backend.contract.base import Json
 from backend.contract.client import Client
+from backend.contract.grpo import GrpoConfig
 from backend.contract.records import STOPS, TERMINAL
 from backend.contract.task import Arithmetic, digest
+from dashboard.before_launch.measured import rates_of
 from dashboard.charts.interval import t_quantile
 from dashboard.stored import put
 from worker.tasks.arithmetic import problems, read_left_to_right
@@ -51,23 +54,43 @@ class Measured(BaseModel):
     conditions: dict[str, str]
 
 
-def rows(each: int) -> list[dict[str, str]]:
-    """The data set, the same for every run: to train on, `each` learnable problems and twice as many easy and impossible ones; to
-    hold out, learnable ones alone.
-
-    Prompts with the lowest hashes are held out, so of the other sources only problems with higher ones are taken.
-    """
-    random, default = Random(0), Arithmetic()
-    shape = (default.operands, default.low, default.high, tuple(default.operators))
-    prompts = {
-        default.template.replace("{expression}", one.expression): one for one in problems(*shape, precedence=False)
+def learnable(client: Client, wanted: int) -> list[str]:
+    """The first prompts of the quickstart's task that the built-in model gets right in 2 to 6 of 8 tries."""
+    default = GrpoConfig()
+    config: dict[str, Json] = {
+        "kind": "sample",
+        "task": Arithmetic().model_dump(mode="json"),
+        "task_prompts": 2 * wanted,
+        "group_size": 8,
+        "rewards": default.rewards.model_dump(mode="json"),
+        "decoding": {"max_new_tokens": default.sampling.max_new_tokens},
     }
-    order = list(prompts)
-    random.shuffle(order)
-    answers = {prompt: (one.answer, read_left_to_right(one.expression).answer) for prompt, one in prompts.items()}
-    learnable = [prompt for prompt in order if len(set(answers[prompt])) == 2][: each + HELD_OUT]
+    sample = train(client, config, "which are learnable")
+    groups = [one for step in range(sample.progress.step + 1) for one in client.step_scores(sample.id, step).groups]
+    rates = rates_of(groups, sample.config, None)
+    found = [group.prompt for group in groups if 0.25 <= rates[group.prompt_id] <= 0.75][:wanted]
+    if len(found) < wanted:
+        raise SystemExit(f"{len(found)} of {len(groups)} problems are learnable, and {wanted} are needed")
+    return found
+
+
+def rows(learnable: Sequence[str], each: int) -> list[dict[str, str]]:
+    """The data set, the same for every run: twice as many easy and impossible problems as learnable ones to train on.
+
+    Prompts with the lowest hashes are held out: of the easy and impossible problems only those are taken that have higher ones.
+    """
+    default = Arithmetic()
+    shape = (default.operands, default.low, default.high, tuple(default.operators))
+    answers = {
+        default.template.replace("{expression}", one.expression): (
+            one.answer,
+            read_left_to_right(one.expression).answer,
+        )
+        for one in problems(*shape, precedence=False)
+    }
     highest = sorted(map(digest, learnable))[HELD_OUT - 1]
-    others = [prompt for prompt in order if prompt not in learnable and digest(prompt) > highest]
+    others = [prompt for prompt in answers if prompt not in learnable and digest(prompt) > highest]
+    Random(0).shuffle(others)
     parts = {
         "easy": [prompt for prompt in others if len(set(answers[prompt])) == 1][: 2 * each],
         "learnable": learnable,
@@ -85,7 +108,7 @@ def rows(each: int) -> list[dict[str, str]]:
 
 
 def config(upload: int, rows: int, strategy: str, seed: int, steps: int) -> dict[str, Json]:
-    """The quickstart's model on the mixed data, at twice its learning rate and with half of its prompts a step."""
+    """The quickstart's model on the mixed data, at twice its learning rate and with a quarter of its prompts a step."""
     common: dict[str, Json] = {
         "kind": "grpo",
         "task": {
@@ -94,11 +117,11 @@ def config(upload: int, rows: int, strategy: str, seed: int, steps: int) -> dict
             "source_column": "source",
             "held_out": HELD_OUT / rows,
         },
-        "sampling": {"prompts_per_step": 8, "group_size": 8},
+        "sampling": {"prompts_per_step": 4, "group_size": 8},
         "optimizer": {"learning_rate": 1e-4, "warmup_steps": min(5, steps)},
         "budget": {
             "steps": steps,
-            "eval_every": 4,
+            "eval_every": 8,
             "eval_items": HELD_OUT,
             "eval_samples": 2,
             "checkpoint_every": 0,
@@ -168,14 +191,33 @@ def summary(measured: Sequence[Measured]) -> str:
             middle, low, high = ratio([one.tokens for one in ours], [one.tokens for one in its])
             compared = f"{middle:.2f} ({low:.2f} to {high:.2f})"
         lines.append([name, *shown, compared])
-    return table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
+    said = [
+        f"{value}" if name in ("machine", "date") else f"{name} {value}"
+        for name, value in measured[-1].conditions.items()
+    ]
+    found = table(["prompts drawn", *(f"seed {seed}" for seed in seeds), "tokens of curriculum / of this"], lines)
+    return f"{found}\n\n{', '.join(said)}."
+
+
+def train_all(runs: Sequence[tuple[str, int]], out: Path, home: Path, *, each: int, steps: int) -> list[Measured]:
+    """Train these strategies with these seeds, and write each to the file once it is over."""
+    measured: list[Measured] = []
+    with site(home, workers=1) as running, out.open("a") as file:
+        data = rows(learnable(running.client, each + HELD_OUT), each)
+        upload = running.client.upload("mixed.jsonl", "".join(f"{json.dumps(row)}\n" for row in data).encode()).id
+        for strategy, seed in runs:
+            one = measure(running.client, config(upload, len(data), strategy, seed, steps), strategy, seed)
+            print(one.model_dump_json(), file=file, flush=True)
+            print(f"{strategy}, seed {seed}: {one.tokens:,} tokens", flush=True)
+            measured.append(one)
+    return measured
 
 
 def main() -> None:
     """Train what was not trained yet, and print the table."""
     began, parser = time.monotonic(), command_line(__doc__, kept=MEASURED / "curriculum.jsonl", page=PAGE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, default=200, help="at most")
+    parser.add_argument("--steps", type=int, default=400, help="at most")
     parser.add_argument("--each", type=int, default=60, help="learnable problems to train on")
     parser.add_argument("--home", type=Path)
     asked = parser.parse_args()
@@ -183,18 +225,11 @@ def main() -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.exists() else []
     measured = [Measured.model_validate_json(line) for line in lines]
-    done, data = {(one.strategy, one.seed) for one in measured}, rows(asked.each)
-    with site(home_in(asked.home, "curriculum"), workers=1) as running, out.open("a") as file:
-        content = "".join(f"{json.dumps(row)}\n" for row in data).encode()
-        upload = running.client.upload("mixed.jsonl", content).id
-        for seed in asked.seeds:
-            for strategy in STRATEGIES:
-                if (strategy, seed) not in done:
-                    wanted = config(upload, len(data), strategy, seed, asked.steps)
-                    measured.append(measure(running.client, wanted, strategy, seed))
-                    print(measured[-1].model_dump_json(), file=file, flush=True)
-                    print(f"{strategy}, seed {seed}: {measured[-1].tokens:,} tokens", flush=True)
-    show_tables(summary(measured), asked, began, "curriculum")
+    done = {(one.strategy, one.seed) for one in measured}
+    missing = [(strategy, seed) for seed in asked.seeds for strategy in STRATEGIES if (strategy, seed) not in done]
+    if missing:
+        measured += train_all(missing, out, home_in(asked.home, "curriculum"), each=asked.each, steps=asked.steps)
+    show_tables(summary(measured), asked, began, "measured curriculum")
 
 
 if __name__ == "__main__":
