@@ -38,9 +38,7 @@ def connect(backend: Backend, *files: RewardFile) -> None:
 
 def with_python(at: AppTest, **fields: object) -> AppTest:
     draft: Draft = at.session_state["draft"]
-    draft.change(
-        {"rewards.functions": [{"kind": "python", "name": "python", "weight": 1.0, "function": "", **fields}]}
-    )
+    draft.change({"rewards.functions": [{"kind": "python", "name": "python", "weight": 1.0, "function": "", **fields}]})
     at.run()
     assert not at.exception
     return at
