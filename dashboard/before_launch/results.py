@@ -57,9 +57,13 @@ def summary(groups: Sequence[Group | GroupScores], config: Mapping[str, Json], t
 
 def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> str:
     """What to expect at the form's group size, and what another would bring."""
-    if found.rate in ALL_ALIKE:
-        return ALL_ALIKE[found.rate]
     own = found.at(own_size)
+    if found.rate in ALL_ALIKE:
+        if own is None or own.equal >= 1 - TOLD_APART:
+            return ALL_ALIKE[found.rate]
+        count_as = "Every completion counts" if found.rate else "No completion counts"
+        differ = f"all rewards will be equal in {_share(own.equal)} of the groups of {own_size}, and a run learns from the others"
+        return f"{count_as} as right, but their rewards differ: {differ}."
     if own is None:
         return (
             f"Groups of {own_size} are larger than what was sampled: sample at least {own_size} completions a prompt to forecast them."

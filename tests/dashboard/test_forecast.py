@@ -123,6 +123,13 @@ def test_where_all_are_alike_it_says_what_would_teach_something(reward: float, s
     assert results.conclusion(expected([group(*[reward] * 16)]), CONFIG, 8).startswith(said)
 
 
+def test_where_none_is_right_but_rewards_differ_it_says_that_there_is_something_to_learn() -> None:
+    said = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 8)]), CONFIG, 8)
+    assert said.startswith(
+        "No completion counts as right, but their rewards differ: all rewards will be equal in less than 1 % of"
+    )
+
+
 def test_the_sum_counts_right_ones_and_states_and_what_was_cut() -> None:
     groups = [group(*[RIGHT] * 3, WRONG), group(*[ILL_FORMED] * 4)]
     assert results.summary(groups, CONFIG) == (
