@@ -107,12 +107,12 @@ def of_device(error: Exception) -> bool:
 def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
     """Errors of a library that opens a model become the refusal, made of their first line and their whole text.
 
-    An error of the device says nothing of the model, and is raised as it is.
+    An error of the device or of a full disk says nothing of the model, and is raised as it is.
     """
     try:
         yield
     except _UNREADABLE as error:
-        if of_device(error):
+        if of_device(error) or _disk_full(error):
             raise
         raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error
 

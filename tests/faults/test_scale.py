@@ -41,6 +41,7 @@ WITHOUT_A_LIMIT = {
     "/api/v1/runs/deletions": "the runs that were just deleted",
     "/api/v1/runs/{run_id}/steps": "MAX_STEPS",
     "/api/v1/runs/{run_id}/checkpoints": "the disk that they lie on",
+    "/api/v1/runs/{run_id}/rewards": "reward_texts.MOST",
     "/api/v1/groups/{group_id}/choices": "the pairs of one group",
     "/api/v1/workers": "workers.MOST",
     "/api/v1/workers/use": "workers.HELD",
