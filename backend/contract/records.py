@@ -268,12 +268,17 @@ class UploadKeep(Frozen):
     ids: Annotated[list[ShortText], Field(min_length=1, max_length=100_000)]
 
 
-class Split(Record):
-    """How a task's rows are divided by their prompts: those to train on and those held out, for the whole and for each source."""
+class Divided(Record):
+    """How many rows are trained on, and how many are held out for evaluations."""
 
     train: int
     held_out: int
-    sources: dict[str, tuple[int, int]] = {}  # by name: to train on, held out
+
+
+class Split(Divided):
+    """How a task's rows are divided by their prompts, and how those of each source are, by its name."""
+
+    sources: dict[str, Divided] = {}
 
 
 class Kept(Record):

@@ -159,15 +159,15 @@ def _split(path: Path, query: SplitQuery) -> r.Split:
     """A file's number is never given again."""
     keys = [_key(row, query.prompt_column) for row in jsonl.rows_of(path)]
     held_out = held_out_keys(keys, query.held_out)
-    sources: dict[str, tuple[int, int]] = {}
+    sources: dict[str, list[bool]] = {}  # of each row whether it is held out
     if query.source_column is not None:
         for key, row in zip(keys, jsonl.rows_of(path), strict=True):
             name = as_text(row.get(query.source_column))[: jsonl.LONGEST_NAME]
             if name in sources or len(sources) < MOST_SOURCES:
-                train, out = sources.get(name, (0, 0))
-                sources[name] = (train, out + 1) if key in held_out else (train + 1, out)
-    out = sum(key in held_out for key in keys)
-    return r.Split(train=len(keys) - out, held_out=out, sources=sources)
+                sources.setdefault(name, []).append(key in held_out)
+    whole = [key in held_out for key in keys]
+    parts = {name: r.Divided(train=part.count(False), held_out=part.count(True)) for name, part in sources.items()}
+    return r.Split(train=whole.count(False), held_out=whole.count(True), sources=parts)
 
 
 def _key(row: jsonl.Row, prompt_column: str) -> str:

@@ -223,7 +223,8 @@ def _show_split(draft: Draft, path: str, upload: Upload) -> None:
     if not split.sources:
         return
     table = pd.DataFrame(
-        [(name, *of) for name, of in split.sources.items()], columns=["source", "to train on", "held out"]
+        [(name, part.train, part.held_out) for name, part in split.sources.items()],
+        columns=["source", "to train on", "held out"],
     )
     st.dataframe(table, hide_index=True, key=f"sources-{upload.id}")
     equal: Json = dict.fromkeys(split.sources, 1)

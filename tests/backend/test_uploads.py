@@ -147,9 +147,9 @@ def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None
     task = Dataset(source=f"upload:{upload.id}", held_out=0.25, source_column="source")
     items = load_items(task, fetch_upload=lambda _: content)
     assert (split.train, split.held_out) == (len(items.train), len(items.held_out))
-    for name, (train, held_out) in split.sources.items():
-        assert train == sum(item.source == name for item in items.train)
-        assert held_out == sum(item.source == name for item in items.held_out)
+    for name, part in split.sources.items():
+        assert part.train == sum(item.source == name for item in items.train)
+        assert part.held_out == sum(item.source == name for item in items.held_out)
     assert list(split.sources) == ["a", "b"]
 
 
