@@ -129,7 +129,10 @@ def _write(page: Page, label: str, text: str, place: int = 0) -> None:
 
 
 def _settled(page: Page) -> None:
-    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    """As a person looks before the next click: what was asked for is on its way, and then there."""
+    for _ in range(2):
+        page.wait_for_timeout(400)
+        expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
 def variants(config: Json) -> dict[str, Json]:

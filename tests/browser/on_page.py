@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 
+from chromium import PATIENCE
 from playwright.sync_api import Locator, Page, Position, expect
+from processes import wait_until
 
 ROW, HEADER = 36, 36  # pixels of the table of groups
 _QUIET = """() => new Promise(done => {
@@ -63,16 +65,23 @@ def open_section(page: Page, name: str) -> None:
     expect(section.locator("details")).to_have_css("overflow", "visible")
 
 
-def cards(page: Page, count: int) -> list[Card]:
-    """The cards of a group's page, in their order."""
+def cards(page: Page, completions: int) -> list[Card]:
+    """The cards of a group of so many completions, in their order; equal ones share a card."""
     heads = page.locator("[class*='st-key-card-']")
-    expect(heads).to_have_count(count)
-    expect(page.get_by_title("advantage", exact=True)).to_have_count(count)
+    wait_until(
+        lambda: sum(map(_completions, heads.all_inner_texts())) == completions, "all have a card", PATIENCE / 1000
+    )
+    expect(page.get_by_title("advantage", exact=True)).to_have_count(heads.count())
     return [_card(text) for text in heads.all_inner_texts()]
 
 
+def _completions(head: str) -> int:
+    equal = re.match(r"[^\n]*?× (\d+)", head.strip())
+    return int(equal[1]) if equal else 1
+
+
 def _card(text: str) -> Card:
-    head = re.match(r"\s*\d+(?: · (best|worst))?\s+reward ([\d.−]+)\s+A ([+−\d.]+)", text)
+    head = re.match(r"\s*\d[\d–, ]*(?: · × \d+)?(?: · (best|worst))?\s+reward ([\d.−]+)\s+A ([+−\d.]+)", text)
     assert head is not None, text
     return Card(head[1] or "", head[2], head[3])
 

@@ -48,7 +48,8 @@ def test_a_report_opens_from_a_file_and_asks_for_nothing(
     assert alone.locator(".charts figure").count() >= 10
     expect(alone.locator("article.group")).to_have_count(1)
     expect(alone.locator("article.group")).to_contain_text("Look <b>here</b>.")
-    expect(alone.locator("article.group .card")).to_have_count(4)
+    different = {one.text for one in stack.client.group(group.id).completions}
+    expect(alone.locator("article.group .card")).to_have_count(len(different))
     for one in stack.client.group(group.id).completions:
         expect(alone.locator("article.group")).to_contain_text(one.text)
     expect(alone.locator("#configuration")).to_contain_text("learning_rate")

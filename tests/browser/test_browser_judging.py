@@ -87,7 +87,7 @@ def test_what_a_person_says_of_a_live_run_is_there_when_the_page_is_opened_again
     open_page: Callable[[str], Page], stack: Stack
 ) -> None:
     group = groups_of(stack, stack.live[0])[0]
-    page = open_page(f"/group?id={group.id}")
+    page = open_page(f"/group?id={group.id}&apart=true")
     page.get_by_role("button", name="Bookmark", exact=True).click()
     note = page.get_by_role("textbox", name="Note")
     note.fill("<b>odd</b> *stars*")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from on_page import fill
+from on_page import field, fill
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_chosen_model_stays_chosen_while_its_line_follows_the_settings(open_page: Callable[[str], Page]) -> None:
     page = open_page("/new-run?recipe=grpo")
-    chooser = page.get_by_label("Model", exact=True)
+    chooser = field(page, "Model")
     chooser.click()
     page.get_by_role("option").filter(has_text="SmolLM2 135M Instruct").click()
     line = re.compile("SmolLM2 135M Instruct · comes along · 135 million parameters · .*GiB")
@@ -32,4 +32,4 @@ def test_settings_to_start_with_are_taken_with_one_click(open_page: Callable[[st
     page.get_by_role("button", name="Starting settings").click()
     page.get_by_role("button", name="Use these").nth(1).click()
     expect(page.locator(".st-key-section-model")).to_contain_text("LoRA, rank 16")
-    expect(page.get_by_label("Learning rate", exact=True)).to_have_value("1e-4")
+    expect(field(page, "Learning rate")).to_have_value("1e-4")
