@@ -188,8 +188,8 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
 
 
 def _named(task: Dataset, rows: Sequence[tuple[int, Row]]) -> Callable[[Sequence[Item]], list[Item]]:
-    """Takes the source from items of all but the first sources, those with shares before the others by name: each has its own metrics,
-    and a run has room for so many names."""
+    """Takes the source from all items but those of the first 20 sources (those with shares, then by name), since each source has
+    metrics of its own, and the names of a run's metrics are bounded."""
     every = {as_text(row[task.source_column]) for _, row in rows} if task.source_column is not None else set()
     kept = [*task.shares, *sorted(every - task.shares.keys())][:MOST_SOURCES]
     return lambda items: [item if item.source in kept else replace(item, source="") for item in items]
