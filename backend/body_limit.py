@@ -11,6 +11,8 @@ from backend.contract.protocol import REPORT_BYTES
 from backend.error_answers import error_response
 
 DEFAULT_BYTES = 2 * 2**20
+KEEP_BYTES = 32 * 2**20
+"""For the prompt ids of a band: 100,000 of 200 letters."""
 
 
 class BodyLimit:
@@ -18,14 +20,15 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, *, upload_bytes: int) -> None:
         self.app = app
-        self._limits = {"/api/v1/worker/": REPORT_BYTES, "/api/v1/uploads": upload_bytes}
+        self._of_paths = {"/api/v1/uploads": upload_bytes, "/api/v1/uploads/keep": KEEP_BYTES}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse by the declared length at once, and by the received bytes as soon as they are too many."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = next((size for path, size in self._limits.items() if scope["path"].startswith(path)), DEFAULT_BYTES)
+        usual = REPORT_BYTES if scope["path"].startswith("/api/v1/worker/") else DEFAULT_BYTES
+        limit = self._of_paths.get(scope["path"].rstrip("/"), usual)
         message = f"The body is larger than {limit:,} bytes; send less at once."
         declared = Headers(scope=scope).get("content-length", "0")
         if not (declared.isascii() and declared.isdigit()) or len(declared) > 18:

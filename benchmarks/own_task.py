@@ -3,18 +3,19 @@
     python benchmarks/own_task.py --seeds 0 1 2 --out docs/measured/own-task.json
 
 A person brings a CSV of 400 problems and ten lines of reward, which are written and mended while the form is open; measures the
-data set; keeps a band of it; and starts. Then the same form is trained with every seed, on the tiny model and on SmolLM2 with LoRA.
+data set; keeps a band of it; and starts: first with the tiny model, then with SmolLM2 and LoRA. Both forms are then trained with every seed.
 """
 
 import csv
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from learning import measure, train
+from learning import measure, train, wait
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from results.page import command_line, home_in, keep, stack, table, where
@@ -22,13 +23,12 @@ from scale.site import Site, site
 from scale.views import PATIENCE, chromium
 
 from backend.contract.base import Json
-from backend.contract.recipes import RECIPES
 from backend.operations.new_reward import new_reward
 from dashboard.charts.interval import estimate
 from dashboard.stored import put
 from worker.tasks.arithmetic import problems
 
-ROWS = 400
+ROWS = 400  # half of them for either model: sums and the like of two numbers, and problems where precedence matters
 REWARDS = ".st-key-section-rewards"
 SERIES = ("eval/pass@1", "reward")
 
@@ -48,54 +48,94 @@ def reward(completion, answer, *, for_digits=0.0):
 '''
 
 
+@dataclass(frozen=True)
+class Model:
+    """What a person chooses for a model; `measured` are prompts and completions, or what the button measures by itself."""
+
+    name: str
+    recipe: str
+    template: str
+    adapters: bool = False
+    measured: tuple[int, int] | None = None
+
+
+MODELS = (
+    Model("tiny-arithmetic", "grpo", "Calculate {problem}"),
+    Model("SmolLM2-135M with LoRA", "smollm2-arithmetic", "What is {problem}?", adapters=True, measured=(64, 8)),
+)
+
+
 def write_problems(file: Path) -> None:
-    """The spreadsheet: sums and products whose answer depends on precedence, the same ones always."""
-    every = problems(3, 1, 9, ("+", "-", "x"), precedence=True)
+    """The spreadsheet, the same always."""
+    two = problems(2, 1, 9, ("+", "-", "x"), precedence=False)
+    three = problems(3, 1, 9, ("+", "-", "x"), precedence=True)
+    draw = Random(0)
+    rows = draw.sample(two, ROWS // 2) + draw.sample(three, ROWS // 2)
+    draw.shuffle(rows)
     with file.open("w", newline="") as opened:
         writer = csv.writer(opened)
         writer.writerow(["problem", "answer"])
-        writer.writerows([one.expression, one.answer] for one in Random(0).sample(every, ROWS))
+        writer.writerows([one.expression, one.answer] for one in rows)
 
 
-def walk(page: Page, home: Path, file: Path) -> tuple[int, dict[str, float]]:
-    """What docs/own-task.md says; the number of the run that it started, and at how many seconds each step was done."""
+def walk(page: Page, home: Path, file: Path, model: Model) -> tuple[int, dict[str, float]]:
+    """What docs/own-task.md says; the number of the run that it started, and at how many seconds each step was done.
+
+    The reward is written, with its mistakes, for the first model; the second finds it there.
+    """
     began, clock = time.monotonic(), dict[str, float]()
+    reward = home / "rewards" / "right.py"
+    is_new = not reward.exists()
 
     def done(step: str) -> None:
         clock[step] = round(time.monotonic() - began, 1)
         print(f"{clock[step]:6.1f} s  {step}", flush=True)
 
-    page.goto("/new-run?recipe=grpo")
+    page.goto(f"/new-run?recipe={model.recipe}")
     _pick(page, "Task", "dataset")
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_text(f"{ROWS} rows · 2 columns")).to_be_visible()
-    _write(page, "Template", "Calculate {problem}")
+    _write(page, "Template", model.template)
+    if model.adapters:
+        page.get_by_role("button", name="Starting settings").click()
+        page.get_by_role("button", name="Use these").nth(1).click()
+        expect(page.locator(".st-key-section-model")).to_contain_text("LoRA")
     done("the CSV is the task")
 
-    reward = new_reward(home, "right", group=False)
-    reward.write_text(BROKEN)
+    if is_new:
+        new_reward(home, "right", group=False).write_text(BROKEN)
     rewards = page.locator(REWARDS)
     rewards.locator("summary").click()
     expect(rewards.locator("details")).to_have_css("overflow", "visible")  # unfolded to its whole height
     _pick(page, "Kind", "python", REWARDS)
-    _pick(page, "Kind", "correctness", REWARDS, place=1)  # what evaluations count as right; it rewards nothing
-    _pick(page, "Extract", "last number", REWARDS)
-    _write(page, "Weight", "0", place=1)
-    expect(rewards).to_contain_text("right.py, line 1: SyntaxError")
-    reward.write_text(ALWAYS_0)
-    expect(rewards).not_to_contain_text("SyntaxError")
+    rewards.get_by_role("button", name="correctness", exact=True).click()
+    # what evaluations count as right; it rewards nothing
+    _pick(page, "Extract", "last number", REWARDS, place=-1)
+    _write(page, "Weight", "0", place=-1)
+    if is_new:
+        expect(rewards).to_contain_text("right.py, line 1: SyntaxError")
+        reward.write_text(ALWAYS_0)
+        expect(rewards).not_to_contain_text("SyntaxError")
     _pick(page, "Function", "right.py:reward", REWARDS)
     done("the reward is chosen")
 
     page.get_by_role("button", name="Sample before launch").click()
-    expect(page.get_by_text("is always 0: it tells no two completions apart.")).to_be_visible()
-    reward.write_text(RIGHT)
-    written = time.monotonic()
-    expect(page.get_by_text(re.compile(r"rewards changed: the mean went from 0 to"))).to_be_visible()
-    clock["scored again after"] = round(time.monotonic() - written, 1)
-    done("the mistake is seen and mended in the lab")
+    if is_new:
+        expect(page.get_by_text("is always 0: it tells no two completions apart.")).to_be_visible()
+        reward.write_text(RIGHT)
+        written = time.monotonic()
+        expect(page.get_by_text(re.compile(r"rewards changed: the mean went from 0 to"))).to_be_visible()
+        clock["scored again after"] = round(time.monotonic() - written, 1)
+    else:
+        expect(page.get_by_text(re.compile("of 64 completions right"))).to_be_visible()
+    done("a sample is seen in the lab, and a mistake mended")
 
-    page.get_by_role("button", name="Measure the data set").click()
+    if model.measured is None:
+        page.get_by_role("button", name="Measure the data set").click()
+    else:
+        for label, number in zip(("Prompts", "Completions per prompt"), model.measured, strict=True):
+            _write(page, label, str(number))
+        page.get_by_role("button", name="Sample again").click()
     page.get_by_role("button", name=re.compile(r"Keep \d+ of \d+ prompts as the data")).click()
     expect(page.get_by_text("The form's task changed after this sample was taken.")).to_be_visible()
     page.get_by_role("radio", name="Form").or_(page.get_by_role("button", name="Form", exact=True)).first.click()
@@ -135,17 +175,6 @@ def _settled(page: Page) -> None:
         expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
-def variants(config: Json) -> dict[str, Json]:
-    """By model, what the walk started: as it is, and for SmolLM2 what its recipe and LoRA need."""
-    card = next(one for one in RECIPES if one.id == "smollm2-arithmetic")
-    real: Json = config
-    for part in ("model", "sampling", "optimizer", "budget"):
-        real = put(real, part, card.config[part])
-    real = put(put(real, "model.lora", {"rank": 16, "alpha": 32}), "optimizer.learning_rate", 2e-4)
-    real = put(real, "task.template", "What is {problem}? Write x for times. Answer with the number alone.")
-    return {"tiny-arithmetic, all weights": config, "SmolLM2-135M, LoRA": real}
-
-
 def trained(running: Site, config: Json, seeds: Sequence[int], name: str) -> list[dict[str, Any]]:
     """A run with each seed, and what was measured."""
     results = []
@@ -160,7 +189,6 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="of every run, instead of the recipes' own")
-    parser.add_argument("--models", nargs="+", choices=["tiny", "SmolLM2"], default=["tiny", "SmolLM2"])
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     asked = parser.parse_args()
@@ -169,26 +197,25 @@ def main() -> None:
     write_problems(file)
     expect.set_options(timeout=PATIENCE)
     with site(home, workers=1, dashboard=True) as running:
-        with chromium(running.dashboard_url) as page:
-            started, clock = walk(page, home, file)
-        config: Json = running.client.run(started).config
-        running.client.command(started, "stop")
-        results, lines = [], []
-        for name, variant in variants(config).items():
-            if not any(name.startswith(one) for one in asked.models):
-                continue
+        results, clocks, lines = [], {}, []
+        for model in MODELS:
+            with chromium(running.dashboard_url) as page:
+                started, clocks[model.name] = walk(page, home, file, model)
+            config: Json = running.client.run(started).config
+            running.client.command(started, "stop")
+            wait(running.client, [running.client.run(started)])
             if asked.steps is not None:
-                variant = put(put(variant, "budget.steps", asked.steps), "optimizer.warmup_steps", 0)
-            runs = trained(running, variant, asked.seeds, name)
+                config = put(put(config, "budget.steps", asked.steps), "optimizer.warmup_steps", 0)
+            runs = trained(running, config, asked.seeds, model.name)
             results += runs
             rates = [list(one["series"]["eval/pass@1"].values()) for one in runs]
             rise = estimate([one[-1] - one[0] for one in rates])
-            shown = ", ".join(f"{one[0]:.3f} → {one[-1]:.3f}" for one in rates)
             assert rise is not None
+            shown = ", ".join(f"{one[0]:.3f} → {one[-1]:.3f}" for one in rates)
             interval = "" if rise.low is None else f" ({rise.low:+.3f} to {rise.high:+.3f})"
-            lines.append([name, shown, f"{rise.mean:+.3f}{interval}"])
+            lines.append([model.name, shown, f"{rise.mean:+.3f}{interval}"])
     print(table(["model", "held-out pass@1, before → after, by seed", "rise, 95 % interval"], lines))
-    keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), clock=clock, runs=results)
+    keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), clocks=clocks, runs=results)
 
 
 if __name__ == "__main__":

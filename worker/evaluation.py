@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
 from backend.contract.reward import reward_bound
-from backend.contract.task import MOST_SOURCES
 from worker.group_records import known_mean, sampled_reports
 from worker.groups import GroupSampler, OnProgress, Scored
 from worker.rewards.scoring import Scores
@@ -70,7 +69,7 @@ def evaluate(
     if right_N is not None:
         right_P_n = right_N.reshape(len(items), n)
         metrics["eval/pass@1"] = known_mean(right_P_n)
-        for source in sorted({item.source for item in items} - {""})[:MOST_SOURCES]:
+        for source in sorted({item.source for item in items} - {""}):
             of_source_P = np.array([item.source == source for item in items])
             metrics[f"eval/source/{source:.150}/pass@1"] = known_mean(right_P_n[of_source_P])
         if n > 1:

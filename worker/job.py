@@ -285,7 +285,9 @@ def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channe
             reports = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
         elif scorer is not None and config.rescores is not None:
             earlier = _groups_of(worker.client, config.rescores)
-            reports = score_again(config, earlier, {item.id: item for item in items}, scorer, claim.attempt)
+            reports = score_again(
+                config, earlier, {item.id: item for item in items}, scorer, claim.attempt, channels.show_or_end
+            )
         seq = 0
         for report in reports:
             for part in in_parts(report.model_copy(update={"seq": seq})):

@@ -11,6 +11,7 @@ from backend.contract.protocol import LogLine, Report
 from backend.contract.records import Progress
 from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
+from worker.errors import RunFailure
 from worker.group_records import finite, known_mean, sampled_reports
 from worker.groups import GroupSampler, Scored
 from worker.rewards.answers import number
@@ -75,15 +76,25 @@ def _reported(
 
 
 def score_again(
-    config: SampleConfig, groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer, attempt: int
+    config: SampleConfig,
+    groups: Sequence[Group],
+    items: Mapping[str, Item],
+    scorer: RewardScorer,
+    attempt: int,
+    show: Callable[[Progress], None],
 ) -> Iterator[Report]:
     """The groups of an earlier sample as these rewards score them, step by step; nothing else of them changes.
 
     `items` has the items that were asked, by their ids: a reward may read a row's columns. Raises what `RewardScorer.score` raises.
     """
-    for seq, (step, of_step) in enumerate(groupby(groups, key=lambda group: group.step)):
-        step_groups = list(of_step)
-        scored = Scored(_as_rollout(step_groups, items), _scores(step_groups, items, scorer))
+    steps = [(step, list(of_step)) for step, of_step in groupby(groups, key=lambda group: group.step)]
+    for seq, (step, step_groups) in enumerate(steps):
+        count = sum(len(group.completions) for group in step_groups)
+
+        def on_progress(done: int, seq: int = seq, count: int = count) -> None:
+            show(Progress(step=seq, total_steps=len(steps), phase="scoring", done=done, total=count))
+
+        scored = Scored(_as_rollout(step_groups, items), _scores(step_groups, items, scorer, on_progress))
         reports, metrics = _reported(config, scored, scorer)
         kept = [
             report.model_copy(update={"prompt_text": group.prompt_text, "completions": _with_rewards(group, report)})
@@ -92,10 +103,19 @@ def score_again(
         yield Report(attempt=attempt, seq=seq, step=step, groups=kept, metrics=metrics)
 
 
-def _scores(groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer) -> Scores:
-    return scorer.score(
-        [Sample(one.text, one.token_count, items[group.prompt_id]) for group in groups for one in group.completions]
-    )
+def _scores(
+    groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer, on_progress: Callable[[int], None]
+) -> Scores:
+    """Group by group: two groups of one prompt are two. Raises RunFailure if a prompt is no longer in the data."""
+    if missing := next((group for group in groups if group.prompt_id not in items), None):
+        text = f"the prompt of group {missing.index} is not in the data any more; sample again"
+        raise RunFailure("sample_gone", text)
+    with scorer.begin(sum(len(group.completions) for group in groups)) as scoring:
+        first = 0
+        for group in groups:
+            scoring.add(first, [Sample(one.text, one.token_count, items[group.prompt_id]) for one in group.completions])
+            first += len(group.completions)
+        return scoring.finish(on_progress)
 
 
 def _as_rollout(groups: Sequence[Group], items: Mapping[str, Item]) -> Rollout:

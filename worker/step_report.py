@@ -8,7 +8,6 @@ import numpy as np
 
 from backend.contract.groups import GroupReport
 from backend.contract.grpo import GrpoConfig
-from backend.contract.task import MOST_SOURCES
 from worker.algorithms.advantages import GroupStatistics
 from worker.credit import Credit, Values
 from worker.group_records import filtered_reports, group_reports, known_mean
@@ -86,10 +85,10 @@ def _components(scores: Scores) -> dict[str, float]:
 
 
 def _by_source(scored: Scored, credit: Credit) -> dict[str, float]:
-    """`source/<name>/reward` and `source/<name>/frac_reward_zero_std` of each source that the data names, of the first 20."""
+    """`source/<name>/reward` and `source/<name>/frac_reward_zero_std` of each source that items name."""
     sources = [item.source for item in scored.rollout.items_P]
     metrics: dict[str, float] = {}
-    for source in sorted(set(sources) - {""})[:MOST_SOURCES]:
+    for source in sorted(set(sources) - {""}):
         of_source_P = np.array([one == source for one in sources])
         enough_P = of_source_P & (credit.statistics.scored_P >= 2)
         metrics[f"source/{source:.150}/reward"] = known_mean(credit.rewards_P_G[of_source_P])

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from backend.contract.home import DATABASE, SETTINGS, TOKEN, CannotStart, store_path
+from backend.contract.home import DATABASE, OWN_REWARDS, SETTINGS, TOKEN, CannotStart, store_path
 
 MANIFEST = "manifest.json"
 STORE_ID = PurePosixPath("checkpoints/store-id")
-FOLDERS = ("uploads", "traces", "checkpoints")
+FOLDERS = ("uploads", "traces", "checkpoints", OWN_REWARDS)
 MOMENTS = 20  # snapshots to try until one has all its checkpoints
 PAGES = 4096  # of the database, copied between two progress messages
 CHUNK = 2**20

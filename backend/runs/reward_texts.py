@@ -9,8 +9,8 @@ from backend.storage.tables import reward_text, run
 
 
 def keep(tx: Connection, run_id: int, attempt: int, texts: Sequence[r.RewardText]) -> None:
-    """Keep what scores the attempt, unless the attempts before were scored by the same."""
-    if texts and {one.name: one.sha256 for one in texts} != _digests(tx, run_id, 0):
+    """Keep what scores the attempt, unless it is bound to the same already."""
+    if texts and {one.name: one.sha256 for one in texts} != binding(tx, run_id):
         rows = [{"run_id": run_id, "attempt": attempt, **one.model_dump()} for one in texts]
         tx.execute(insert(reward_text), rows)
 

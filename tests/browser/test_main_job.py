@@ -83,6 +83,7 @@ def check_the_arithmetic(page: Page, stack: Stack, group_id: int) -> None:
     stored = stack.client.group(group_id).completions
     if len(equal_ones(stored)) < len(stored):
         page.get_by_text("Equal ones apart").click()
+        expect(page.locator("[class*='st-key-card-']")).to_have_count(len(stored))
     shown = cards(page, len(stored))
     rewards = [value(card.reward) for card in shown]
     mean, std = fmean(rewards), pstdev(rewards)

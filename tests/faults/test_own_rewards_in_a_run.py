@@ -59,10 +59,11 @@ def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_p
     site.backend()
     site.worker()
     own(site).write_text(GOOD)
-    run = site.client.create_run(tiny_run(6, every=1, rewards=REWARDS))
+    run = site.client.create_run(tiny_run(4000, every=1, rewards=REWARDS))
     site.wait_for_step(run.id, 2)
     site.client.command(run.id, "pause")
-    assert site.wait_for_end(run.id).status == "paused"
+    paused = site.wait_for_end(run.id)
+    assert paused.status == "paused"
     own(site).write_text(OTHER)
     wait_until(lambda: offering(site).own_rewards, "the changed file is offered")
     site.client.command(run.id, "resume")
@@ -73,12 +74,13 @@ def test_a_run_keeps_the_text_that_scores_it_and_a_changed_one_ends_it_until_a_p
     [scored] = site.client.rewards(run.id)
     assert [(one.name, one.text) for one in scored.files] == [("own.py", GOOD)]
     assert site.client.retry_with_changed_rewards(run.id).status == "queued"
-    assert site.wait_for_end(run.id).status == "finished"
+    last = site.wait_for_step(run.id, paused.progress.step + 2).progress.step - 1
+    site.client.command(run.id, "stop")
+    site.wait_for_end(run.id)
     assert [one.files[0].text for one in site.client.rewards(run.id)] == [OTHER, GOOD]
-    groups = site.client.groups(run.id).items
-    rewards = {group.step: group.rewards for group in groups if group.state != "probe"}
-    assert set(rewards[0]) == {1.0}
-    assert set(rewards[5]) == {-1.0}
+    for step, reward in ((0, 1.0), (last, -1.0)):
+        groups = [one for one in site.client.groups(run.id, step=step).items if one.state != "probe"]
+        assert {one for group in groups for one in group.rewards} == {reward}
 
 
 def test_a_retry_with_the_text_put_back_goes_on(site: Site) -> None:

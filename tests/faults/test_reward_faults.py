@@ -147,7 +147,10 @@ def two_groups(folder: Path, name: str) -> tuple[list[RewardScore], list[RewardS
     own = folder / "rewards"
     own.mkdir()
     shutil.copy(Path(__file__).with_name(f"{MODULE}.py"), own)
-    mine = Python(name="mine", function=f"{MODULE}.py:{name}", unit="group")
+    (own / "own.py").write_text(
+        f"from {MODULE} import {name} as misbehaves\ndef reward(completions):\n    return misbehaves(completions=completions)\n"
+    )
+    mine = Python(name="mine", function="own.py:reward", unit="group")
     rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=0.3)
     items = [Item(prompt, prompt, None, None, {"kind": "exact"}) for prompt in ("one", "two")]
     samples = [Sample(str(place), 1, items[place > 2]) for place in range(5)]

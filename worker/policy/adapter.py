@@ -105,3 +105,17 @@ def _config(folder: Path) -> LoraConfig:
 
 def _unavailable(folder: Path, why: str, details: str | None = None) -> RunFailure:
     return RunFailure("model_unavailable", f"The adapter {folder} cannot be loaded: {why}.", details)
+
+
+def name_base(base: PreTrainedModel, name: str) -> None:
+    """Call the base what a person can use elsewhere: PEFT writes it into what it saves."""
+    base.name_or_path = base.config.name_or_path = name
+
+
+def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """Write what `from_pretrained` opens: the model, or the adapter. Safetensors and JSON only."""
+    if isinstance(model, PeftModel):
+        # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
+        model.save_pretrained(str(folder), save_embedding_layers=False)
+    else:
+        model.save_pretrained(str(folder))

@@ -106,7 +106,7 @@ class RewardModel:
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the classifier and the tokenizer. Safetensors and JSON only."""
-        self.model.save_pretrained(str(folder))
+        adapter.save_model(self.model, folder)
         self.tokenizer.save_pretrained(folder)
 
 
@@ -143,13 +143,17 @@ def new_reward_model(
     head = [name for name in missing if not name.startswith(f"{model.base_model_prefix}.")]
     if len(head) != len(missing):
         raise _unavailable(source, "weights of the language model are missing")
-    trained = model if lora is None else with_new_adapters(model, lora, "SEQ_CLS", source.revision)
+    if lora is None:
+        return RewardModel(model, _tokenizer(source), device, dtype)
+    adapter.name_base(model, source.name or source.location)
+    trained = with_new_adapters(model, lora, "SEQ_CLS", source.revision)
     return RewardModel(trained, _tokenizer(source), device, dtype)
 
 
 def _on_its_base(source: Pretrained, base: Pretrained, *, trainable: bool) -> PreTrainedModel | PeftModel:
     """The classifier that an adapter makes of its base. The adapter brings the head; one of a language model has none."""
     model, heads = _classifier(base, num_labels=1)
+    adapter.name_base(model, base.name or base.location)
     folder = Path(source.location)
     lacking = adapter.lacks(folder, heads)
     if lacking:  # the rewards would be random numbers

@@ -11,7 +11,7 @@ from backend.contract.model import Lora
 from backend.contract.model import Model as ModelConfig
 from worker.errors import RunFailure
 from worker.failure import opening
-from worker.policy.adapter import merged, with_adapter
+from worker.policy.adapter import merged, name_base, with_adapter
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, require_safetensors
 
@@ -51,7 +51,7 @@ def load_policy(
 
 def _with_adapters(source: Pretrained, lora: Lora, resume: Path | None, seed: int) -> PeftModel:
     base = _causal_lm(source)
-    base.name_or_path = base.config.name_or_path = source.name or source.location  # PEFT writes it into what it saves
+    name_base(base, source.name or source.location)
     if resume is not None:
         return with_adapter(base, resume, trainable=True)
     torch.manual_seed(seed)  # adapters begin at random; PEFT draws from the global generator only

@@ -62,7 +62,7 @@ class OfferedModels:
         while True:
             try:
                 self.look()
-            except OSError as error:  # a disk that went away comes back, or says so when a run needs it
+            except Exception as error:  # noqa: BLE001 — a disk that went away comes back, or says so when a run needs it
                 log.warning("the models cannot be listed: %s", error)
             if self._ended.wait(LOOK_SECONDS):
                 return

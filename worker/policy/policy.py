@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from worker.policy.adapter import save_model
 from worker.policy.decoder import Decoder
 from worker.policy.device import autocast, compute_dtype
 from worker.policy.linear import prefers_onednn
@@ -223,11 +224,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` opens: the model, or the adapter, and the tokenizer. Safetensors and JSON only."""
-        if isinstance(self.model, PeftModel):
-            # The base's embeddings never change. Without this PEFT asks the Hub for their size at each save.
-            self.model.save_pretrained(str(folder), save_embedding_layers=False)
-        else:
-            self.model.save_pretrained(str(folder))
+        save_model(self.model, folder)
         self.tokenizer.save_pretrained(folder)
 
 

@@ -28,6 +28,7 @@ START_LIMIT = 120.0
 FUNCTIONS = "worker.rewards.functions"
 PRINTED_KEPT = 64 * 1024
 _LONGEST_REPLY = 64 * 1024
+_LONGEST_READY = 64 * 2**20  # the texts of all files of the folder, each letter escaped
 _CHUNK = 64 * 1024
 _ROOT = Path(__file__).parents[2]
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from worker.rewards.process import main; main(sys.argv[2])"
@@ -127,7 +128,7 @@ class Child:
         self._unsent = memoryview(json.dumps(message).encode() + b"\n")
         self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
         try:
-            answer = self._receive(limit, waiting)
+            answer = self._receive(limit, waiting, longest=_LONGEST_READY)
         except ChildLost as lost:
             raise ChildNotReady(str(lost)) from None
         if isinstance(answer, dict) and "unavailable" in answer:
@@ -135,10 +136,10 @@ class Child:
             raise ChildRefused(str(answer["unavailable"]))
         return answer
 
-    def _receive(self, limit: float, waiting: Callable[[], None]) -> Json:
+    def _receive(self, limit: float, waiting: Callable[[], None], longest: int = _LONGEST_REPLY) -> Json:
         deadline = time.monotonic() + limit
         while (end := self._received.find(b"\n")) < 0:
-            if len(self._received) > _LONGEST_REPLY:
+            if len(self._received) > longest:
                 raise self._lost("reward_crash: the function wrote into the pipe of the results")
             try:
                 waiting()

@@ -131,8 +131,9 @@ class FunctionProcess:
             limits = [self._time_limit * (call.end - call.first) for call in calls[done:]]
             try:
                 for outcomes in child.outcomes(batch, limits=limits, waiting=waiting):
+                    count = calls[done].end - calls[done].first
                     done += 1
-                    yield outcomes
+                    yield outcomes * count if len(outcomes) == 1 else outcomes
             except ChildLost as lost:
                 self.close()
                 count = calls[done].end - calls[done].first

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TypedDict
 
 from worker.rewards.answers import find_answer, reaches, same_number
+from worker.rewards.own_modules import RESERVED
 
 
 class Verifier(TypedDict, total=False):
@@ -156,8 +157,10 @@ def load_function(name: str) -> Scores:
 
 def require_settings(name: str, arguments: Mapping[str, object]) -> None:
     """Raises FunctionUnavailable for the first argument that the function does not take."""
-    names, _, takes_all = _parameters(load_function(name))
+    names, required, takes_all = _parameters(load_function(name))
     for argument in arguments:
+        if argument in RESERVED or argument in required:
+            raise FunctionUnavailable(f"{name} gets {argument!r} with each call: take it out of the arguments")
         if argument not in names and not takes_all:
             raise FunctionUnavailable(
                 f"{name} has no parameter {argument!r}: take it out of the arguments, or give it one"
@@ -178,7 +181,7 @@ def python_scores(
     names, required, takes_all = _parameters(scorer)
 
     def call(given: Mapping[str, object]) -> object:
-        given = {**given, **arguments}
+        given = {**arguments, **given}  # a column wins over the default that a form wrote
         if missing := [name for name in required if name not in given]:
             raise LookupError(f"it takes {missing[0]}, and what it is called with is {', '.join(given)}")
         result = scorer(**{name: value for name, value in given.items() if takes_all or name in names})

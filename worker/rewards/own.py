@@ -47,8 +47,12 @@ class OwnRewards:
     def _watch(self) -> None:
         with ThreadPoolExecutor(AT_ONCE, "own-rewards") as pool:
             while True:
-                with suppress(_Ended):
+                try:
                     self._look(pool)
+                except _Ended:
+                    pass
+                except Exception:  # the folder is looked at again, whatever it was
+                    log.exception("the folder of rewards cannot be looked at")
                 if self._ended.wait(LOOK_SECONDS):
                     return
 

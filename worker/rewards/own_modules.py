@@ -150,6 +150,15 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
     return {"name": file, "functions": functions, "error": "\n".join(wrong) or None}
 
 
+def require_reward(module: ModuleType, name: str) -> None:
+    """Raises Refused for what is not offered as a reward: the file's imports are not a configuration's to call."""
+    found = vars(module).get(name)
+    if not (is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__):
+        raise Refused(
+            f"{module.__name__}.py has no reward {name}: a function of the file called reward, reward_… or …_reward"
+        )
+
+
 def is_reward(name: str) -> bool:
     """Whether a function of this name is offered as a reward."""
     return name == "reward" or name.startswith("reward_") or name.endswith("_reward")

@@ -5,8 +5,8 @@ the folder of rewards and `texts` what its files were before, if they ran before
 fields of a Completion, …], "calls": [[function, first, end], …]}`, where a call is of a function on the samples from `first` on.
 Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` where a function cannot be;
 `"ready"` for each batch, once its libraries are imported; then one line for each call, in order, with the outcome of each of its
-samples: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected", "got"}}` for a broken
-contract. With `"describe": file`: `{"described": the fields of a RewardFile}`, and that is all.
+samples, or a single one for all of them: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected",
+"got"}}` for a broken contract. With `"describe": file`: `{"described": the fields of a RewardFile}`, and that is all.
 """
 
 import faulthandler
@@ -35,7 +35,7 @@ from worker.rewards.functions import (
     python_scores,
     require_settings,
 )
-from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, summary
+from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, require_reward, summary
 from worker.rewards.own_modules import in_words as error_in_words
 
 LARGEST_REWARD = 1e15
@@ -93,7 +93,7 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
             )
         elif modules is not None:
             try:
-                modules.load(file)
+                require_reward(modules.load(file), function["params"]["function"].partition(":")[2])
             except Refused:
                 raise
             except BaseException as error:  # somebody's module: its import may end in anything
@@ -158,7 +158,7 @@ def import_slow_libraries(functions: Sequence[dict[str, dict[str, str]]], comple
 def score(
     call: Call, completions: Sequence[Completion], time_limit: float, own: Path | None
 ) -> list[dict[str, object]]:
-    """One call's outcomes. The kernel ends the process a little after the time limit, even if the worker is gone."""
+    """One call's outcomes, or one for all of its completions if it failed. The kernel ends the process a little after the time limit, even if the worker is gone."""
     _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + time_limit + GRACE_SECONDS))
     signal.setitimer(signal.ITIMER_REAL, time_limit + GRACE_SECONDS)
     outcome: dict[str, object]
@@ -170,7 +170,7 @@ def score(
         outcome = {"error": f"reward_error: {error_in_words(error, own)}{lost_whole(len(completions))}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return [outcome] * len(completions)
+    return [outcome]  # of all of them
 
 
 def lost_whole(count: int) -> str:

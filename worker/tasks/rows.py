@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.task import PLACES, Dataset, as_text, digest, held_out_keys, row_id
+from backend.contract.task import MOST_SOURCES, PLACES, Dataset, as_text, digest, held_out_keys, row_id
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, system_message
 
 Row = dict[str, Json]
@@ -182,7 +183,16 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     for key, (number, row) in zip(keys, rows, strict=True):
         item = _item(task, number, row)
         (held_out if key in evaluated else train).append(item)
-    return Items(train, by_digest(held_out), _parts(task, train))
+    named = _named(task, rows)
+    return Items(named(train), named(by_digest(held_out)), _parts(task, train))
+
+
+def _named(task: Dataset, rows: Sequence[tuple[int, Row]]) -> Callable[[Sequence[Item]], list[Item]]:
+    """Takes the source from all items but those of the first 20 sources (those with shares, then by name), since each source has
+    metrics of its own, and the names of a run's metrics are bounded."""
+    every = {as_text(row[task.source_column]) for _, row in rows} if task.source_column is not None else set()
+    kept = [*task.shares, *sorted(every - task.shares.keys())][:MOST_SOURCES]
+    return lambda items: [item if item.source in kept else replace(item, source="") for item in items]
 
 
 def _item(task: Dataset, number: int, row: Row) -> Item:

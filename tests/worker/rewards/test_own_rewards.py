@@ -249,6 +249,41 @@ def test_a_setting_that_the_function_lacks_is_refused(folder: Path) -> None:
         scored(folder, CHAT, "a", arguments={"most": 3})
 
 
+@pytest.mark.parametrize("called", ["system", "helper_of_rewards", "reward_imported", "reward_value"])
+def test_of_a_file_only_its_own_rewards_can_be_called(folder: Path, called: str) -> None:
+    (folder / "shared.py").write_text("def reward_imported(completion):\n    return 1\n")
+    (folder / "own.py").write_text(
+        "from os import system\nfrom shared import reward_imported\nreward_value = 3\n"
+        "def reward(completion):\n    return 1\ndef helper_of_rewards(completion):\n    return 1\n"
+    )
+    with pytest.raises(RewardUnavailable, match=f"own.py has no reward {called}"):
+        scored(folder, CHAT, "a", function=f"own.py:{called}")
+
+
+@pytest.mark.parametrize("replaced", ["completion", "answer", "topic"])
+def test_what_each_call_brings_is_no_setting(folder: Path, replaced: str) -> None:
+    (folder / "own.py").write_text("def reward(completion, topic, answer=None, *, most=3):\n    return 1\n")
+    with pytest.raises(RewardUnavailable, match=f"gets '{replaced}' with each call"):
+        scored(folder, CHAT, "a", arguments={replaced: "x"})
+
+
+def test_a_column_wins_over_a_setting_of_its_name(folder: Path) -> None:
+    (folder / "own.py").write_text("def reward(completion, *, level=0):\n    return level\n")
+    assert raws(scored(folder, CHAT, "a", arguments={"level": 7})) == [3.0]
+
+
+def test_a_failed_call_for_many_says_why_and_long_files_are_read(folder: Path) -> None:
+    (folder / "helper.py").write_text("#" + "ä" * 60_000 + "\ndef words():\n    raise ValueError('ä' * 3000)\n")
+    (folder / "own.py").write_text(
+        "#" + "ä" * 60_000 + "\nfrom helper import words\ndef reward(completions):\n    return words()\n"
+    )
+    scores = scored(folder, CHAT, *map(str, range(64)), unit="group")
+    assert all(
+        (parts[0].error or "").startswith("reward_error: helper.py, line 3: ValueError: ä")
+        for parts in scores.components
+    )
+
+
 # ---- what a failure costs
 
 
