@@ -95,7 +95,7 @@ def read(path: Path, suffix: str) -> tuple[Found, Iterator[tuple[int, Row | None
 
 
 def _encoding(path: Path, head: bytes) -> str:
-    """UTF-8 where the whole file is, or was before a byte was broken; else what its byte order mark says, or what its bytes look like."""
+    """UTF-8 if the whole file is, apart from a broken byte; otherwise what its byte order mark says, or what its bytes look like."""
     for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             return "utf-8-sig" if encoding == "utf-8" else encoding

@@ -66,7 +66,7 @@ def open_section(page: Page, name: str) -> None:
 
 
 def cards(page: Page, completions: int) -> list[Card]:
-    """The cards of a group of so many completions, in their order; equal ones share a card."""
+    """The cards of a group with this number of completions, in their order; equal ones share a card."""
     heads = page.locator("[class*='st-key-card-']")
     wait_until(
         lambda: sum(map(_completions, heads.all_inner_texts())) == completions, "all have a card", PATIENCE / 1000

@@ -78,7 +78,7 @@ def read(folder: Path, name: str) -> str:
 
 
 class OwnModules:
-    """Imports the files of a folder, from `texts` where they are given, else from the disk; after `close`, none any more."""
+    """Imports the files of a folder: from `texts` if they are given, otherwise from the disk. After `close` nothing more is imported."""
 
     def __init__(self, folder: Path, texts: Mapping[str, str] | None = None) -> None:
         self.folder, self._given = folder, texts
