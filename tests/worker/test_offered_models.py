@@ -14,9 +14,10 @@ from worker_models import CPU
 from backend.catalog import SHAPES
 from backend.contract.model import Lora, Model
 from backend.contract.records import MOST_MODELS, OfferedModel
+from worker.policy import sources
 from worker.policy.loading import load_policy
 from worker.policy.offered_models import OfferedModels, shape_of
-from worker.policy.sources import TINY_ARITHMETIC, Pretrained, resolve
+from worker.policy.sources import SMOLLM2, TINY_ARITHMETIC, Pretrained, resolve
 
 TINY = Path(resolve(TINY_ARITHMETIC, converted=Path("unused"), root=None, checkpoint=None).location)
 
@@ -109,6 +110,21 @@ def test_an_adapter_has_the_size_of_what_lies_under_it(disk: Disk) -> None:
     assert disk.offered()["local:adapter"] == expected
 
 
+@pytest.mark.parametrize("package", [True, False], ids=["with the package", "without it"])
+def test_to_list_an_adapter_on_smollm2_nothing_is_converted_and_the_hub_is_not_asked(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: bool
+) -> None:
+    if not package:
+        monkeypatch.setattr(sources, "find_spec", lambda name: None)
+    for name in ("_convert", "_silence"):
+        monkeypatch.setattr(sources, name, lambda *_, called=name: pytest.fail(f"{called} was called"))
+    base = disk.put("base")
+    load_policy(Model(lora=Lora(rank=2)), Pretrained(str(base), name=SMOLLM2), CPU).save(disk.root / "adapter")
+    assert disk.offered()["local:adapter"] == OfferedModel(source="local:adapter")
+    shutil.copytree(TINY, tmp_path / "converted" / SMOLLM2.removeprefix("builtin:"))  # as a run leaves it
+    assert disk.offered()["local:adapter"].shape == SHAPES[TINY_ARITHMETIC]
+
+
 def test_what_was_downloaded_from_the_hub_is_offered_by_its_name(disk: Disk, tmp_path: Path) -> None:
     Hub(tmp_path)
     shape = SHAPES[TINY_ARITHMETIC]
@@ -136,6 +152,30 @@ def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_b
     assert (
         only.problem == "it is of the kind LlamaForSequenceClassification, and only causal language models are trained"
     )
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind"),
+    [
+        ("gpt2", ["GPT2LMHeadModel"]),
+        ("gemma3", ["Gemma3ForConditionalGeneration"]),
+        ("openai-gpt", ["OpenAIGPTLMHeadModel"]),
+        ("gpt2", None),
+    ],
+)
+def test_what_transformers_loads_as_a_causal_language_model_can_be_trained_whatever_it_is_called(
+    disk: Disk, model_type: str, kind: list[str] | None
+) -> None:
+    disk.put("tiny")
+    disk.change("tiny", model_type=model_type, architectures=kind)
+    assert disk.offered()["local:tiny"].problem is None
+
+
+def test_a_model_that_says_nothing_of_its_kind_is_judged_by_its_type(disk: Disk) -> None:
+    disk.put("tiny")
+    disk.change("tiny", model_type="clip", architectures=None)
+    problem = disk.offered()["local:tiny"].problem
+    assert problem == "it is of the kind clip, and only causal language models are trained"
 
 
 def test_another_architecture_has_a_size_and_no_shape(disk: Disk) -> None:

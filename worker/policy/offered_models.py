@@ -17,6 +17,7 @@ from huggingface_hub.errors import HFValidationError
 from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from backend.contract.model import ModelSource
 from backend.contract.model_shape import ModelShape
@@ -34,6 +35,7 @@ COUNTED = frozenset(
     ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text", "granite", "olmo2"]
 )
 """Architectures with the layers of Llama: what `ModelShape` counts of them is what there is, but for biases and small norms."""
+_TRAINABLE = frozenset(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
 _CONFIG = "config.json"
 _NAMED: TypeAdapter[str] = TypeAdapter(ModelSource)
 Stamp = tuple[str, int, int]
@@ -77,7 +79,7 @@ class OfferedModels:
             source = f"local:{folder.relative_to(self._root).as_posix()}"  # type: ignore[arg-type]  # there is a root
             try:
                 _NAMED.validate_python(source)
-                opened = resolve(source, converted=self._converted, root=self._root, checkpoint=None)
+                opened = resolve(source, converted=self._converted, root=self._root, checkpoint=None, make=False)
             except ValidationError:  # no configuration could name it
                 continue
             except (RunFailure, OSError) as refusal:
@@ -85,7 +87,9 @@ class OfferedModels:
                 continue
             while opened.base is not None:  # an adapter, which becomes part of what lies under it
                 opened = opened.base
-            yield _described(source, Path(opened.location))
+            folder = Path(opened.location)
+            # SmolLM2 is made, or fetched, when a run needs it; its size is known from then on.
+            yield _described(source, folder) if folder.is_dir() else OfferedModel(source=source)
 
     def _downloaded(self) -> Iterator[OfferedModel]:
         """The language models in the cache of the Hub."""
@@ -130,8 +134,9 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
-    written = [name for name in config.architectures or () if "CausalLM" not in name]
-    problem = f"it is of the kind {written[0]:.100}, and only causal language models are trained" if written else None
+    kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
+    causal = not _TRAINABLE.isdisjoint(kinds)
+    problem = None if causal else f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
     shape = shape_of(config)
     return OfferedModel(
         source=folder.name,

