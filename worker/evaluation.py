@@ -84,12 +84,13 @@ def evaluate(
 
 
 def success(scores: Scores, config: GrpoConfig) -> NDArray[np.float64]:
-    """How far each completion succeeded, from 0 to 1, NaN where it is unscored: whether it is right, else its share of the highest
-    reward."""
+    """How far each completion succeeded, from 0 to 1, NaN if it is unscored: whether it is right, or without a correctness reward its
+    share of the highest reward."""
     right_N = _right(scores, config)
     if right_N is not None:
         return right_N
-    bound = reward_bound(config.model_dump(mode="json")) or 1.0
+    bound = reward_bound(config.model_dump(mode="json"))
+    assert bound is not None  # noqa: S101 — GrpoConfig refuses a curriculum otherwise
     return np.clip(scores.total / bound, 0.0, 1.0)
 
 

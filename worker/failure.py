@@ -24,7 +24,8 @@ _OF_CUDA = re.compile(
     r"cuda[ _]?((driver|runtime) )?error|\[cuda\]|cu(blas|dnn|dss|fft|solver|sparse)( frontend)?( error|_status)",
     re.IGNORECASE,
 )
-# What libraries raise when a model's files are missing or damaged: a config.json may hold anything.
+# What libraries raise when a model's files are missing or damaged: they compute with whatever a config.json holds. A mistake of our
+# own may look the same, so the details say where it came from.
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -42,7 +43,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
     """What the person reads. Only a crash is tried again: a mistake would be made again."""
-    trace = "".join(traceback.format_exception(error))
+    trace = _trace(error)
     if isinstance(error, RunFailure):
         return Fail(attempt=attempt, error=RunError(code=error.code, message=error.message, details=error.details))
     if isinstance(error, Refused):
@@ -80,6 +81,10 @@ def failure(attempt: int, error: Exception, home: Path | None = None) -> Fail:
     return Fail(attempt=attempt, error=RunError(code="crash", message=message, details=trace), retryable=True)
 
 
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
 def out_of_memory(error: Exception) -> bool:
     """Whether the device, or the machine, has no memory left."""
     # A CPU's allocator, Apple's and the CUDA driver say it in words only.
@@ -105,7 +110,7 @@ def of_device(error: Exception) -> bool:
 
 @contextmanager
 def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
-    """Errors of a library that opens a model become the refusal, made of their first line and their whole text.
+    """Errors of a library that opens a model become the refusal, made of their first line and the traceback.
 
     An error of the device or of a full disk says nothing of the model, and is raised as it is.
     """
@@ -114,7 +119,7 @@ def opening(refusal: Callable[[str, str], RunFailure]) -> Iterator[None]:
     except _UNREADABLE as error:
         if of_device(error) or _disk_full(error):
             raise
-        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], str(error)) from error
+        raise refusal((str(error).strip() or type(error).__name__).splitlines()[0], _trace(error)) from error
 
 
 def _disk_full(error: Exception) -> bool:

@@ -1,6 +1,7 @@
 """Settings to start with, by the size of the model and by what is trained of it, each with its reason."""
 
 from collections.abc import Iterator
+from math import inf
 
 from backend.contract.base import Json
 from backend.contract.config import TrainingConfig
@@ -14,18 +15,23 @@ from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, MICRO_BATCH, O
 from backend.preflight.memory import needed, trained_parameters
 
 SMALL, LARGE = 10_000_000, 1_000_000_000  # parameters
-# The tiny model collapsed at 1e-3; SmolLM2 learns at 1e-5.
-TINY_RATE, FULL_RATE, LARGE_RATE = Optimizer().learning_rate, 1e-5, 1e-6
-LORA_RATE = 1e-4
+_BY_SIZE = (  # below so many parameters, this learning rate. The tiny model collapsed at 1e-3.
+    (
+        SMALL,
+        Optimizer().learning_rate,
+        "a model below 10 million parameters bears a high rate: the quickstart's was measured",
+    ),
+    (LARGE, 1e-5, "SmolLM2 learns with it; models of this size often collapse with more than five times as much"),
+    (inf, 1e-6, "most published GRPO runs on models of a billion parameters and more use it"),
+)
+_ADAPTERS = 1e-4, "adapters need about 10 times the rate of all the weights, whatever their rank"
 MOST_TOKENS, FEWEST_TOKENS = Optimizer().micro_batch_tokens, 512
 SPARE = 0.9  # of the memory, at most: an estimate leaves out what libraries take for themselves
 
 
-def full_rate(parameters: int | None) -> float:
-    """The learning rate with which all weights of a pretrained model usually learn."""
-    if parameters is None:
-        return FULL_RATE
-    return TINY_RATE if parameters < SMALL else FULL_RATE if parameters < LARGE else LARGE_RATE
+def full_rate(parameters: int | None) -> tuple[float, str]:
+    """The learning rate with which all weights of a pretrained model usually learn, and why; of an unknown number, of a middle one."""
+    return next((rate, why) for below, rate, why in _BY_SIZE if (parameters or SMALL) < below)
 
 
 def starting_settings(config: TrainingConfig, shape: ModelShape, worker: Offers | None) -> list[StartingSettings]:
@@ -39,13 +45,11 @@ def starting_settings(config: TrainingConfig, shape: ModelShape, worker: Offers 
 def _starting(config: TrainingConfig, shape: ModelShape, worker: Offers | None, lora: Lora | None) -> StartingSettings:
     """The largest micro-batch that fits, without recomputation if possible; the smallest need if nothing fits."""
     has = worker.memory_bytes if worker is not None else None
-    for tried in _tried(config, lora):
-        needs = sum(needed(tried, shape, worker).values())
-        if has is None or needs <= SPARE * has:
-            break
+    tried = [(one, sum(needed(one, shape, worker).values())) for one in _tried(config, lora)]
+    chosen, needs = next((one for one in tried if has is None or one[1] <= SPARE * has), tried[-1])
     return StartingSettings(
         title="All weights" if lora is None else f"Adapters (LoRA, rank {lora.rank})",
-        values=list(_values(tried, shape, needs, has)),
+        values=list(_values(chosen, shape, needs, has)),
         memory_bytes=needs,
         fits=None if has is None else needs <= SPARE * has,
     )
@@ -74,7 +78,8 @@ def _values(config: TrainingConfig, shape: ModelShape, needs: int, has: int | No
     model, tokens = config.model, config.optimizer.micro_batch_tokens
     yield _value("model.lora", model.lora.model_dump(mode="json") if model.lora else None, _why_lora(model, shape))
     if isinstance(config, GrpoConfig):
-        yield _value("optimizer.learning_rate", *_rate(model.lora, shape))
+        rate, reason = full_rate(shape.parameters) if model.lora is None else _ADAPTERS
+        yield _value("optimizer.learning_rate", rate, reason)
     reason = "bfloat16 on a GPU that has it, float32 elsewhere; the weights that are trained stay float32"
     yield _value("model.dtype", model.dtype, reason)
     reason = f"with it about {needs / GIB:.1f} GiB are needed"
@@ -96,18 +101,6 @@ def _why_lora(model: Model, shape: ModelShape) -> str:
         f"{_millions(trained)} of {_millions(shape.parameters)} parameters are trained, with {states}, and the reference needs no copy; a "
         f"reward says little about a completion, so a rank of {model.lora.rank} on all linear layers is enough"
     )
-
-
-def _rate(lora: Lora | None, shape: ModelShape) -> tuple[float, str]:
-    if lora is not None:
-        return LORA_RATE, "adapters need about 10 times the rate of all the weights, whatever their rank"
-    rate = full_rate(shape.parameters)
-    reasons = {
-        TINY_RATE: "a model below 10 million parameters bears a high rate: the quickstart's was measured",
-        FULL_RATE: "SmolLM2 learns with it; models of this size often collapse with more than five times as much",
-        LARGE_RATE: "most published GRPO runs on models of a billion parameters and more use it",
-    }
-    return rate, reasons[rate]
 
 
 def _millions(parameters: int) -> str:

@@ -1,9 +1,13 @@
 """The reward model: what it reads, where it reads its score, and what it refuses."""
 
+import json
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 from transformers import AutoModelForSequenceClassification
 
 from backend.contract.model import Lora
@@ -97,6 +101,21 @@ def test_saved_adapters_give_the_same_scores_on_their_base_merged_or_trained_on(
     saved = Pretrained(str(tmp_path), base=TINY)
     assert load_reward_model(saved, CPU, "float32", trainable=True).scores(ids) == expected
     assert load_reward_model(saved, CPU, "float32").scores(ids) == pytest.approx(expected, abs=1e-4)
+
+
+def test_saved_adapters_name_their_base_as_the_configuration_did_and_the_hub_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("somebody wanted to connect"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in (TINY_ARITHMETIC, "owner/name"):  # of the second PEFT would ask for the size of its embeddings
+        base = replace(TINY, name=name)
+        saved, again = tmp_path / name / "saved", tmp_path / name / "again"
+        new_reward_model(base, CPU, "float32", seed=0, lora=Lora(rank=2)).save(saved)
+        load_reward_model(Pretrained(str(saved), base=base), CPU, "float32", trainable=True).save(again)
+        for folder in (saved, again):
+            assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == name
+            assert TINY.location not in (folder / "README.md").read_text()
 
 
 def test_transformers_itself_opens_what_was_saved(model: RewardModel, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from worker_models import items, tiny_policy
 
 from backend.contract.groups import RewardScore
 from backend.contract.grpo import GrpoConfig
-from backend.contract.reward import Correctness, Judge, Rewards
-from worker.evaluation import evaluate
+from backend.contract.reward import Correctness, Format, Judge, Rewards
+from worker.evaluation import evaluate, success
 from worker.groups import GroupSampler, Scored
 from worker.policy.policy import Policy
 from worker.rewards.judge_endpoint import JudgeEndpoint
@@ -31,6 +31,15 @@ RIGHT = Correctness(name="right")
 def configured(*functions: Correctness | Judge) -> GrpoConfig:
     rewards = Rewards(functions=list(functions), max_unscored=1.0)
     return GrpoConfig.model_validate({"rewards": rewards, "budget": {"eval_samples": 4}})
+
+
+def test_without_a_reward_that_says_what_is_right_success_is_the_share_of_the_highest_reward() -> None:
+    formats = Format(name="form", weight=3.0)
+    config = GrpoConfig.model_validate(
+        {"rewards": Rewards(functions=[formats]), "sampling": {"curriculum": {"uniform": 0.1}}}
+    )
+    scored = Scores([[]] * 4, np.array([3.0, 1.5, -1.0, math.nan]))
+    np.testing.assert_array_equal(success(scored, config), [1.0, 0.5, 0.0, math.nan])
 
 
 @pytest.mark.slow

@@ -78,13 +78,14 @@ def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
 
 
-def refused(room: Room, name: str, reason: str) -> None:
-    """The model is refused in words, once and for all, and nothing in it ran."""
+def refused(room: Room, name: str, reason: str) -> str:
+    """The model is refused in words, once and for all, and nothing in it ran. Returns the details."""
     with pytest.raises(RunFailure, match=reason) as caught:
         room.load(name)
     told = failure(1, caught.value)
     assert (told.error.code, told.retryable) == ("model_unavailable", False)
     assert not room.canary.exists()
+    return told.error.details or ""
 
 
 def test_the_canary_of_these_tests_sings(room: Room) -> None:
@@ -276,7 +277,9 @@ def test_a_folder_of_the_working_directory_is_not_taken_for_a_hub_model(
 def test_a_header_that_claims_to_be_larger_than_any_is_refused(room: Room) -> None:
     weights = room.model / "model.safetensors"
     weights.write_bytes(struct.pack("<Q", 2**62) + weights.read_bytes()[8:])
-    refused(room, "model", "cannot be loaded")
+    details = refused(room, "model", "cannot be loaded")
+    assert "Traceback" in details  # a mistake of our own would be found by it
+    assert "transformers" in details
 
 
 _LOAD = """

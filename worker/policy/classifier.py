@@ -80,7 +80,7 @@ class RewardModel:
 
     def rewards_N(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """The rewards of N sequences of token ids in one forward pass, shape (N,), float32; with gradient where it is enabled."""
-        rows = [torch.tensor(sequence) for sequence in sequences]
+        rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
         ids_N_T = pad_sequence(rows, batch_first=True, padding_value=self._padding)
         mask_N_T = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         with autocast(self.device, self._dtype):

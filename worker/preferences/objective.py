@@ -1,6 +1,7 @@
 """What is learned from pairs: by which margin a model prefers the chosen completion, and the loss of that margin."""
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import takewhile
@@ -17,6 +18,35 @@ from worker.policy.classifier import RewardModel
 from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.preferences.pairs import Pair, Response
+
+_KEY_BYTES = 16
+
+
+class Tokens(NamedTuple):
+    """A pair as a model reads it: a policy reads the prompt once, a reward model as the beginning of both completions."""
+
+    prompt: Sequence[int]
+    chosen: Sequence[int]
+    rejected: Sequence[int]
+
+    @property
+    def key(self) -> bytes:
+        """The same for the same tokens, in every process."""
+        ids = [len(self.prompt), len(self.chosen), *self.prompt, *self.chosen, *self.rejected]
+        return sha256(pack(f"<{len(ids)}q", *ids)).digest()[:_KEY_BYTES]
+
+
+def _once(read: Callable[[Pair], Tokens]) -> Callable[[Pair], Tokens]:
+    """The same for each pair, rendered and tokenized once: that takes longer than a small model's pass on a GPU."""
+    known: dict[tuple[str, Response, Response], Tokens] = {}
+
+    def remembered(pair: Pair) -> Tokens:
+        key = pair.prompt_id, pair.chosen, pair.rejected
+        if key not in known:
+            known[key] = Tokens(*(array("i", ids) for ids in read(pair)))  # a ninth of a list's memory
+        return known[key]
+
+    return remembered
 
 
 @dataclass(frozen=True)
@@ -40,44 +70,24 @@ class BradleyTerry:
         self.trained = model
         self.remarks: list[str] = []
         self.module: torch.nn.Module = model.model
+        self._read = _once(self._tokens)
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
-        """As the model reads them: prompt, completion, end."""
-        return len(self._ids(pair, pair.chosen)), len(self._ids(pair, pair.rejected))
-
-    def state(self) -> None:
-        """Nothing beside the weights."""
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """There is nothing."""
+        """The tokens of each side as the model reads it: prompt, completion, end."""
+        read = self._read(pair)
+        return len(read.chosen), len(read.rejected)
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Both completions of every pair in one pass, the chosen ones first; with gradient where it is enabled."""
-        chosen, rejected = ([self._ids(p, r) for p, r in side] for side in _sides(pairs))
-        reward_2N = self.trained.rewards_N([*chosen, *rejected])
+        read = [self._read(pair) for pair in pairs]
+        reward_2N = self.trained.rewards_N([*(one.chosen for one in read), *(one.rejected for one in read)])
         chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
         measured = {"mean_reward": (chosen_N + rejected_N) / 2}
         return Verdict(bradley_terry_loss(chosen_N, rejected_N), chosen_N - rejected_N, measured)
 
-    def _ids(self, pair: Pair, response: Response) -> list[int]:
-        return self.trained.token_ids(pair.question if pair.messages is None else pair.messages, response.text)
-
-
-class Tokens(NamedTuple):
-    """A pair as a policy reads it."""
-
-    prompt: Sequence[int]
-    chosen: Sequence[int]
-    rejected: Sequence[int]
-
-    @property
-    def key(self) -> bytes:
-        """The same for the same tokens, in every process."""
-        ids = [len(self.prompt), len(self.chosen), *self.prompt, *self.chosen, *self.rejected]
-        return sha256(pack(f"<{len(ids)}q", *ids)).digest()[:_KEY_BYTES]
-
-
-_KEY_BYTES = 16
+    def _tokens(self, pair: Pair) -> Tokens:
+        prompt = pair.question if pair.messages is None else pair.messages
+        return Tokens((), *(self.trained.token_ids(prompt, one.text) for one in (pair.chosen, pair.rejected)))
 
 
 class DirectPreference:
@@ -94,11 +104,12 @@ class DirectPreference:
         self.remarks = policy.remarks
         self.module: torch.nn.Module = policy.model
         self._beta = beta
+        self._read = _once(self._tokens)
         self._reference: dict[bytes, tuple[float, float]] = {}  # log-probs of the chosen and of the rejected completion
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
         """The prompt's tokens and each completion's. Raises RunFailure `empty_pair` if one has none."""
-        prompt, chosen, rejected = map(len, self._tokens(pair))
+        prompt, chosen, rejected = map(len, self._read(pair))
         if not (prompt and chosen and rejected):
             raise RunFailure(
                 "empty_pair",
@@ -109,14 +120,14 @@ class DirectPreference:
         return prompt + chosen, prompt + rejected
 
     def state(self) -> dict[str, Tensor] | None:
-        """What the reference said of the pairs that were judged."""
+        """What the reference said of the N pairs that were judged: `pairs` (N, 16), their keys in bytes, and `logprobs` (N, 2), nats."""
         if not self._reference:
             return None
         keys = torch.frombuffer(bytearray(b"".join(self._reference)), dtype=torch.uint8)
         return {"pairs": keys.view(-1, _KEY_BYTES), "logprobs": torch.tensor(list(self._reference.values()))}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+        """Go on with what `state` gave."""
         keys, logprobs = state["pairs"].tolist(), state["logprobs"].tolist()
         self._reference = {
             bytes(key): (chosen, rejected) for key, (chosen, rejected) in zip(keys, logprobs, strict=True)
@@ -124,7 +135,7 @@ class DirectPreference:
 
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Sums of log-probs over completion tokens, at temperature 1; with gradient where it is enabled."""
-        read = [self._tokens(pair) for pair in pairs]
+        read = [self._read(pair) for pair in pairs]
         logprob_2N = self.trained.logprobs(self._batch(read), temperature=1.0).logprob_R_T.sum(-1)
         reference_2N = self._reference_2N(read)
         n = len(pairs)
@@ -172,7 +183,3 @@ class DirectPreference:
 
 Objective = BradleyTerry | DirectPreference
 """A model, and how it is to prefer."""
-
-
-def _sides(pairs: Sequence[Pair]) -> tuple[list[tuple[Pair, Response]], list[tuple[Pair, Response]]]:
-    return [(pair, pair.chosen) for pair in pairs], [(pair, pair.rejected) for pair in pairs]

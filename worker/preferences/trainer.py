@@ -17,7 +17,7 @@ from worker.group_records import finite
 from worker.optimization import Optimization
 from worker.policy.device import peak_memory
 from worker.policy.policy import recomputing
-from worker.preferences.objective import Objective, Verdict
+from worker.preferences.objective import DirectPreference, Objective, Verdict
 from worker.preferences.pairs import Pair, Pairs
 from worker.reporter import Channels, Ending, Place, StepContent
 from worker.rollout.engine import quiet
@@ -154,10 +154,11 @@ class PairTrainer:
             objective.trained,
             self._learner.optimizer,
             config.budget,
-            lambda: {REFERENCE_FILE: objective.state()},
+            lambda: {REFERENCE_FILE: objective.state()} if isinstance(objective, DirectPreference) else {},
         )
-        if place.resume is not None and (place.resume / f"{REFERENCE_FILE}.safetensors").exists():
-            objective.restore(load_tensors(place.resume, REFERENCE_FILE))
+        kept = None if place.resume is None else place.resume / f"{REFERENCE_FILE}.safetensors"
+        if isinstance(objective, DirectPreference) and kept is not None and kept.exists():
+            objective.restore(load_tensors(kept.parent, REFERENCE_FILE))
 
     def run(self) -> Ending:
         """Train to the end, to the step boundary after a request, or to where a shutdown finds the weights untouched."""

@@ -201,6 +201,17 @@ def test_the_reference_is_asked_once_for_each_pair_also_after_a_resume() -> None
     assert asked == [6, 4, 2]
 
 
+@KINDS
+def test_a_pair_is_tokenized_once_and_judged_as_before(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = objective_of(kind)
+    lengths, first = [objective.lengths(one) for one in PAIRS], objective.judge(PAIRS)
+    monkeypatch.setattr(objective.trained, "tokenizer", None)
+    assert [objective.lengths(one) for one in PAIRS] == lengths
+    assert torch.equal(objective.judge(PAIRS).margin_N, first.margin_N)
+    with pytest.raises((AttributeError, TypeError)):  # another answer to the same prompt is another pair
+        objective.judge([replace(PAIRS[0], chosen=Response("<answer>15</answer>"))])
+
+
 def test_sampled_tokens_are_judged_as_they_were_sampled_not_as_their_text_is_tokenized_again() -> None:
     cut_off = pair(2, 2, ids=(5, 6, 7))
     objective = DirectPreference(tiny_policy(), beta=0.1)

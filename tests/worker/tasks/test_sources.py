@@ -108,3 +108,20 @@ def test_without_shares_the_prompts_are_drawn_as_the_rows_are() -> None:
 def test_a_share_of_a_source_that_no_row_has_is_refused_with_those_that_rows_have() -> None:
     with pytest.raises(TaskError, match="no row to train on is from d; the rows are from a, b, c"):
         load(source_column="from", shares={"a": 1, "d": 1})
+
+
+# ---- metrics by source
+
+
+def test_the_sources_that_have_metrics_are_the_same_20_in_every_step_and_evaluation() -> None:
+    rows = [{"prompt": f"{n}", "answer": "1", "from": f"source {n % 100:02}"} for n in range(2_000)]
+    shares = {"source 98": 1, "source 99": 1, "source 07": 1}
+    named = [f"source {n:02}" for n in range(18)] + ["source 98", "source 99"]
+    items = load(rows, source_column="from", shares=shares, held_out=0.5)
+    for some in (items.train, items.held_out):
+        assert {item.source for item in some} == {*named, ""}
+
+
+def test_with_20_sources_each_has_metrics() -> None:
+    rows = [{"prompt": f"{n}", "answer": "1", "from": f"source {n % 20:02}"} for n in range(40)]
+    assert {item.source for item in load(rows, source_column="from").train} == {f"source {n:02}" for n in range(20)}
