@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -35,16 +35,11 @@ def storable(value: object) -> object:
     for _ in range(MOST_LEVELS):
         if any(isinstance(one, float) and not math.isfinite(one) for one in level):
             raise ValueError("holds a number that is not finite, which JSON cannot carry; leave it out, or write null")
-        level = [child for one in level for child in _children(one)]
+        parts = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [child for part in parts for child in part]
         if not level:
             return value
     raise ValueError(f"is nested deeper than {MOST_LEVELS} levels; flatten it")
-
-
-def _children(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def cut(length: int) -> BeforeValidator:

@@ -143,8 +143,8 @@ class TraceFile(Record):
 class Report(Record):
     """POST …/report: what one step (or a moment between steps) brought. Numbered; sending one twice is harmless.
 
-    A training step s is reported once, with its groups where it has some, after its update. If that would be larger than REPORT_BYTES,
-    reports with `part` and groups alone come first, which do not count as the step's report. An evaluation after k steps is
+    A training step s is reported once, with its groups if it has any, after its update. If that would be larger than REPORT_BYTES,
+    some of the groups come before it in reports with `part`, which hold nothing else. An evaluation after k steps is
     reported with step k, no groups, and metrics under `eval/` alone. A report without a step carries log lines only. A metric
     that was not finite is None.
     """

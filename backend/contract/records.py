@@ -244,7 +244,7 @@ class Upload(Record):
 
 
 class UploadProgress(Record):
-    """Of an upload that is under way: how many rows were read."""
+    """How many rows were read of an upload that is under way."""
 
     rows: int
 

@@ -59,7 +59,7 @@ _MEANINGS: dict[str, Meaning] = {
     ),
     "curriculum/success": Meaning(
         "Success of the seen prompts",
-        "Mean of the success rates that the curriculum believes of the prompts that it has seen. What was seen long ago counts less.",
+        "Mean of the success rates that the curriculum believes of the prompts that it has seen: of each prompt's groups the newer ones count more.",
         None,
         _SHARE,
     ),

@@ -105,14 +105,11 @@ def _draw_controls(run: Run, others: list[str]) -> tuple[float, list[str]]:
             label = f"Steps {count(part[0])} to {count(part[1])}: show all"
             st.button(label, icon=":material/zoom_out_map:", key="zoom-out", on_click=zoom_out)
         else:
-            st.caption(_hint(run))
+            click = "; click a step to open its groups" if run.kind == "grpo" else ""
+            thinned = run.progress.step > POINTS
+            means = "A point is the mean of several steps, the faint band their range. " if thinned else ""
+            st.caption(f":material/zoom_in: {means}Drag across a chart to zoom in{click}.")
     return weight, more
-
-
-def _hint(run: Run) -> str:
-    click = "; click a step to open its groups" if run.kind == "grpo" else ""
-    means = "A point is the mean of several steps, the faint band their range. " if run.progress.step > POINTS else ""
-    return f":material/zoom_in: {means}Drag across a chart to zoom in{click}."
 
 
 def _title(name: str) -> str:

@@ -132,7 +132,8 @@ def _draw_completions(run: Run, group: Group) -> None:
 
 
 def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool) -> None:
-    """Above the cards, of which it is none meanwhile, so that ← and → change it in its place. The tokens are its text; without them, that stands whole."""
+    """The opened completion stands above the cards, and not among them, so that ← and → change it in its place. With a trace its tokens
+    are shown, without one its whole text."""
     with st.container(border=True, key=f"opened-{completion.id}"):
         account, text = st.columns([1, 3], gap="medium")
         with account:

@@ -14,12 +14,12 @@ from worker.tasks.items import Item, Items, draw
 
 PRIOR = 0.03
 """Of successes and of failures before anything was seen: most prompts are nearly always or nearly never answered right, so one group
-without a difference says much. With 1/2, Jeffreys' prior, a dead prompt would keep a fifth of the weight of a live one; so a sixtieth."""
+without a difference says much. A dead prompt keeps a sixtieth of a live one's weight; with 1/2, Jeffreys' prior, it would keep a fifth."""
 _STREAM = 0x70726F6D70747321  # apart from the permutations, which have the seed and an epoch alone
 
 
 class PromptSampler:
-    """Draws the items of a run. Raises nothing: the items are there."""
+    """Draws the items of a run."""
 
     def __init__(self, items: Items, seed: int, curriculum: Curriculum | None = None) -> None:
         parts = items.parts or [(items.train, 1.0)]
@@ -58,7 +58,7 @@ class PromptSampler:
         return {"curriculum/seen": float(seen.mean()), "curriculum/success": success}
 
     def state(self) -> dict[str, torch.Tensor] | None:
-        """What a checkpoint keeps; nothing where all follows from the cursor."""
+        """What a checkpoint keeps; None without a curriculum, since the draws then follow from the cursor."""
         if self._learnable is None:
             return None
         return {
@@ -99,13 +99,14 @@ class Learnability:
         self._places: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             self._places.setdefault(item.id, []).append(place)
+        # Of each item: successes (each from 0 to 1), their squares and the scored completions, summed with their age's weight; the step of the newest.
         self._won, self._squares, self.tried = np.zeros((3, len(items)))
         self._when = np.zeros(len(items))
         self._step, self._drawn = -1, np.zeros(0, dtype=np.int64)
 
     @property
     def rates(self) -> NDArray[np.float64]:
-        """The estimated success of each item."""
+        """The estimated success of each item when it was last seen, from 0 to 1."""
         return (self._won + PRIOR) / (self.tried + 2 * PRIOR)
 
     def weights(self, step: int) -> NDArray[np.float64]:
@@ -150,11 +151,11 @@ class Learnability:
                 self._when[place] = step
 
     def state(self) -> dict[str, torch.Tensor]:
-        """In float64, as it is."""
+        """A copy of the four arrays, each (items,), float64."""
         return {name: torch.from_numpy(value.copy()) for name, value in self._arrays().items()}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """As `state` gave it."""
+        """Go on with what `state` gave."""
         for name, value in self._arrays().items():
             value[:] = state[name].cpu().numpy()
 
