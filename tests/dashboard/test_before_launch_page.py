@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 import recorded
+from on_screen import draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.records import Progress, Run, RunError
-from dashboard.form.draft import Draft
 from dashboard.form.preflight import parts_html
 from dashboard.format import size
 
@@ -25,18 +25,6 @@ SCRIPT = "<script>alert('script')</script>"
 def backend(shared_backend: Backend) -> Backend:
     """One for all; every sample is claimed by the test that asked for it."""
     return shared_backend
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def texts(at: AppTest) -> str:
-    """All that is written on the page, without the escapes."""
-    shown = (
-        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
-    )
-    return "\n".join(shown).replace("\\", "")
 
 
 def press(at: AppTest, label: str) -> None:

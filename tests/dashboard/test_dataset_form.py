@@ -1,13 +1,11 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
+from on_screen import draft_of, key, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-
-from dashboard.form.draft import Draft
 
 pytestmark = pytest.mark.slow
 
@@ -34,24 +32,10 @@ def at(open_page: OpenPage) -> AppTest:
     return at
 
 
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def key(at: AppTest, path: str) -> str:
-    return draft_of(at).key(path)
-
-
 def send(at: AppTest, *files: tuple[str, bytes]) -> None:
     uploaded = [(name, content, "text/plain") for name, content in files]
     at.file_uploader(key=key(at, "task.upload")).set_value(uploaded).run()
     assert not at.exception
-
-
-def texts(at: AppTest) -> str:
-    """All that is written on the page, without the escapes."""
-    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error) for element in kind)
-    return "\n".join(shown).replace("\\", "")
 
 
 def start_disabled(at: AppTest) -> bool:

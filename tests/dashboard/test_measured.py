@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 import recorded
+from on_screen import draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -13,7 +13,6 @@ from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
 from backend.contract.task import Dataset, row_id
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, in_words, success_rates_figure
-from dashboard.form.draft import Draft
 
 OpenPage = Callable[..., AppTest]
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n)} for n in range(1, 25)]
@@ -51,17 +50,6 @@ def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> No
 def backend(shared_backend: Backend) -> Backend:
     """One for all; every sample is claimed by the test that asked for it."""
     return shared_backend
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def texts(at: AppTest) -> str:
-    shown = (
-        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
-    )
-    return "\n".join(shown).replace("\\", "")
 
 
 def press(at: AppTest, beginning: str) -> None:

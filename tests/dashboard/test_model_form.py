@@ -1,10 +1,10 @@
 """The model of the form, and settings to start with, against a real backend."""
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 from acting import GRPO, Actor
+from on_screen import draft_of
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Selectbox
@@ -15,7 +15,6 @@ from backend.contract.protocol import WorkerInfo
 from backend.contract.recipes import SMOLLM2
 from backend.contract.records import OfferedModel
 from backend.contract.training import GIB
-from dashboard.form.draft import Draft
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +34,6 @@ def worker(backend: Backend) -> None:
         name="one", device="CPU, 2 threads", memory_bytes=8 * GIB, store="/one", models=[QWEN, BROKEN]
     )
     assert actor.claim() is None
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
 
 
 def chooser(at: AppTest) -> Selectbox[str]:

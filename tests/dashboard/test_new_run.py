@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 from acting import SAMPLE
 from following import follow
+from on_screen import draft_of, key, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -15,7 +16,6 @@ from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.recipes import RECIPES
-from dashboard.form.draft import Draft
 from dashboard.session import script
 from dashboard.stored import get, put
 
@@ -41,20 +41,6 @@ EACH_RECIPE = pytest.mark.parametrize(
 def backend(shared_backend: Backend) -> Backend:
     """One for all: what a test leaves in the queue is nothing to the others."""
     return shared_backend
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def key(at: AppTest, path: str) -> str:
-    return draft_of(at).key(path)
-
-
-def texts(at: AppTest) -> str:
-    """All that is written on the page, without the escapes."""
-    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error, at.info) for element in kind)
-    return "\n".join(shown).replace("\\", "")
 
 
 def start_disabled(at: AppTest) -> bool:

@@ -1,13 +1,11 @@
 """The New run page for runs on preference pairs, against a real backend."""
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
+from on_screen import draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-
-from dashboard.form.draft import Draft
 
 # Whole pages: right, but too slow for `make check`.
 pytestmark = pytest.mark.slow
@@ -20,15 +18,6 @@ PAIRS = b'{"prompt": "2 + 2 x 6?", "chosen": "14", "rejected": "24"}\n{"prompt":
 def backend(shared_backend: Backend) -> Backend:
     """One for all: what a test leaves in the queue is nothing to the others."""
     return shared_backend
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def texts(at: AppTest) -> str:
-    shown = (str(element.value) for kind in (at.markdown, at.caption, at.error, at.info) for element in kind)
-    return "\n".join(shown).replace("\\", "")
 
 
 def sections(at: AppTest) -> list[str]:

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 import recorded
 import streamlit as st
+from on_screen import draft_of, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -15,7 +16,6 @@ from backend.contract.base import Json
 from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
 from dashboard.before_launch.rescored import changed, difference, suspicions
-from dashboard.form.draft import Draft
 
 OpenPage = Callable[..., AppTest]
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
@@ -132,17 +132,6 @@ def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
     assert not changed(workers("b", "a"), scored)  # type: ignore[arg-type]
     assert not changed([], scored)
     assert not changed(workers("b"), {})  # type: ignore[arg-type]
-
-
-def draft_of(at: AppTest) -> Draft:
-    return cast(Draft, at.session_state["draft"])
-
-
-def texts(at: AppTest) -> str:
-    shown = (
-        str(one.value) for kind in (at.markdown, at.caption, at.error, at.info, at.warning, at.code) for one in kind
-    )
-    return "\n".join(shown).replace("\\", "")
 
 
 def tell(backend: Backend, worker: p.WorkerInfo) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import streamlit as st
+from on_screen import texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 
@@ -53,11 +54,6 @@ def names(at: AppTest) -> list[str]:
     return [
         link.label.replace("\\", "") for link in at.get("page_link") if re.fullmatch(r"id=\d+", link.proto.query_string)
     ]
-
-
-def texts(at: AppTest) -> str:
-    shown = (str(element.value) for kind in (at.markdown, at.caption) for element in kind)
-    return "\n".join(shown).replace("\\", "")
 
 
 def links(at: AppTest) -> dict[str, str]:

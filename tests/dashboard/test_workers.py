@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from on_screen import texts
 from serving import TOKEN, Backend
 from streamlit.testing.v1 import AppTest
 
@@ -10,11 +11,6 @@ from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
 
 OpenPage = Callable[..., AppTest]
-
-
-def texts(at: AppTest) -> str:
-    shown = (str(element.value) for kind in (at.markdown, at.caption, at.info) for element in kind)
-    return "\n".join(shown).replace("\\", "")
 
 
 def worker(name: str) -> p.WorkerInfo:
