@@ -52,17 +52,16 @@ def reward(completion, answer, *, for_digits=0.0):
 class Model:
     """What a person chooses for a model; `measured` are prompts and completions, or what the button measures by itself."""
 
-    name: str
     recipe: str
     template: str
     adapters: bool = False
     measured: tuple[int, int] | None = None
 
 
-MODELS = (
-    Model("tiny-arithmetic", "grpo", "Calculate {problem}"),
-    Model("SmolLM2-135M with LoRA", "smollm2-arithmetic", "What is {problem}?", adapters=True, measured=(64, 8)),
-)
+MODELS = {
+    "tiny-arithmetic": Model("grpo", "Calculate {problem}"),
+    "SmolLM2-135M": Model("smollm2-arithmetic", "What is {problem}?", adapters=True, measured=(160, 8)),
+}
 
 
 def write_problems(file: Path) -> None:
@@ -189,6 +188,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="of every run, instead of the recipes' own")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     asked = parser.parse_args()
@@ -198,22 +198,22 @@ def main() -> None:
     expect.set_options(timeout=PATIENCE)
     with site(home, workers=1, dashboard=True) as running:
         results, clocks, lines = [], {}, []
-        for model in MODELS:
+        for name in asked.models:
             with chromium(running.dashboard_url) as page:
-                started, clocks[model.name] = walk(page, home, file, model)
+                started, clocks[name] = walk(page, home, file, MODELS[name])
             config: Json = running.client.run(started).config
             running.client.command(started, "stop")
             wait(running.client, [running.client.run(started)])
             if asked.steps is not None:
                 config = put(put(config, "budget.steps", asked.steps), "optimizer.warmup_steps", 0)
-            runs = trained(running, config, asked.seeds, model.name)
+            runs = trained(running, put(config, "budget.eval_samples", 4), asked.seeds, name)
             results += runs
             rates = [list(one["series"]["eval/pass@1"].values()) for one in runs]
             rise = estimate([one[-1] - one[0] for one in rates])
             assert rise is not None
             shown = ", ".join(f"{one[0]:.3f} → {one[-1]:.3f}" for one in rates)
             interval = "" if rise.low is None else f" ({rise.low:+.3f} to {rise.high:+.3f})"
-            lines.append([model.name, shown, f"{rise.mean:+.3f}{interval}"])
+            lines.append([name, shown, f"{rise.mean:+.3f}{interval}"])
     print(table(["model", "held-out pass@1, before → after, by seed", "rise, 95 % interval"], lines))
     keep(asked.out, **where(), **stack("groupscope", "torch", "transformers"), clocks=clocks, runs=results)
 

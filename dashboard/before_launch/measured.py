@@ -1,6 +1,7 @@
 """A measured data set: how its prompts spread over success rates, which groups are behind a bar, and a band kept as the run's data."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -11,7 +12,7 @@ from backend.contract.records import Run
 from dashboard.charts.success_rates import bar_of, in_words, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.format import counted, number, percent
 from dashboard.session import client, explain
 
@@ -83,9 +84,7 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
     """Keep the prompts of a band as the form's data, where what was measured is an upload."""
     key = draft.key("before-launch-band")
 
-    def take() -> None:
-        draft.sample_band = st.session_state[key]
-
+    take = on_change(key, draft.sample_band, partial(setattr, draft, "sample_band"))
     low, high = st.slider(
         "Keep success rates of", 0, 100, draft.sample_band, step=5, format="%d %%", key=key, on_change=take
     )

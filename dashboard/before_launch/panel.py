@@ -1,5 +1,7 @@
 """Before launch: ask for a sample of the form's task, watch it, and read what came of it. The form waits unchanged."""
 
+from functools import partial
+
 import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
@@ -10,7 +12,7 @@ from dashboard.before_launch.rescored import watch_files
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.form.sections import fetch_workers
 from dashboard.format import count, counted, plain
 from dashboard.session import client, guard
@@ -64,24 +66,21 @@ def draw_before_launch(draft: Draft) -> None:
 def _draw_controls(draft: Draft) -> None:
     prompts_key, completions_key = draft.key("before-launch.prompts"), draft.key("before-launch.completions")
 
-    def take_prompts() -> None:
-        draft.sample_prompts = st.session_state[prompts_key]
-
-    def take_completions() -> None:
-        draft.sample_completions = st.session_state[completions_key]
-
     def measure() -> None:
         draft.sample_prompts = st.session_state[prompts_key] = request.MEASURED
         request.ask(draft)
 
     st.session_state.setdefault(prompts_key, draft.sample_prompts)
+    completions = request.completions_of(draft)
+    take_prompts = on_change(prompts_key, draft.sample_prompts, partial(setattr, draft, "sample_prompts"))
+    take_completions = on_change(completions_key, completions, partial(setattr, draft, "sample_completions"))
     with st.container(horizontal=True, vertical_alignment="bottom", key="before-launch-controls"):
         st.number_input("Prompts", 1, MOST_PROMPTS, key=prompts_key, on_change=take_prompts, width=140)
         st.number_input(
             "Completions per prompt",
             2,
             request.MOST,
-            request.completions_of(draft),
+            completions,
             key=completions_key,
             on_change=take_completions,
             width=180,

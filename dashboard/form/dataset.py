@@ -17,7 +17,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.queries import SplitQuery
 from backend.contract.records import Upload
 from backend.contract.task import as_text
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
 from dashboard.format import count, counted, plain, size
@@ -43,9 +43,8 @@ def show_dataset(form: Form, record: Record, path: str) -> None:
     place_key, named = draft.key(f"{source}.place"), str(draft.get(source))
     place = HUB if named.startswith("hub:") else UPLOAD
 
-    def move() -> None:  # the source is then still to be named
-        draft.change({source: "hub:" if st.session_state[place_key] == HUB else ""})
-
+    # the source is then still to be named
+    move = on_change(place_key, place, lambda chosen: draft.change({source: "hub:" if chosen == HUB else ""}))
     st.caption(plain(record.help))
     st.segmented_control("Data", [UPLOAD, HUB], default=place, required=True, key=place_key, on_change=move)
     offers: dict[str, Sequence[str]] = {}
@@ -54,8 +53,8 @@ def show_dataset(form: Form, record: Record, path: str) -> None:
         offers = {f"{path}.{inner.name}": columns for inner in record.fields if inner.name in USUAL}
         show_problems(form, source)
     else:
-        take = draft.taking(source, lambda name: f"hub:{name.strip()}")
         name = named.removeprefix("hub:")
+        take = draft.taking(source, name, lambda name: f"hub:{name.strip()}")
         st.text_input("Data set", name, key=draft.key(source), placeholder="openai/gsm8k", on_change=take)
         show_problems(form, source)
         of_hub = [inner for inner in record.fields if inner.name in ("subset", "split")]
@@ -176,9 +175,9 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
     key = draft.key(f"{path}.source")
     known = source in uploads
 
-    def take() -> None:
-        if st.session_state[key] is not None:
-            draft.change(_with_columns(draft, path, uploads[st.session_state[key]]))
+    def take(chosen: str | None) -> None:
+        if chosen is not None:
+            draft.change(_with_columns(draft, path, uploads[chosen]))
 
     st.selectbox(
         "Uploaded before",
@@ -188,7 +187,7 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
         placeholder="none yet" if not uploads else "choose a file",
         disabled=not uploads,
         key=key,
-        on_change=take,
+        on_change=on_change(key, source if known else None, take),
     )
     if source.startswith("upload:") and not known:
         st.markdown(f":small[:red[{plain(source)} is not there any more; choose another file\\.]]")

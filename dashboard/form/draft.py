@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import streamlit as st
@@ -65,10 +65,9 @@ class Draft:
             self.write(path, value)
         self.generation += 1
 
-    def taking(self, path: str, read: Callable[..., Json] = lambda value: value) -> Callable[[], None]:
-        """The callback of the widget at a path: write what it holds, as `read` makes a value of it."""
-        key = self.key(path)
-        return lambda: self.write(path, read(st.session_state[key]))
+    def taking(self, path: str, shown: object, read: Callable[..., Json] = lambda value: value) -> Callable[[], None]:
+        """The callback of the widget at a path that shows something: write what it holds then, as `read` makes a value of it."""
+        return on_change(self.key(path), shown, lambda held: self.write(path, read(held)))
 
     def fill(self, config: Mapping[str, Json]) -> None:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
@@ -89,6 +88,22 @@ class Draft:
         """The same for the same content of the same form: pressing Start twice makes one run."""
         content = yaml.safe_dump([self.id, self.config, self.name, self.tags, self.parent_id])
         return str(uuid5(NAMESPACE_URL, content))
+
+
+def on_change(key: str, shown: object, take: Callable[[Any], None]) -> Callable[[], None]:
+    """The callback of the widget with this key that shows something: `take` what it holds, if that is something else.
+
+    A click may come while the browser still has widgets of an older generation. Streamlit has forgotten what they held and
+    calls back for each of them, as if a person had changed it: what newer widgets wrote would be undone.
+    """
+
+    def callback() -> None:
+        nonlocal shown
+        if (held := st.session_state[key]) != shown:
+            shown = held
+            take(held)
+
+    return callback
 
 
 def current() -> Draft:

@@ -11,7 +11,7 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.preflight import Message
 from dashboard.components.listing import across
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.form.schema import (
     FIELDS,
     Choice,
@@ -116,12 +116,9 @@ def show_nested(form: Form, field: Record | Union | Many, path: str, label: str)
     """A record, a union or a list of them."""
     draft, value, help = form.draft, form.draft.get(path), plain(field.help) or None
     if isinstance(field, Record) and field.optional:
-        key, record = draft.key(path), field
-
-        def switch() -> None:
-            draft.change({path: fresh(record) if st.session_state[key] else None})
-
-        st.toggle(plain(label), value=value is not None, key=key, help=help, on_change=switch)
+        key, record, given = draft.key(path), field, value is not None
+        switch = on_change(key, given, lambda on: draft.change({path: fresh(record) if on else None}))
+        st.toggle(plain(label), value=given, key=key, help=help, on_change=switch)
         if value is None:
             return
     if not fits(field, value):
@@ -149,14 +146,12 @@ def show_kind(form: Form, union: Union, path: str, label: str) -> None:
     draft, key = form.draft, form.draft.key(f"{path}.kind")
     kinds = list(union.kinds)
     kind = draft.get(f"{path}.kind")
-
-    def take() -> None:
-        draft.change({path: changed_kind(union, draft.get(path), st.session_state[key])})
-
+    known = kind if isinstance(kind, str) and kind in kinds else None
+    take = on_change(key, known, lambda chosen: draft.change({path: changed_kind(union, draft.get(path), chosen)}))
     st.selectbox(
         plain(label),
         kinds,
-        index=kinds.index(kind) if isinstance(kind, str) and kind in kinds else None,
+        index=kinds.index(known) if known is not None else None,
         key=key,
         format_func=in_words,
         help=plain(union.help) or None,

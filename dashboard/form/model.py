@@ -7,7 +7,7 @@ import streamlit as st
 
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.model_choice import ModelChoice, Models, StartingSettings
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, path_in_words, show, show_problems
 from dashboard.form.schema import Field
 from dashboard.format import counted, number, plain, size
@@ -43,14 +43,13 @@ def show_model(form: Form, field: Field, models: Models | None) -> None:
     # A list with other labels is another widget: to Streamlit, an old label would be a text that somebody typed.
     key = f"{draft.key(SOURCE)}-{sha256(repr(labels).encode()).hexdigest()[:8]}"
 
-    def take() -> None:
-        draft.write(SOURCE, str(st.session_state[key] or "").strip())
-
+    known = source if source in labels else None
+    take = on_change(key, known, lambda held: draft.write(SOURCE, str(held or "").strip()))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Model",
             list(labels),
-            index=list(labels).index(source) if source in labels else None,
+            index=list(labels).index(known) if known is not None else None,
             format_func=lambda one: labels.get(one, one),
             key=key,
             help=plain(field.help),

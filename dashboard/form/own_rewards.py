@@ -1,5 +1,6 @@
 """Own rewards in the form: what the workers' folders offer, the settings of each function as fields, and what is wrong with a file."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +84,7 @@ def _settled(draft: Draft, path: str, offered: Mapping[str, OwnReward], function
     file, _, called = function.partition(":")
     name = file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")
     named: dict[str, Json] = {}
-    if str(draft.get(f"{path}.name")).startswith("python") and name not in reward_names(draft.config):
+    if function and re.match("python|$", str(draft.get(f"{path}.name"))) and name not in reward_names(draft.config):
         named = {f"{path}.name": name}
     one = offered.get(function)
     if one is None:

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from backend.contract.base import Json
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.form.schema import Choice, Field, Flag, Lines, Many, Real, Record, Settings, Text, Union, Whole
 from dashboard.format import plain
 from dashboard.wording import in_words, read_lines, read_number, read_settings, show_lines, show_number, show_settings
@@ -61,53 +61,56 @@ def show_widget(
     taking = partial(draft.taking, path)
     match field:
         case Flag():
-            st.toggle(label, value=value is True, key=key, help=help, on_change=taking())
+            on = value is True
+            st.toggle(label, value=on, key=key, help=help, on_change=taking(on))
         case Choice(several=False):
             _show_choice(draft, field, path, label, help)
         case Choice():
+            chosen = value if isinstance(value, list) else []
             st.pills(
                 label,
                 field.options,
                 selection_mode="multi",
-                default=value if isinstance(value, list) else [],
+                default=chosen,
                 format_func=plain,
                 key=key,
                 help=help,
-                on_change=taking(list),
+                on_change=taking(chosen, list),
             )
         case Text():
             _show_text(draft, field, path, label, help, offers, also)
         case Lines():
             height = max(68, 34 + LINE * (len(value) if isinstance(value, list) else 1))
-            read = taking(lambda text: read_lines(text, field.word))
+            text = show_lines(value)
+            take = taking(text, lambda text: read_lines(text, field.word))
             help = f"{help or ''} One a line\\."
-            st.text_area(label, show_lines(value), key=key, help=help, height=height, on_change=read)
+            st.text_area(label, text, key=key, help=help, height=height, on_change=take)
         case Settings():
+            text = show_settings(value)
             help = f"{help or ''} One `name: value` a line\\."
-            st.text_area(label, show_settings(value), key=key, help=help, height=90, on_change=taking(read_settings))
+            st.text_area(label, text, key=key, help=help, height=90, on_change=taking(text, read_settings))
         case Whole() if isinstance(value, int):
             # without bounds of its own: Streamlit would keep the last good number, and the form would start another run than it shows
-            st.number_input(label, value=value, step=1, key=key, help=help, on_change=taking())
+            st.number_input(label, value=value, step=1, key=key, help=help, on_change=taking(value))
         case _:
-            text, read = show_number(value), taking(read_number)
-            st.text_input(label, text, key=key, help=help, placeholder="none", on_change=read)
+            text = show_number(value)
+            take = taking(text, read_number)
+            st.text_input(label, text, key=key, help=help, placeholder="none", on_change=take)
 
 
 def show_raw(draft: Draft, field: Field, path: str, label: str) -> None:
     """A value of a type that the field's own widget cannot show: as it stands, to be corrected, or the default instead."""
-    key, help = draft.key(path), plain(field.help) or None
-
-    def take() -> None:
-        draft.change({path: read_settings(st.session_state[key])})
-
-    st.text_input(plain(label), show_settings(draft.get(path)), key=key, help=help, on_change=take)
+    key, help, text = draft.key(path), plain(field.help) or None, show_settings(draft.get(path))
+    take = on_change(key, text, lambda held: draft.change({path: read_settings(held)}))
+    st.text_input(plain(label), text, key=key, help=help, on_change=take)
     default, button = {path: field.default}, draft.key(f"{path}.default")
     st.button("Use the default", key=button, icon=":material/undo:", on_click=draft.change, args=(default,))
 
 
 def _show_choice(draft: Draft, field: Choice, path: str, label: str, help: str | None) -> None:
-    options, value, key, take = list(field.options), draft.get(path), draft.key(path), draft.taking(path)
+    options, value, key = list(field.options), draft.get(path), draft.key(path)
     default = str(value) if value is not None else None
+    take = draft.taking(path, default)
     if len(options) <= 3 and sum(map(len, options)) <= SIDE_BY_SIDE:
         st.segmented_control(
             label,
@@ -134,15 +137,13 @@ def _show_text(
     also: Also | None,
 ) -> None:
     text, key = str(draft.get(path) or ""), draft.key(path)
-    take = draft.taking(path, lambda text: text or (None if field.optional else ""))
+    shown = text if offers is None else text or None  # a list of which nothing is chosen holds None
     empty = "required" if field.required else "none"
-    if also is not None:
+    if also is None:
+        take = draft.taking(path, shown, lambda text: text or (None if field.optional else ""))
+    else:
         choose = also
-
-        def take() -> None:
-            chosen = st.session_state[key] or ""
-            draft.change({path: chosen, **choose(chosen)})
-
+        take = on_change(key, shown, lambda held: draft.change({path: held or "", **choose(held or "")}))
     if offers is not None:
         options = [*offers, *([text] if text and text not in offers else [])]
         st.selectbox(

@@ -1,6 +1,7 @@
 """New run: recipe cards, the form, and beside it what the run would do."""
 
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 import streamlit as st
@@ -14,7 +15,7 @@ from dashboard.before_launch.results import measured
 from dashboard.components.address import number_in_address, read, whole, write_only
 from dashboard.components.synced import one_of
 from dashboard.form import draft as drafts
-from dashboard.form.draft import Draft, show_yaml
+from dashboard.form.draft import Draft, on_change, show_yaml
 from dashboard.form.fields import Form
 from dashboard.form.model import models_for
 from dashboard.form.own_rewards import follow, own_rewards
@@ -146,19 +147,13 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
     # as they are now: another field's change in the same run of the page gives the draft new keys
     name_key, tags_key = draft.key("name"), draft.key("tags")
 
-    def take_name() -> None:
-        draft.name = st.session_state[name_key]
-
-    def take_tags() -> None:
-        draft.tags = list(st.session_state[tags_key])
-
     name.text_input(
         "Name",
         draft.name,
         max_chars=200,
         key=name_key,
         placeholder="optional",
-        on_change=take_name,
+        on_change=on_change(name_key, draft.name, partial(setattr, draft, "name")),
     )
     tags.multiselect(
         "Tags",
@@ -168,7 +163,7 @@ def show_start(draft: Draft, preflight: Preflight | None) -> None:
         accept_new_options=True,
         format_func=one_line,
         placeholder="type a tag, Enter",
-        on_change=take_tags,
+        on_change=on_change(tags_key, draft.tags, partial(setattr, draft, "tags")),
     )
     errors = sum(message.level == "error" for message in preflight.messages) if preflight else 0
     ready = preflight is not None and preflight.ok and not errors

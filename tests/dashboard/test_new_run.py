@@ -139,6 +139,25 @@ def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: OpenPage) 
     assert draft_of(at).name == "mine"
 
 
+def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page: OpenPage) -> None:
+    at = open_page("new-run")
+    draft_of(at).change({"rewards.functions": [{"kind": "python", "name": "mine", "weight": 2.0, "function": "a:b"}]})
+    at.run()
+    for widget in value_widgets(at).values():
+        nudge(widget)
+    at.text_input(key=key(at, "name")).set_value("first").run()
+    older = at._tree.get_widget_states()
+    draft_of(at).fill(RECIPES[0].config)
+    at.run()
+    at.text_input(key=key(at, "name")).set_value("second").run()
+    sent = at._tree.get_widget_states()
+    sent.widgets.extend(one for one in older.widgets if one.WhichOneof("value") != "trigger_value")  # as a browser does
+    at._run(sent)
+    assert not at.exception
+    assert draft_of(at).config == RECIPES[0].config
+    assert draft_of(at).name == "second"
+
+
 def test_a_fix_that_sets_a_kind_is_offered_in_words(open_page: OpenPage) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "algorithm.surrogate.kind")).set_value("dpo").run()

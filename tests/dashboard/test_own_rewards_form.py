@@ -82,6 +82,16 @@ def test_a_chosen_function_brings_its_help_its_settings_as_fields_its_unit_and_i
     assert choose(at, "short.py:reward_rare")["arguments"] == {}
 
 
+def test_a_choice_that_is_taken_back_leaves_the_name(open_page: Callable[..., AppTest], backend: Backend) -> None:
+    connect(backend, SHORT)
+    at = with_python(open_page("new-run"))
+    (box,) = [one for one in at.selectbox if str(one.key).startswith(f"{PATH}.function@")]
+    box.select(None).run()
+    assert at.session_state["draft"].get(f"{PATH}.name") == "python"
+    assert choose(at, "short.py:reward")["name"] == "short"
+    assert choose(with_python(at, name=""), "short.py:reward")["name"] == "short"
+
+
 def test_a_name_that_a_person_gave_stays(open_page: Callable[..., AppTest], backend: Backend) -> None:
     connect(backend, SHORT)
     at = with_python(open_page("new-run"), name="mine")

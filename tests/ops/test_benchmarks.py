@@ -54,6 +54,10 @@ def test_every_command_of_the_makefile_is_explained() -> None:
             ["curriculum.py", "--seeds", "0", "--steps", "2", "--each", "8"],
             ["| curriculum |", "| resample |", "not within"],
         ),
+        (
+            ["own_task.py", "--models", "tiny-arithmetic", "--seeds", "0", "--steps", "2"],
+            ["s  the run is started", "| tiny-arithmetic |"],
+        ),
     ],
     ids=lambda value: value[0].partition(" ")[0],
 )
