@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from operator import eq
@@ -49,6 +50,24 @@ def _once(read: Callable[[Pair], Tokens]) -> Callable[[Pair], Tokens]:
     return remembered
 
 
+def _whole(model: RewardModel, pair: Pair) -> Tokens:
+    prompt = pair.question if pair.messages is None else pair.messages
+    return Tokens((), *(model.token_ids(prompt, one.text) for one in (pair.chosen, pair.rejected)))
+
+
+def _apart(policy: Policy, pair: Pair) -> Tokens:
+    """The prompt ends where a text with a completion begins to be read differently, as in TRL's DPOTrainer: tokenized apart, a
+    completion might begin with a space that is not there, or miss a token that is part prompt, part completion.
+    """
+    prompt = policy.encode(pair)[1]
+    wholes = [
+        policy.encode_answered(pair, one.text) if one.ids is None else [*prompt, *one.ids]
+        for one in (pair.chosen, pair.rejected)
+    ]
+    shared = min(sum(1 for _ in takewhile(bool, map(eq, prompt, whole))) for whole in wholes)
+    return Tokens(prompt[:shared], *(whole[shared:] for whole in wholes))
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Of N pairs: loss and margin, each (N,), and what else is worth a metric, by its name, each (N,)."""
@@ -70,7 +89,7 @@ class BradleyTerry:
         self.trained = model
         self.remarks: list[str] = []
         self.module: torch.nn.Module = model.model
-        self._read = _once(self._tokens)
+        self._read = _once(partial(_whole, model))
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
         """The tokens of each side as the model reads it: prompt, completion, end."""
@@ -84,10 +103,6 @@ class BradleyTerry:
         chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
         measured = {"mean_reward": (chosen_N + rejected_N) / 2}
         return Verdict(bradley_terry_loss(chosen_N, rejected_N), chosen_N - rejected_N, measured)
-
-    def _tokens(self, pair: Pair) -> Tokens:
-        prompt = pair.question if pair.messages is None else pair.messages
-        return Tokens((), *(self.trained.token_ids(prompt, one.text) for one in (pair.chosen, pair.rejected)))
 
 
 class DirectPreference:
@@ -104,7 +119,7 @@ class DirectPreference:
         self.remarks = policy.remarks
         self.module: torch.nn.Module = policy.model
         self._beta = beta
-        self._read = _once(self._tokens)
+        self._read = _once(partial(_apart, policy))
         self._reference: dict[bytes, tuple[float, float]] = {}  # log-probs of the chosen and of the rejected completion
 
     def lengths(self, pair: Pair) -> tuple[int, int]:
@@ -167,18 +182,6 @@ class DirectPreference:
                 self._reference[keys[place]] = chosen, rejected
         known_N_2 = torch.tensor([self._reference[key] for key in keys], device=self.trained.device)
         return known_N_2.T.flatten()
-
-    def _tokens(self, pair: Pair) -> Tokens:
-        """The prompt ends where a text with a completion begins to be read differently, as in TRL's DPOTrainer: tokenized apart, a
-        completion might begin with a space that is not there, or miss a token that is part prompt, part completion.
-        """
-        prompt = self.trained.encode(pair)[1]
-        wholes = [
-            self.trained.encode_answered(pair, one.text) if one.ids is None else [*prompt, *one.ids]
-            for one in (pair.chosen, pair.rejected)
-        ]
-        shared = min(sum(1 for _ in takewhile(bool, map(eq, prompt, whole))) for whole in wholes)
-        return Tokens(prompt[:shared], *(whole[shared:] for whole in wholes))
 
 
 Objective = BradleyTerry | DirectPreference

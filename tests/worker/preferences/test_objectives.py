@@ -1,6 +1,8 @@
 """What is learned from pairs equals a plain forward pass, however the pairs are split into micro-batches."""
 
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -210,6 +212,21 @@ def test_a_pair_is_tokenized_once_and_judged_as_before(kind: str, monkeypatch: p
     assert torch.equal(objective.judge(PAIRS).margin_N, first.margin_N)
     with pytest.raises((AttributeError, TypeError)):  # another answer to the same prompt is another pair
         objective.judge([replace(PAIRS[0], chosen=Response("<answer>15</answer>"))])
+
+
+@KINDS
+def test_a_model_that_learned_from_pairs_is_gone_with_its_objective(kind: str) -> None:
+    """A GPU's memory does not call Python's collector."""
+    objective = objective_of(kind)
+    objective.judge(PAIRS)
+    held = [weakref.ref(one) for _, one in objective.trained.named_parameters()]
+    gc.collect()
+    gc.disable()
+    try:
+        del objective
+        assert not [one for one in held if one() is not None]
+    finally:
+        gc.enable()
 
 
 def test_sampled_tokens_are_judged_as_they_were_sampled_not_as_their_text_is_tokenized_again() -> None:
