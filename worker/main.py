@@ -79,11 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
             info,
             client,
             device,
-            process.shutting_down,
-            process.hurried,
-            process.end,
-            lambda: own.files,
-            lambda: offered.models,
+            shutting_down=process.shutting_down,
+            hurried=process.hurried,
+            end_process=process.end,
+            reward_files=lambda: own.files,
+            models=lambda: offered.models,
         )
         remove_partial(settings.checkpoints)
         log.info("worker %s on %s asks %s for work", name, info.device, settings.backend_url)

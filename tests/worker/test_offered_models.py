@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from hub import NAME, Hub
+from processes import wait_until
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 from worker_models import CPU
@@ -14,7 +15,7 @@ from worker_models import CPU
 from backend.catalog import SHAPES
 from backend.contract.model import Lora, Model
 from backend.contract.records import MOST_MODELS, OfferedModel
-from worker.policy import sources
+from worker.policy import offered_models, sources
 from worker.policy.loading import load_policy
 from worker.policy.offered_models import OfferedModels, shape_of
 from worker.policy.sources import SMOLLM2, TINY_ARITHMETIC, Pretrained, resolve
@@ -40,9 +41,13 @@ class Disk:
 
     def offered(self) -> dict[str, OfferedModel]:
         """As the same worker sees it at its next look."""
-        self._offered = self._offered or OfferedModels(self.root, self._folder / "converted", self.cache)
+        self._offered = self._offered or self.watched()
         self._offered.look()
         return {one.source: one for one in self._offered.models}
+
+    def watched(self) -> OfferedModels:
+        """Looked at all the while, once it is entered."""
+        return OfferedModels(self.root, self._folder / "converted", self.cache)
 
 
 @pytest.fixture
@@ -239,3 +244,23 @@ def test_no_more_are_offered_than_a_claim_carries(disk: Disk) -> None:
         folder.mkdir()
         (folder / "config.json").write_bytes((TINY / "config.json").read_bytes())
     assert list(disk.offered()) == [f"local:m{number:03}" for number in range(MOST_MODELS)]
+
+
+def test_whatever_goes_wrong_at_a_look_there_is_another_one(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered_models, "LOOK_SECONDS", 0.01)
+    fails, read = (
+        iter([OSError("the disk went away"), ZeroDivisionError("a library's mistake")]),
+        offered_models._described,
+    )
+
+    def described(source: str, folder: Path) -> OfferedModel:
+        for error in fails:
+            raise error
+        return read(source, folder)
+
+    monkeypatch.setattr(offered_models, "_described", described)
+    disk.put("tiny")
+    with disk.watched() as offered:
+        wait_until(lambda: offered.models, "the model is listed")
+    [one] = offered.models
+    assert one.source == "local:tiny"
