@@ -15,12 +15,8 @@ from backend.contract.training import ADAMW_STATES, FLOAT32, GIB, MICRO_BATCH, O
 from backend.preflight.memory import needed, trained_parameters
 
 SMALL, LARGE = 10_000_000, 1_000_000_000  # parameters
-_BY_SIZE = (  # below so many parameters, this learning rate. The tiny model collapsed at 1e-3.
-    (
-        SMALL,
-        Optimizer().learning_rate,
-        "a model below 10 million parameters bears a high rate: the quickstart's was measured",
-    ),
+_BY_SIZE = (  # the parameters end here, the rate, and why. The tiny model collapsed at 1e-3.
+    (SMALL, Optimizer().learning_rate, "a model that small bears a high rate: the quickstart's was measured"),
     (LARGE, 1e-5, "SmolLM2 learns with it; models of this size often collapse with more than five times as much"),
     (inf, 1e-6, "most published GRPO runs on models of a billion parameters and more use it"),
 )

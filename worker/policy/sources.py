@@ -46,15 +46,12 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Places:
-    """Where this worker's models may lie: those converted once, those of its operator, and its checkpoints.
-
-    `make`: what is not there may be converted, or asked for on the Hub.
-    """
+    """Where this worker's models may lie: those converted once, those of its operator, and its checkpoints."""
 
     converted: Path
     root: Path | None = None
     store: Path | None = None
-    make: bool = True
+    make: bool = True  # SmolLM2, if it is not there
 
     @property
     def roots(self) -> list[Path]:
@@ -110,7 +107,10 @@ def resolve(
         inside = checkpoint is not None and (store is None or checkpoint.resolve().is_relative_to(store.resolve()))
         if checkpoint is None or not inside or not (checkpoint / "model").is_dir():
             raise _unavailable(source, "this worker cannot reach that checkpoint")
-        return _opened(source, checkpoint / "model", places, name=_name_of(checkpoint / "model", store))
+        folder = checkpoint / "model"
+        # Wherever the store lies later, its place there names the same weights.
+        name = folder if store is None else folder.resolve().relative_to(store.resolve())
+        return _opened(source, folder, places, name=str(name))
     location, _, revision = source.partition("@")
     return _on_the_hub(source, location, revision or None)
 
@@ -179,11 +179,6 @@ def _below(root: Path | None, source: str) -> Path:
         if not path.resolve().is_relative_to(root.resolve()):
             raise _unavailable(source, f"{path.relative_to(folder)} in it is a link that leads out of {root}")
     return folder
-
-
-def _name_of(folder: Path, store: Path | None) -> str:
-    """A checkpoint by its place in the store: wherever the store lies later, that names the same weights."""
-    return str(folder) if store is None else str(folder.resolve().relative_to(store.resolve()))
 
 
 def _opened(source: str, folder: Path, places: Places, depth: int = 0, *, name: str = "") -> Pretrained:

@@ -20,8 +20,6 @@ from worker.policy.logprobs import TokenBatch
 from worker.policy.policy import Policy
 from worker.preferences.pairs import Pair, Response
 
-_KEY_BYTES = 16
-
 
 class Tokens(NamedTuple):
     """A pair as a model reads it: a policy reads the prompt once, a reward model as the beginning of both completions."""
@@ -34,7 +32,7 @@ class Tokens(NamedTuple):
     def key(self) -> bytes:
         """The same for the same tokens, in every process."""
         ids = [len(self.prompt), len(self.chosen), *self.prompt, *self.chosen, *self.rejected]
-        return sha256(pack(f"<{len(ids)}q", *ids)).digest()[:_KEY_BYTES]
+        return sha256(pack(f"<{len(ids)}q", *ids)).digest()[:16]
 
 
 def _once(read: Callable[[Pair], Tokens]) -> Callable[[Pair], Tokens]:
@@ -99,7 +97,8 @@ class BradleyTerry:
     def judge(self, pairs: Sequence[Pair]) -> Verdict:
         """Both completions of every pair in one pass, the chosen ones first; with gradient where it is enabled."""
         read = [self._read(pair) for pair in pairs]
-        reward_2N = self.trained.rewards_N([*(one.chosen for one in read), *(one.rejected for one in read)])
+        chosen, rejected = [one.chosen for one in read], [one.rejected for one in read]
+        reward_2N = self.trained.rewards_N([*chosen, *rejected])
         chosen_N, rejected_N = reward_2N[: len(pairs)], reward_2N[len(pairs) :]
         measured = {"mean_reward": (chosen_N + rejected_N) / 2}
         return Verdict(bradley_terry_loss(chosen_N, rejected_N), chosen_N - rejected_N, measured)
@@ -139,7 +138,7 @@ class DirectPreference:
         if not self._reference:
             return None
         keys = torch.frombuffer(bytearray(b"".join(self._reference)), dtype=torch.uint8)
-        return {"pairs": keys.view(-1, _KEY_BYTES), "logprobs": torch.tensor(list(self._reference.values()))}
+        return {"pairs": keys.view(-1, 16), "logprobs": torch.tensor(list(self._reference.values()))}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on with what `state` gave."""
