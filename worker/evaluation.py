@@ -97,7 +97,7 @@ def success(scores: Scores, config: GrpoConfig) -> NDArray[np.float64]:
 def _right(scores: Scores, config: GrpoConfig) -> NDArray[np.float64] | None:
     """1 for each sample whose correctness rewards are all 1, else 0; NaN where one of them could not score it.
 
-    None where the run has no such reward.
+    None if the run has no such reward.
     """
     names = {function.name for function in config.rewards.functions if function.kind == "correctness"}
     if not names:

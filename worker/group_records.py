@@ -108,5 +108,5 @@ def known_mean(values: Values) -> float:
 
 
 def finite(value: float) -> float | None:
-    """The value, or None where it is not a finite number: what was not measured is never shown as 0."""
+    """The value, or None if it is not a finite number: what was not measured is never shown as 0."""
     return value if math.isfinite(value) else None

@@ -51,7 +51,7 @@ _BEGINNINGS = (True, False, "gaussian", "orthogonal", "eva")
 
 
 def settings_of(folder: Path) -> dict[str, object]:
-    """What `adapter_config.json` says. Raises RunFailure `model_unavailable` where that cannot be read."""
+    """What `adapter_config.json` says. Raises RunFailure `model_unavailable` if that cannot be read."""
     try:
         settings = json.loads((folder / CONFIG).read_text())
     except (OSError, ValueError, RecursionError) as error:

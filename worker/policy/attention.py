@@ -26,7 +26,7 @@ and as long for 80."""
 def attend(queries_N: Tensor, keys_N: Tensor, values_N: Tensor, packing: Packing) -> Tensor:
     """What each token reads: prompts read themselves, completions their prompt and themselves, none what comes later.
 
-    Queries (N, heads, d), keys and values (N, kv heads, d), to (N, heads, d). Raises TypeError where their precision differs.
+    Queries (N, heads, d), keys and values (N, kv heads, d), to (N, heads, d). Raises TypeError if their precision differs.
     """
     read_N: Tensor = _Attend.apply(queries_N, keys_N, values_N, packing)  # type: ignore[no-untyped-call]
     return read_N

@@ -54,7 +54,7 @@ class RewardModel:
 
     @property
     def context(self) -> int | None:
-        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        """The longest sequence in tokens that the model was made for; None if its configuration does not say."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
         return limit if isinstance(limit, int) else None
 
@@ -115,7 +115,7 @@ def load_reward_model(
 ) -> RewardModel:
     """A trained classifier; `label` is the output that counts, of those it has.
 
-    Adapters of one are merged into their base, unless they are `trainable`. Raises RunFailure where it is not there or has no such
+    Adapters of one are merged into their base, unless they are `trainable`. Raises RunFailure if it is not there or has no such
     output.
     """
     model: PreTrainedModel | PeftModel

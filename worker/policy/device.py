@@ -84,7 +84,7 @@ def describe(device: torch.device) -> str:
 
 
 def memory_bytes(device: torch.device) -> int | None:
-    """The memory of the device; for a CPU, that of the machine. None where it cannot be known."""
+    """The memory of the device; for a CPU, that of the machine. None if it cannot be known."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:

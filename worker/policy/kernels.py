@@ -39,7 +39,7 @@ class Part(NamedTuple):
     v: Tensor  # like k
     prompt_k: Tensor  # (C, kv heads, L, d); L is 0 where the rows are prompts
     prompt_v: Tensor  # like prompt_k
-    mask: Tensor | None = None  # 0 or minus infinity for each key of the prompt, (C, 1, 1, L); None where all are seen
+    mask: Tensor | None = None  # 0 or minus infinity for each key of the prompt, (C, 1, 1, L); None if all are seen
 
 
 class Flash:

@@ -96,7 +96,7 @@ def _tokenizer(source: Pretrained) -> PreTrainedTokenizerBase:
 def _from_pretrained(
     factory: type[AutoModelForCausalLM] | type[AutoTokenizer], source: Pretrained, **options: object
 ) -> object:
-    """Raises RunFailure where the model is not there, is not a language model, or has weights in another format than safetensors."""
+    """Raises RunFailure if the model is not there, is not a language model, or has weights in another format than safetensors."""
 
     def refusal(reason: str, details: str) -> RunFailure:
         advice = "Check the name; a Hub model needs a connection or a copy in this worker's cache."

@@ -93,7 +93,7 @@ class TokenValues:
 
     logprob_R_T: Tensor
     entropy_R_T: Tensor  # of the distribution over all tokens
-    full_logprob_R_T: Tensor  # over all tokens, where logprob is over the sampler's support; else the same
+    full_logprob_R_T: Tensor  # over all tokens if logprob is over the sampler's support, otherwise the same
     value_R_T: Tensor | None = None  # of the state before the token, where there is a value head
 
 

@@ -38,7 +38,7 @@ class Packing:
     ) -> "Packing":
         """The packing of different prompts and of completions, each with the number of its prompt.
 
-        Raises ValueError where one of them has no tokens: nothing would predict what follows, or nothing would be predicted.
+        Raises ValueError if one of them has no tokens: nothing would predict what follows, or nothing would be predicted.
         """
         if not all(map(len, (*prompts_U, *completions_R))):
             raise ValueError("a prompt or a completion has no tokens")
@@ -149,8 +149,8 @@ class Blocks:
     completions: Rows  # of width 0 where each completion is a single token
     places: tuple[Tensor, Tensor]  # of each block: which token stands where, (C × E, T); N where none does
     count: int  # N
-    prompt_of_C: Tensor | None  # which prompt a chunk reads; None where it is the one of the same number
-    unseen_C_L: Tensor | None  # True where a chunk's prompt has no token; None where all prompts are equally long
+    prompt_of_C: Tensor | None  # which prompt a chunk reads; None if it is the one of the same number
+    unseen_C_L: Tensor | None  # True where a chunk's prompt has no token; None if all prompts are equally long
 
     @staticmethod
     def of(packing: Packing) -> "Blocks":

@@ -81,7 +81,7 @@ class Policy:
 
     @property
     def context(self) -> int | None:
-        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        """The longest sequence in tokens that the model was made for; None if its configuration does not say."""
         limit = getattr(self.config, "max_position_embeddings", None)
         return int(limit) if isinstance(limit, int) else None
 
@@ -142,7 +142,7 @@ class Policy:
 
     @property
     def decoder(self) -> Decoder | None:
-        """The layers as our own loop runs them; None where it does not, or must not."""
+        """The layers as our own loop runs them; None if it does not, or must not."""
         return self._pass.decoder
 
     @property
@@ -152,7 +152,7 @@ class Policy:
 
     @property
     def tokens_at_once(self) -> int | None:
-        """How many tokens a training pass should hold; None where the device's user knows best.
+        """How many tokens a training pass should hold; None if the device's user knows best.
 
         On a CPU more than fill the cores would not be faster, so they hold a share of its memory and no more.
         """

@@ -139,7 +139,7 @@ def commit_of(source: Pretrained) -> str | None:
 
 
 def require_safetensors(source: Pretrained) -> None:
-    """Raises ValueError where transformers would read weights that are not in a safetensors file, or lie elsewhere.
+    """Raises ValueError if transformers would read weights that are not in a safetensors file, or lie elsewhere.
 
     Two files lead there, in a directory or on the Hub: an adapter's configuration, after which it loads another model and
     perhaps a pickle, and an index, whose shards may have any name.
@@ -154,7 +154,7 @@ def require_safetensors(source: Pretrained) -> None:
 
 
 def _file_of(source: Pretrained, name: str) -> Path | None:
-    """A file of the model, downloaded where it lies on the Hub; None where it has none of that name."""
+    """A file of the model, downloaded if it lies on the Hub; None if it has none of that name."""
     found = cached_file(
         source.location,
         name,

@@ -21,7 +21,7 @@ class TokenStatistics(NamedTuple):
 
     logprob_M: Tensor  # over all tokens
     entropy_M: Tensor  # of the distribution over all tokens, in nats
-    support_logprob_M: Tensor  # over the support, where there is one; else over all tokens
+    support_logprob_M: Tensor  # over the support if there is one, otherwise over all tokens
 
 
 class Output(NamedTuple):

@@ -20,7 +20,7 @@ from worker.tasks.rows import prompt_keys, prompt_of, read_rows, require_column,
 
 @dataclass(frozen=True)
 class Response:
-    """One of the two completions. `ids` are the tokens as they were sampled; None where only the text is known."""
+    """One of the two completions. `ids` are the tokens as they were sampled; None if only the text is known."""
 
     text: str
     ids: tuple[int, ...] | None = None
@@ -61,7 +61,7 @@ def save_pairs(path: Path, pairs: Pairs, *, origin: str) -> None:
 
 
 def stored_pairs(path: Path, *, origin: str) -> Pairs | None:
-    """The pairs in the file; None where there is none, or it was made from something else."""
+    """The pairs in the file; None if there is none, or it was made from something else."""
     try:
         head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if head["origin"] != digest(origin):
@@ -86,7 +86,7 @@ def _stored_pair(row: dict[str, object]) -> Pair:
 def load_pairs(config: DatasetPairs, *, fetch_upload: Callable[[int], bytes]) -> Pairs:
     """The rows as pairs; those with two equal answers are left out. The split is by prompt.
 
-    Raises TaskError where the source cannot be read or a row lacks one of the three.
+    Raises TaskError if the source cannot be read or a row lacks one of the three.
     """
     rows = read_rows(config, fetch_upload)
     for column in (config.prompt_column, config.chosen_column, config.rejected_column):

@@ -90,7 +90,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
 
 
 def _pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Pairs:
-    """Raises RunFailure where there are too few."""
+    """Raises RunFailure if there are too few."""
     if isinstance(config.pairs, SampledPairs):
         pairs = _sampled(config, config.pairs, means, place, channels)
     else:
