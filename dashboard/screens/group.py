@@ -132,8 +132,7 @@ def _draw_completions(run: Run, group: Group) -> None:
 
 
 def _draw_opened(run: Run, group: Group, completion: CompletionRecord, look: GroupLook, *, visible: bool) -> None:
-    """The opened completion stands above the cards, and not among them, so that ← and → change it in its place. With a trace its tokens
-    are shown, without one its whole text."""
+    """The opened completion, above the cards and not among them, so that ← and → change it in its place. Without tokens its text stands whole."""
     with st.container(border=True, key=f"opened-{completion.id}"):
         account, text = st.columns([1, 3], gap="medium")
         with account:
