@@ -29,6 +29,7 @@ from dashboard.stored import put
 from worker.tasks.arithmetic import problems
 
 ROWS = 400  # half of them for either model: sums and the like of two numbers, and problems where precedence matters
+MEASURING = 600_000.0  # milliseconds
 REWARDS = ".st-key-section-rewards"
 SERIES = ("eval/pass@1", "reward")
 
@@ -135,7 +136,9 @@ def walk(page: Page, home: Path, file: Path, model: Model) -> tuple[int, dict[st
         for label, number in zip(("Prompts", "Completions per prompt"), model.measured, strict=True):
             _write(page, label, str(number))
         page.get_by_role("button", name="Sample again").click()
-    page.get_by_role("button", name=re.compile(r"Keep \d+ of \d+ prompts as the data")).click()
+    band = page.get_by_role("button", name=re.compile(r"Keep \d+ of \d+ prompts as the data"))
+    expect(band).to_be_visible(timeout=MEASURING)
+    band.click()
     expect(page.get_by_text("The form's task changed after this sample was taken.")).to_be_visible()
     page.get_by_role("radio", name="Form").or_(page.get_by_role("button", name="Form", exact=True)).first.click()
     done("the data set is measured, and its band is the data")
