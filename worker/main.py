@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         lock,
         card,
         client,
-        OwnRewards(settings.own_rewards) as own,
+        OwnRewards(settings.own_rewards, settings.reward_path) as own,
         OfferedModels(settings.model_root, settings.models) as offered,
     ):
         info = WorkerInfo(

@@ -29,6 +29,8 @@ Argument = bool | int | float | Annotated[CleanText, Field(max_length=10_000)]
 ArgumentName = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 KL_PENALTY = "kl_penalty"
 """The component that a KL penalty in the reward adds to a completion's: minus the sum of its tokens' KL, weighted by β."""
+REWARD_CHANGED = "reward_changed"
+"""The code of a run that ended since a file that scored it is another now."""
 # A class such as [\u0000-\uffff] takes 5 ms to compile, and a form asks at every change; an ASCII one takes nothing.
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]|\\[uUN]")
 MOST_WIDE_CLASSES = 50

@@ -6,6 +6,7 @@ that was cut off is never taken for a whole one:
     groupscope.db                 a consistent copy; reports that were acknowledged before the backup began are in it
     token, .env                   what clients must show, and the settings
     uploads/ traces/ checkpoints/ the files that the database names
+    rewards/                      a person's own reward functions, and what lies beside them
     manifest.json
 
 Unsent reports of a worker (its spool), converted models and logs are not in it: a run that was training goes on from
@@ -152,6 +153,9 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
     for name in (TOKEN, SETTINGS, str(STORE_ID)):
         if (home / name).is_file():
             yield name
+    for path in sorted((home / OWN_REWARDS).glob("*")):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+            yield f"{OWN_REWARDS}/{path.name}"
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):

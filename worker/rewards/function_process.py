@@ -86,7 +86,7 @@ class FunctionProcess:
         self._settings["texts"] = dict(self._texts)
         return self._child
 
-    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int]) -> dict[str, Json]:
+    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int] | None) -> dict[str, Json]:
         """A sample as the functions get it: with the prompt and the whole row, which may be long, only where one reads them."""
         payload: dict[str, Json] = {
             "text": text,
@@ -100,7 +100,7 @@ class FunctionProcess:
                 "prompt": prompt,
                 "question": item.question,
                 "columns": dict(item.columns),
-                "ids": list(ids),
+                "ids": None if ids is None else list(ids),
             }
         return payload
 
@@ -161,8 +161,7 @@ class FunctionProcess:
     @staticmethod
     def _unavailable(refusal: ChildRefused) -> RewardUnavailable:
         summary, _, trace = str(refusal).partition("\n")
-        what = "file" if summary.partition(" ")[0].endswith(".py") else "function"
-        return RewardUnavailable("reward_unavailable", f"The reward {what} {summary}.", trace)
+        return RewardUnavailable("reward_unavailable", f"{summary}.", trace)
 
 
 def _texts(ready: Json) -> dict[str, str]:

@@ -28,7 +28,7 @@ class Completion:
     """A completion's text and length in tokens, the reference answer, and the task's own verifier.
 
     The rest is there for the functions of a person's own: `prompt` (chat messages, or a raw text), the `question` as the task
-    words it, `columns` (the row of a data set) and `ids` (the completion's tokens).
+    words it, `columns` (the row of a data set) and `ids` (the completion's tokens, None if they are not known).
     """
 
     text: str
@@ -38,7 +38,7 @@ class Completion:
     prompt: str | Sequence[Mapping[str, str]] = ""
     question: str = ""
     columns: Mapping[str, object] = field(default_factory=dict)
-    ids: Sequence[int] = ()
+    ids: Sequence[int] | None = None
 
 
 class BrokenContract(Exception):
@@ -172,10 +172,10 @@ def python_scores(
 ) -> Sequence[object]:
     """What `function` says of each of these completions of one prompt, in one call.
 
-    A function with the parameter `completion` is called for each text by itself, with `prompt`, the reference `answer` and the other
-    columns of the item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
+    A function with the parameter `completion` is called for each text by itself, with `prompt`, the columns of the item's row by
+    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
     `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it returns.
-    Raises BrokenContract for anything else, LookupError where the data lacks a column that it takes.
+    Raises BrokenContract for anything else, LookupError if the data lacks a column that it takes, or the tokens are not known.
     """
     scorer = load_function(function)
     names, required, takes_all = _parameters(scorer)
@@ -189,9 +189,13 @@ def python_scores(
 
     if "completion" in names:
         return [
-            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": one.answer})
+            call({**columns, "completion": one.text, "prompt": one.question, "answer": answer})
             for one in completions
+            for columns in [_columns(one)]
+            for answer in [columns.get("answer") if one.answer is None else one.answer]
         ]
+    if "completion_ids" in names and completions[0].ids is None:
+        raise LookupError("it takes completion_ids, which no sample keeps: press Sample again, and new ones are scored")
     scores = call(_batch(completions, with_answer="answer" in names))
     scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
     if not isinstance(scores, list | tuple) or len(scores) != len(completions):
@@ -212,7 +216,7 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
     given: dict[str, object] = {
         "prompts": prompts,
         "completions": texts,
-        "completion_ids": [list(one.ids) for one in completions],
+        **({} if completions[0].ids is None else {"completion_ids": [list(one.ids or ()) for one in completions]}),
         **{name: [row[name] for row in columns] for name in columns[0]},
     }
     if "answer" not in given and (with_answer or not columns[0]):

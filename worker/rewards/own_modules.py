@@ -7,6 +7,7 @@ once, and what a function imports later was imported with it.
 import importlib.util
 import inspect
 import linecache
+import math
 import os
 import stat
 import sys
@@ -32,6 +33,9 @@ RESERVED = frozenset(
 )
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
+NAMES = "reward, reward_… or …_reward"
+"""What `is_reward` takes, as people read it."""
+
 LONGEST_TRACEBACK = 2048
 
 
@@ -50,7 +54,7 @@ def _refusal(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -
     if found.st_uid != os.geteuid():
         return f"it belongs to another user: chown it to the worker's (number {os.geteuid()})"
     if stat.S_IMODE(found.st_mode) & 0o022:
-        return "other users can write to it: chmod go-w it"
+        return "other users can write to it: chmod go-w it, and set umask 022 for your editor if it makes such files"
     return None
 
 
@@ -58,7 +62,7 @@ def read(folder: Path, name: str) -> str:
     """The text of a file of the folder. Raises Refused, and OSError where it cannot be read."""
     refusal = folder_refusal(folder)
     if refusal is not None:
-        raise Refused(f"the folder {folder} is not used, since {refusal}")
+        raise Refused(f"The folder {folder} is not used, since {refusal}")
     path = folder / name
     if path.resolve().parent != folder.resolve():
         raise Refused(f"{name} is a link out of the folder: put the file itself there")
@@ -146,7 +150,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
             except ValueError as error:
                 wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
     if not functions and not wrong:
-        wrong.append(f"{file} has no reward: name a function reward, reward_… or …_reward")
+        wrong.append(f"{file} has no reward: name a function {NAMES}")
     return {"name": file, "functions": functions, "error": "\n".join(wrong) or None}
 
 
@@ -155,7 +159,7 @@ def require_reward(module: ModuleType, name: str) -> None:
     found = vars(module).get(name)
     if not (is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__):
         raise Refused(
-            f"{module.__name__}.py has no reward {name}: a function of the file called reward, reward_… or …_reward"
+            f"{module.__name__}.py has no reward {name}: a reward is a function of the file that is called {NAMES}"
         )
 
 
@@ -165,7 +169,9 @@ def is_reward(name: str) -> bool:
 
 
 def _signature(function: Callable[..., object]) -> dict[str, object]:
-    """How a function is called, and its settings. Raises ValueError for one that takes nothing to score."""
+    """How a function is called, and its settings, of which a form can show each. Raises ValueError for one that takes nothing to
+    score.
+    """
     parameters = inspect.signature(function).parameters
     if "completion" not in parameters and "completions" not in parameters:
         text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
@@ -173,7 +179,10 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     settings = {
         name: one.default
         for name, one in parameters.items()
-        if name not in RESERVED and isinstance(one.default, bool | int | float | str)
+        if name not in RESERVED
+        and (
+            isinstance(one.default, bool | int | str) or (isinstance(one.default, float) and math.isfinite(one.default))
+        )
     }
     return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
 

@@ -64,10 +64,11 @@ def main(functions_module: str) -> None:
     try:
         load(settings["functions"], modules)
     except (FunctionUnavailable, Refused) as error:
-        reply(replies, {"unavailable": f"{error}\n{''.join(traceback.format_exception(error)):.{LONGEST_TRACEBACK}}"})
+        what = "The reward function " if isinstance(error, FunctionUnavailable) else ""
+        trace = "".join(traceback.format_exception(error))
+        reply(replies, {"unavailable": f"{what}{error}\n{trace:.{LONGEST_TRACEBACK}}"})
         return
     calls = [call_of(table, function) for function in settings["functions"]]
-    confine()
     reply(replies, {"ready": modules.texts if modules else {}})
     owner = os.getpid()
     own = modules.folder if modules else None
@@ -84,25 +85,28 @@ def main(functions_module: str) -> None:
 
 
 def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> None:
-    """Import what the configuration names, the person's own with all that they import. Raises FunctionUnavailable, Refused."""
-    for function in (one for one in functions if one["kind"] == "python"):
-        file, advice = function["file"], ""
-        if file is None:
+    """Import what the configuration names; the person's own, with all that they import, within the bounds in which they were
+    described. Raises FunctionUnavailable, Refused.
+    """
+    named = [(one["file"], one["params"]) for one in functions if one["kind"] == "python"]
+    for name in [params["function"] for file, params in named if file is None]:
+        try:
+            load_function(name)
+        except FunctionUnavailable as error:
             advice = (
-                "; GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+                "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
             )
-        elif modules is not None:
+            raise FunctionUnavailable(f"{error}; {advice}") from error
+    confine()
+    for file, params in named:
+        if file is not None and modules is not None:
             try:
-                require_reward(modules.load(file), function["params"]["function"].partition(":")[2])
+                require_reward(modules.load(file), params["function"].partition(":")[2])
             except Refused:
                 raise
             except BaseException as error:  # somebody's module: its import may end in anything
-                raise FunctionUnavailable(f"{file} cannot be imported: {summary(error, modules.folder)}") from error
-        try:
-            load_function(function["params"]["function"])
-        except FunctionUnavailable as error:
-            raise FunctionUnavailable(f"{error}{advice}") from error
-        require_settings(function["params"]["function"], function["params"]["arguments"])
+                raise Refused(f"{file} cannot be imported: {summary(error, modules.folder)}") from error
+        require_settings(params["function"], params["arguments"])
     if modules is not None:
         modules.close()
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby
+from hashlib import sha256
+from itertools import accumulate, chain
 from threading import Condition, Thread
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from backend.contract.base import Json
 from backend.contract.groups import RewardScore
+from backend.contract.records import RewardText
 from backend.contract.reward import Judge, LearnedReward, Python, Ranking, RewardFunction, Rewards
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
@@ -34,12 +36,12 @@ class RewardErrors(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score, with its tokens where they are known, and the item that it answers."""
+    """A completion to score, with its tokens if they are known, and the item that it answers."""
 
     completion: str
     token_count: int
     item: Item
-    ids: Sequence[int] = ()
+    ids: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,34 +93,38 @@ class RewardScorer:
         """End the process; the next scoring starts another."""
         self.process.close()
 
-    def load_own(self) -> Mapping[str, str]:
-        """The texts of the person's own files that score, by name; their functions are imported now, and once.
+    def load_own(self) -> list[RewardText]:
+        """The person's own files that score; their functions are imported at the first call.
 
-        Raises RewardUnavailable where one cannot be, RewardProcessError where the process does not start.
+        Raises RewardUnavailable if one cannot be, RewardProcessError if the process does not start.
         """
         own = any(isinstance(one, Python) and one.file for one in self.rewards.functions)
-        return self.process.start() if own else {}
+        texts = self.process.start() if own else {}
+        return [
+            RewardText(name=name, sha256=sha256(text.encode()).hexdigest(), text=text) for name, text in texts.items()
+        ]
 
     def begin(self, count: int, *, step_size: int = 0) -> "Scoring":
-        """The scoring of `count` samples that come group by group, one scoring at a time. What it raises is what `score` does."""
+        """The scoring of `count` samples that come group by group, one scoring at a time.
+
+        It raises RewardContractError if a function returns no number, RewardErrors as soon as more than the share `max_unscored`
+        of the samples (of `step_size`, if they are a few that are drawn again for a larger step) is sure to stay unscored,
+        RewardProcessError if the process does not start.
+        """
         return Scoring(self, count, step_size)
 
     def score(
-        self, samples: Sequence[Sample], on_progress: Callable[[int], None] = lambda done: None, *, step_size: int = 0
+        self, groups: Sequence[Sequence[Sample]], on_progress: Callable[[int], None] = lambda done: None
     ) -> Scores:
-        """Every sample's components and total, those of one item after each other; `on_progress` hears how many are done, and may
-        raise to end it.
+        """Components and total of every sample, group after group; `on_progress` hears how many are done, and may raise to end it.
 
-        Raises RewardContractError where a function returns no number, RewardErrors as soon as more than the share
-        `max_unscored` of the samples (of `step_size`, where they are a few that are drawn again for a larger step) is sure to
-        stay unscored, RewardProcessError where the process does not start.
+        Raises what `begin` says.
         """
-        with self.begin(len(samples), step_size=step_size) as scoring:
+        with self.begin(sum(map(len, groups))) as scoring:
             first = 0
-            for _, group in groupby(samples, key=lambda sample: sample.item.id):
-                siblings = list(group)
-                scoring.add(first, siblings)
-                first += len(siblings)
+            for group in groups:
+                scoring.add(first, group)
+                first += len(group)
             return scoring.finish(on_progress)
 
     def take_metrics(self) -> dict[str, float]:

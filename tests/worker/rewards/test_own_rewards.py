@@ -41,13 +41,20 @@ def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) ->
     raise AssertionError(f"never so: {own.files}")
 
 
-def scored(folder: Path, item: Item, *texts: str, time_limit: float = 5.0, **python: object) -> Scores:
+def scored(
+    folder: Path,
+    item: Item,
+    *texts: str,
+    time_limit: float = 5.0,
+    ids: tuple[int, ...] | None = (5, 6),
+    **python: object,
+) -> Scores:
     """Scores by `own.py:reward` of the folder."""
     mine = Python.model_validate({"name": "mine", "function": "own.py:reward", **python})
     rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=time_limit)
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
         scorer.load_own()
-        return scorer.score([Sample(text, 2, item, (5, 6)) for text in texts])
+        return scorer.score([[Sample(text, 2, item, ids) for text in texts]])
 
 
 def raws(scores: Scores) -> list[float | None]:
@@ -304,7 +311,7 @@ def test_a_group_that_fails_is_unscored_whole_and_no_other(folder: Path, fails: 
         functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=0.3
     )
     other = Item("dataset:3", "more", None, None, {"kind": "exact"})
-    samples = [*(Sample(text, 1, RAW) for text in "xa"), *(Sample(text, 1, other) for text in "bc")]
+    samples = [[Sample(text, 1, RAW) for text in "xa"], [Sample(text, 1, other) for text in "bc"]]
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
         scores = scorer.score(samples)
     assert raws(scores) == [None, None, 1.0, 1.0]
@@ -318,10 +325,10 @@ def test_an_attempt_is_scored_by_the_text_with_which_it_began(folder: Path) -> N
     )
     rewards = Rewards(functions=[Python(name="mine", function="own.py:reward")], max_unscored=1.0)
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
-        [(name, text)] = scorer.load_own().items()
+        first = scorer.load_own()
         (folder / "own.py").write_text("def reward(completion):\n    return 2\n")
-        scores = scorer.score([Sample(one, 1, RAW) for one in ("a", "x", "b")])
-        assert dict(scorer.load_own()) == {name: text}
+        scores = scorer.score([[Sample(one, 1, RAW) for one in ("a", "x", "b")]])
+        assert scorer.load_own() == first
     assert raws(scores) == [1.0, None, 1.0]
 
 

@@ -66,7 +66,7 @@ def ranked(
     rewards = Rewards(functions=[Ranking(name="best", endpoint="strict", rounds=rounds)], max_unscored=1.0)
     try:
         with RewardScorer(rewards, RewardResources(judges={"strict": endpoint}, judge_cache=cache)) as scorer:
-            scored = scorer.score([Sample(text, 1, item) for item in items for text in texts])
+            scored = scorer.score([[Sample(text, 1, item) for text in texts] for item in items])
             if metrics is not None:
                 metrics |= scorer.take_metrics()
             return scored
