@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from random import Random
+from string import ascii_lowercase
 
 import numpy as np
 
@@ -51,7 +52,9 @@ class RankingScorer(EndpointScorer):
         return self._scored([answers.index(text) for _, text in group], rounds, replies)
 
     def _question(self, item: Item, shown: Sequence[str]) -> str:
-        listed = "\n\n".join(f"Answer {number}:\n{text}" for number, text in enumerate(shown, 1))
+        # A policy cannot foresee the name, so that no answer can end itself and begin another.
+        mark = "".join(_random_of(shown).choices(ascii_lowercase, k=8))
+        listed = "\n\n".join(f"Answer {number}:\n<{mark}>\n{text}\n</{mark}>" for number, text in enumerate(shown, 1))
         return question(self._ranking, prompt_text(item), listed, item.answer)
 
     def _scored(
@@ -80,7 +83,7 @@ class RankingScorer(EndpointScorer):
 
 def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[int]]:
     """For each round the answers' numbers in the order in which they are shown: the same for the same group, always."""
-    random = Random(sha256("\0".join([prompt, *answers]).encode(errors="surrogatepass")).digest())
+    random = _random_of([prompt, *answers])
     orders: list[list[int]] = []
     for number in range(rounds):
         if number % 2:
@@ -88,6 +91,11 @@ def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[
         else:
             orders.append(sorted(range(len(answers)), key=lambda _: random.random()))
     return orders
+
+
+def _random_of(texts: Sequence[str]) -> Random:
+    """A generator that is the same for the same texts."""
+    return Random(sha256("\0".join(texts).encode(errors="surrogatepass")).digest())
 
 
 def read_order(reply: str, count: int) -> list[int] | None:
