@@ -13,8 +13,8 @@ from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.before_launch import request
-from dashboard.before_launch.measured import WORTH_A_CHART, behind_bar, draw_rates
-from dashboard.before_launch.rescored import difference, suspicions, watch_files
+from dashboard.before_launch.rescoring import difference, suspicions, watch_files
+from dashboard.before_launch.success_rates import WORTH_A_CHART, behind_bar, draw_rates
 from dashboard.charts.dead_forecast import LITTLE, dead_forecast_figure, in_percent
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show

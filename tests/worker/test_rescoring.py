@@ -1,6 +1,7 @@
 """A sample that is scored again: its groups as they were, what a reward is given, progress, and how it ends early."""
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from worker.sampling_job import sampled_items
 
 pytestmark = pytest.mark.slow  # each starts a process
 
+BODY = "return [1.0] * len(completions)"
+SHA256 = sha256(f"def reward(completions, **given):\n    {BODY}\n".encode()).hexdigest()
 SAMPLE: dict[str, Any] = {"kind": "sample", "prompts": ["Say it", "Say it"], "group_size": 2, "rescores": 3}
 
 
@@ -59,14 +62,24 @@ def stored(index: int, prompt_id: str) -> Group:
 
 
 def rescored(
-    wire: Wire, home: Path, body: str, *, takes: str = "", lease_seconds: float = 30, **rewards: object
+    wire: Wire,
+    home: Path,
+    body: str,
+    *,
+    takes: str = "",
+    scored_by: dict[str, str] | None = None,
+    lease_seconds: float = 30,
+    **rewards: object,
 ) -> None:
-    """Score again by a function of the whole group with this body; `takes` are parameters beside the completions."""
+    """Score again by a function of the whole group with this body; `takes` are parameters beside the completions, `scored_by` what
+    scored in the attempt before.
+    """
     (home / "rewards").mkdir(parents=True)
     (home / "rewards" / "own.py").write_text(f"def reward(completions, {takes}**given):\n    {body}\n")
     mine = {"kind": "python", "name": "mine", "function": "own.py:reward", "unit": "group"}
     config = {**SAMPLE, "rewards": {"functions": [mine], **rewards}}
-    run_claim(worker(home, wire), claimed(config, lease_seconds=lease_seconds))
+    claim = claimed(config, lease_seconds=lease_seconds).model_copy(update={"scored_by": scored_by or {}})
+    run_claim(worker(home, wire), claim)
 
 
 def groups_of(wire: Wire) -> Sequence[GroupReport]:
@@ -113,3 +126,26 @@ def test_a_prompt_that_left_the_data_says_so(tmp_path: Path) -> None:
     [failed] = [message for message in wire.told if isinstance(message, Fail)]
     assert (failed.error.code, failed.retryable) == ("sample_gone", False)
     assert failed.error.message == "The prompt of group 0 is not in the data any more; sample again."
+
+
+@pytest.mark.parametrize(
+    ("scored_by", "changed"),
+    [
+        ({"own.py": SHA256}, None),
+        ({"own.py": "0"}, "own.py"),
+        ({"own.py": SHA256, "extra.py": "0"}, "extra.py"),
+        ({"extra.py": "0"}, "extra.py"),
+    ],
+    ids=["the same", "changed", "one is gone", "another one"],
+)
+def test_an_attempt_is_scored_by_exactly_the_files_of_the_one_before(
+    tmp_path: Path, scored_by: dict[str, str], changed: str | None
+) -> None:
+    wire = Stored()
+    rescored(wire, tmp_path, BODY, scored_by=scored_by)
+    if changed is None:
+        assert isinstance(wire.told[-1], Finish)
+    else:
+        [failed] = [message for message in wire.told if isinstance(message, Fail)]
+        assert failed.error.code == "reward_changed"
+        assert failed.error.message.startswith(f"{changed} has changed since it scored this run")

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TypedDict
 
 from worker.rewards.answers import find_answer, reaches, same_number
-from worker.rewards.own_modules import RESERVED
+from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
 
 class Verifier(TypedDict, total=False):
@@ -49,7 +49,7 @@ class BrokenContract(Exception):
         self.expected, self.got = expected, got
 
 
-def in_words(value: object) -> str:
+def kind_and_length(value: object) -> str:
     """A value's type, and its length where it has one."""
     length = f" of length {len(value)}" if isinstance(value, str | list | tuple | dict) else ""
     return f"{type(value).__name__}{length}"
@@ -151,7 +151,7 @@ def load_function(name: str) -> Scores:
     except BaseException as error:  # somebody's module: its import may end in anything
         raise FunctionUnavailable(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise FunctionUnavailable(f"{name} is not a function but a value of type {in_words(found)}")
+        raise FunctionUnavailable(f"{name} is not a function but a value of type {kind_and_length(found)}")
     return found  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 
@@ -202,7 +202,7 @@ def python_scores(
         given = "one number, since it is given one completion"
         if len(completions) > 1:
             given = f"{len(completions)} numbers, one for each completion"
-        raise BrokenContract(f"a list of {given}", f"a value of type {in_words(scores)}")
+        raise BrokenContract(f"a list of {given}", f"a value of type {kind_and_length(scores)}")
     return scores
 
 
@@ -225,11 +225,7 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
 
 
 def _columns(completion: Completion) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in completion.columns.items()
-        if name not in ("prompt", "completion", "completion_ids")
-    }
+    return {name: value for name, value in completion.columns.items() if name not in NO_COLUMNS}
 
 
 async def _awaited(result: Awaitable[object]) -> object:

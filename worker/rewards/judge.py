@@ -40,10 +40,10 @@ class NoVerdict(ValueError):
     """The reply holds no number of the scale."""
 
 
-def question(judge: Judge | Ranking, prompt: str, completion: str, answer: str | None) -> str:
+def question(instruction: str, item: Item, **answers: str) -> str:
     """The instruction with its places filled, in one pass: what is filled in is text, whatever it holds."""
-    values = {"prompt": prompt, judge.place: completion, "answer": answer or ""}
-    return _PLACE.sub(lambda place: values.get(place[1], place[0]), judge.instruction)
+    values = {"prompt": prompt_text(item), "answer": item.answer or "", **answers}
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), instruction)
 
 
 def prompt_text(item: Item) -> str:
@@ -200,7 +200,7 @@ class JudgeScorer(EndpointScorer):
 
     def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
         """A question for each completion."""
-        texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in group]
+        texts = [question(self._judge.instruction, item, completion=text) for item, text in group]
         return map(self._outcome, [ask(text) for text in texts])
 
     def _outcome(self, reply: Callable[[], str]) -> dict[str, Json]:

@@ -18,19 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 LONGEST_FILE = 2**17
-RESERVED = frozenset(
-    {
-        "prompt",
-        "prompts",
-        "completion",
-        "completions",
-        "completion_ids",
-        "answer",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-    }
-)
+NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
+"""Columns of the data that a call leaves out, as TRL's does."""
+
+RESERVED = NO_COLUMNS | {"prompts", "completions", "answer", "trainer_state", "log_extra", "log_metric"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
 NAMES = "reward, reward_… or …_reward"
@@ -139,7 +130,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
     except Refused as refused:
         return {"name": file, "error": str(refused)}
     except BaseException as error:  # noqa: BLE001 — somebody's module: its import may end in anything
-        return {"name": file, "error": in_words(error, modules.folder)}
+        return {"name": file, "error": error_text(error, modules.folder)}
     functions, wrong = [], []
     for name, found in vars(module).items():
         if is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__:
@@ -187,7 +178,7 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
 
 
-def in_words(error: BaseException, folder: Path | None) -> str:
+def error_text(error: BaseException, folder: Path | None) -> str:
     """The error in a line, then the beginning of its traceback."""
     trace = "".join(traceback.format_exception(error))
     return f"{summary(error, folder)}\n{trace:.{LONGEST_TRACEBACK}}"

@@ -30,13 +30,20 @@ from worker.rewards.functions import (
     BrokenContract,
     Completion,
     FunctionUnavailable,
-    in_words,
+    kind_and_length,
     load_function,
     python_scores,
     require_settings,
 )
-from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, require_reward, summary
-from worker.rewards.own_modules import in_words as error_in_words
+from worker.rewards.own_modules import (
+    LONGEST_TRACEBACK,
+    OwnModules,
+    Refused,
+    describe,
+    error_text,
+    require_reward,
+    summary,
+)
 
 LARGEST_REWARD = 1e15
 """Beyond it, squares of weighted sums no longer fit in 32 bits."""
@@ -171,7 +178,7 @@ def score(
     except BrokenContract as broken:
         outcome = {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
-        outcome = {"error": f"reward_error: {error_in_words(error, own)}{lost_whole(len(completions))}"}
+        outcome = {"error": f"reward_error: {error_text(error, own)}{lost_whole(len(completions))}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return [outcome]  # of all of them
@@ -187,7 +194,7 @@ def outcome_of(value: object) -> dict[str, object]:
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
     if not isinstance(value, numbers.Real):
-        raise BrokenContract("one number for each completion", f"a value of type {in_words(value)}")
+        raise BrokenContract("one number for each completion", f"a value of type {kind_and_length(value)}")
     try:
         number = float(value)
     except OverflowError:

@@ -55,7 +55,7 @@ class RankingScorer(EndpointScorer):
         # A policy cannot foresee the name, so that no answer can end itself and begin another.
         mark = "".join(_random_of(shown).choices(ascii_lowercase, k=8))
         listed = "\n\n".join(f"Answer {number}:\n<{mark}>\n{text}\n</{mark}>" for number, text in enumerate(shown, 1))
-        return question(self._ranking, prompt_text(item), listed, item.answer)
+        return question(self._ranking.instruction, item, completions=listed)
 
     def _scored(
         self, places: Sequence[int], rounds: Sequence[Sequence[int]], replies: Sequence[Callable[[], str]]

@@ -118,9 +118,8 @@ def test_a_conversation_is_shown_with_its_roles() -> None:
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
     assert prompt_text(Item("x", "Hello", messages, None, {})) == "system: Be brief.\n\nuser: Hello"
     assert prompt_text(Item("x", "2 + 2 = ", None, None, {})) == "2 + 2 = "
-    assert (
-        question(Judge(name="a", endpoint="b", instruction="{prompt}{completion}[{answer}]"), "p", "c", None) == "pc[]"
-    )
+    without_answer = Item("x", "p", None, None, {})
+    assert question("{prompt}{completion}[{answer}]", without_answer, completion="c") == "pc[]"
 
 
 @pytest.mark.parametrize("instruction", ["{prompt}", "{completion}", "nothing"])

@@ -12,8 +12,8 @@ import pytest
 from backend.contract.records import RewardFile
 from backend.contract.reward import Python, Rewards
 from backend.operations.new_reward import COMPLETION, GROUP, new_reward
-from worker.rewards.own import OwnRewards
 from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.reward_folder import RewardFolder
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.tasks.items import Item
 
@@ -37,7 +37,7 @@ def offered(
     folder: Path, until: Callable[[list[RewardFile]], object] = bool, path: Path | None = None
 ) -> list[RewardFile]:
     """What the folder offers, once that is so."""
-    with OwnRewards(folder, path) as own:
+    with RewardFolder(folder, path) as own:
         for _ in range(600):
             if until(own.files):
                 return own.files
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(fold
 
 def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
     (folder / "own.py").write_text("import shared\n" + GOOD)
-    with OwnRewards(folder) as own:
+    with RewardFolder(folder) as own:
 
         def comes(condition: Callable[[list[RewardFile]], object]) -> None:
             begun = time.monotonic()
@@ -155,7 +155,7 @@ def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described
 
 def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_edited(folder: Path) -> None:
     (folder / "hangs.py").write_text("while True: pass\n")
-    with OwnRewards(folder) as own:
+    with RewardFolder(folder) as own:
 
         def comes(names: list[str]) -> None:
             begun = time.monotonic()

@@ -14,7 +14,7 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
-from dashboard.before_launch.rescored import changed, difference, suspicions
+from dashboard.before_launch.rescoring import changed, difference, suspicions
 from dashboard.form.draft import Draft
 
 OpenPage = Callable[..., AppTest]

@@ -25,7 +25,7 @@ class _Outdated(Exception):
     """The folder is another now, or nobody wants to know any more."""
 
 
-class OwnRewards:
+class RewardFolder:
     """Looks at the folder four times a second while it is entered; `files` is what was found."""
 
     def __init__(self, folder: Path, path: Path | None = None) -> None:
@@ -36,7 +36,7 @@ class OwnRewards:
         self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it depends on
         self.files: list[RewardFile] = []
 
-    def __enter__(self) -> "OwnRewards":
+    def __enter__(self) -> "RewardFolder":
         self._thread.start()
         return self
 

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
 from backend.contract.task import Dataset, row_id
-from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, in_words, success_rates_figure
+from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 from dashboard.form.draft import Draft
 
 OpenPage = Callable[..., AppTest]
@@ -32,7 +32,7 @@ def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: flo
 
 
 def test_a_bar_is_named_by_its_ends() -> None:
-    assert [in_words(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
+    assert [bar_title(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
     assert len(LABELS) == ALWAYS + 1
 
 

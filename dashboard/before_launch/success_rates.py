@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
-from dashboard.charts.success_rates import bar_of, in_words, success_rates_figure
+from dashboard.charts.success_rates import bar_of, bar_title, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
 from dashboard.form.draft import Draft, on_change
@@ -51,7 +51,7 @@ def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], thresho
     if draft.sample_bar is not None:
         behind = sum(bar_of(rate) == draft.sample_bar for rate in rates.values())
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{in_words(draft.sample_bar)}**: {counted(behind, 'prompt')}", width="content")
+            st.markdown(f"**{bar_title(draft.sample_bar)}**: {counted(behind, 'prompt')}", width="content")
             st.button("Show all", on_click=setattr, args=(draft, "sample_bar", None), type="tertiary")
     return draft.sample_bar
 
