@@ -86,7 +86,7 @@ def _groups_of(client: Client, run_id: int) -> list[Group]:
 def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes]) -> list[Item]:
     """What is asked: the typed prompts, or the items that the first step of a run with this task and seed would draw.
 
-    Raises TaskError where the task has none.
+    Raises TaskError if the task has none.
     """
     if config.task is None:
         is_number = config.answer is not None and number(config.answer) is not None

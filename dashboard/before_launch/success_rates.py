@@ -22,13 +22,12 @@ _REFUSED = "band-refused"
 
 
 def rates_of(groups: Sequence[GroupScores], config: Mapping[str, Json], threshold: float | None) -> dict[str, float]:
-    """By prompt id, the success rate of each prompt that has a scored completion."""
-    rates: dict[str, float] = {}
+    """By prompt id, the share from 0 to 1 of its scored completions that are right, in all groups that asked it."""
+    judged: dict[str, list[bool]] = {}
     for group in groups:
-        judged = [right for one in group.completions if (right := is_right(one, config, threshold)) is not None]
-        if judged:
-            rates[group.prompt_id] = sum(judged) / len(judged)
-    return rates
+        found = [right for one in group.completions if (right := is_right(one, config, threshold)) is not None]
+        judged.setdefault(group.prompt_id, []).extend(found)
+    return {prompt: sum(found) / len(found) for prompt, found in judged.items() if found}
 
 
 def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], threshold: float | None) -> int | None:
@@ -81,7 +80,7 @@ def _say(groups: Sequence[GroupScores], rates: Mapping[str, float]) -> None:
 
 
 def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
-    """Keep the prompts of a band as the form's data, where what was measured is an upload."""
+    """Keep the prompts of a band as the form's data, if what was measured is an upload."""
     key = draft.key("before-launch-band")
 
     take = on_change(key, draft.sample_band, partial(setattr, draft, "sample_band"))

@@ -11,7 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
+from backend.contract.inspection import GroupScores
 from backend.contract.task import Dataset, row_id
+from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 from dashboard.form.draft import Draft
 
@@ -42,6 +44,28 @@ def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> No
         "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
     }  # fmt: skip
     assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
+
+
+def test_a_prompt_that_was_asked_twice_has_one_rate() -> None:
+    twice = [scores(1, [1.0, 1.0]), scores(2, [0.0, 1.0]), scores(3, [None, None])]
+    assert rates_of(twice, {"rewards": {"functions": [{"name": "right", "kind": "correctness"}]}}, None) == {"a": 0.75}
+
+
+def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
+    """A group that asked the prompt `a`."""
+    completions = [
+        {
+            "id": place,
+            "index": place,
+            "token_count": 1,
+            "finish_reason": "stop",
+            "rewards": [{"name": "right", "raw": reward, "weight": 1.0}],
+            "reward": reward,
+        }
+        for place, reward in enumerate(rewards)
+    ]
+    group = {"id": group_id, "index": 0, "prompt_id": "a", "prompt": "", "scored": 2, "state": "live"}
+    return GroupScores.model_validate({**group, "completions": completions})
 
 
 # ---- the page

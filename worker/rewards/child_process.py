@@ -93,8 +93,8 @@ class Child:
     ) -> Iterator[list[Json]]:
         """The outcomes of each call, in order, as they come; `process.py` says what is in them.
 
-        Raises ChildLost for the call after the last outcome, where that took longer than its limit in seconds or ended the
-        process; ChildNotReady where no call was made.
+        Raises ChildLost for the call after the last outcome, if that took longer than its limit in seconds or ended the
+        process; ChildNotReady if no call was made.
         """
         self._send(batch, waiting)
         for limit in limits:
@@ -104,7 +104,7 @@ class Child:
             yield outcomes
 
     def take_printed(self) -> str:
-        """What the functions printed since the last call: at most 64 KiB, and a note where there was more."""
+        """What the functions printed since the last call: at most 64 KiB, and a note if there was more."""
         text = self._printed.decode(errors="replace") + (" … (truncated)" if self._truncated else "")
         self._printed.clear()
         self._truncated = False

@@ -50,7 +50,7 @@ class BrokenContract(Exception):
 
 
 def kind_and_length(value: object) -> str:
-    """A value's type, and its length where it has one."""
+    """A value's type, and its length if it has one."""
     length = f" of length {len(value)}" if isinstance(value, str | list | tuple | dict) else ""
     return f"{type(value).__name__}{length}"
 
@@ -58,7 +58,7 @@ def kind_and_length(value: object) -> str:
 def correctness_score(completion: Completion, *, extract: str, match: str) -> float:
     """1 if the extracted answer matches, else 0; a task with a verifier of its own may give a part of 1.
 
-    Raises ValueError where there is nothing to compare with: that is the data's fault, not the completion's.
+    Raises ValueError if there is nothing to compare with: that is the data's fault, not the completion's.
     """
     answer = find_answer(completion.text, extract)
     how = completion.verifier["kind"] if match == "task" else match
@@ -207,7 +207,7 @@ def python_scores(
 
 
 def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str, object]:
-    """The lists of one call, in the order of TRL's; the reference answer only where no column has it."""
+    """The lists of one call, in the order of TRL's; the reference answer only if no column has it."""
     columns = [_columns(one) for one in completions]
     prompts = [one.prompt for one in completions]
     texts = [

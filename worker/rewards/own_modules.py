@@ -1,7 +1,7 @@
 """One's own rewards inside of the process that runs them: the files of a folder, imported from texts that are kept.
 
 What scored a run can be shown and compared only if nothing else ran: a module of the folder is made from the text that was read
-once, and what a function imports later was imported with it.
+once, and none is made after the beginning.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def _refusal(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -
 
 
 def read(folder: Path, name: str) -> str:
-    """The text of a file of the folder. Raises Refused, and OSError where it cannot be read."""
+    """The text of a file of the folder. Raises Refused, and OSError if it cannot be read."""
     refusal = folder_refusal(folder)
     if refusal is not None:
         raise Refused(f"The folder {folder} is not used, since {refusal}")
@@ -111,7 +111,7 @@ class OwnModules:
         return importlib.util.spec_from_loader(name, self, origin=str(self.folder / file))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """As usual."""
+        """None: the import system makes an empty one."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the text, which a traceback shows even if the file has changed since."""

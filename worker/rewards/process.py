@@ -3,7 +3,7 @@
 It speaks JSON lines. In: first `{"functions": [{"kind", "params", "file"}, …], "time_limit", "path", "own", "texts"}`, where `own` is
 the folder of rewards and `texts` what its files were before, if they ran before; then one batch after another: `{"samples": [the
 fields of a Completion, …], "calls": [[function, first, end], …]}`, where a call is of a function on the samples from `first` on.
-Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` where a function cannot be;
+Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` if a function cannot be;
 `"ready"` for each batch, once its libraries are imported; then one line for each call, in order, with the outcome of each of its
 samples, or a single one for all of them: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected",
 "got"}}` for a broken contract. With `"describe": file`: `{"described": the fields of a RewardFile}`, and that is all.
@@ -139,7 +139,7 @@ def take_over_pipes() -> tuple[BinaryIO, int]:
 
 
 def confine() -> None:
-    """Bound memory, file sizes and (where the user is not root, whom no such limit binds) new processes."""
+    """Bound memory, file sizes and (if the user is not root, whom no such limit binds) new processes."""
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     _limit(resource.RLIMIT_CORE, 0)

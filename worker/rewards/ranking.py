@@ -10,7 +10,7 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.reward import Ranking
-from worker.rewards.judge import Asking, EndpointScorer, JudgeCache, Unscored, prompt_text, question
+from worker.rewards.judge import AskQuestion, EndpointScorer, JudgeCache, Unscored, prompt_text, question
 from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.tasks.items import Item
 
@@ -34,7 +34,7 @@ class RankingScorer(EndpointScorer):
     def take_metrics(self) -> dict[str, float]:
         """The same, and `position_bias`: the mean correlation of the places at which answers were shown and those they got.
 
-        1 where the judge repeats the order that it is shown, -1 where it turns it round, about 0 where it does not look at it.
+        1 if the judge repeats the order that it is shown, -1 if it turns it round, about 0 if it does not look at it.
         """
         metrics = super().take_metrics()
         if self._biases:
@@ -42,8 +42,8 @@ class RankingScorer(EndpointScorer):
             self._biases.clear()
         return metrics
 
-    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
-        """A question for each round; where one gives no order, the whole group stays unscored."""
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
+        """A question for each round; if one gives no order, the whole group stays unscored."""
         item, answers = group[0][0], list(dict.fromkeys(text for _, text in group))
         if len(answers) == 1:
             return iter([{"value": ALONE} for _ in group])
@@ -99,7 +99,7 @@ def _random_of(texts: Sequence[str]) -> Random:
 
 
 def read_order(reply: str, count: int) -> list[int] | None:
-    """The rank, from 0, of each answer as it was numbered; None where the reply does not name each of them once.
+    """The rank, from 0, of each answer as it was numbered; None if the reply does not name each of them once.
 
     The order is the last list in brackets that does, or else all numbers of the reply: "2 > 1 > 3".
     """

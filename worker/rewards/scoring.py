@@ -20,7 +20,7 @@ from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.function_process import FunctionProcess
-from worker.rewards.judge import Ask, EndpointScorer, JudgeCache, JudgeScorer
+from worker.rewards.judge import AskAboutGroup, EndpointScorer, JudgeCache, JudgeScorer
 from worker.rewards.ranking import RankingScorer
 from worker.rewards.resources import RewardResources
 from worker.tasks.items import Item
@@ -46,7 +46,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Scores:
-    """The verdicts on N completions, in their order; `total` (N,) is NaN where a completion is unscored."""
+    """The verdicts on N completions, in their order; `total` (N,) is NaN if a completion is unscored."""
 
     components: list[list[RewardScore]]
     total: NDArray[np.float64]
@@ -56,7 +56,7 @@ class RewardScorer:
     """Scores completions by a run's rewards; `resources` is what some of them need of the worker.
 
     The process of the functions starts with the first call and lives until `close`; one that a completion hung or crashed
-    is replaced, and only that completion stays unscored. Raises RewardUnavailable where the worker lacks what a reward names.
+    is replaced, and only that completion stays unscored. Raises RewardUnavailable if the worker lacks what a reward names.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Scoring:
         self._now = sum(not isinstance(one, LearnedReward) for one in self._rewards.functions)
         self._added: list[_Batch] = []
         self._changed = Condition()
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, AskAboutGroup] = {}
         self._open = ExitStack()
         self._thread = Thread(target=self._work, name="scoring", daemon=True)
         self._error: Exception | None = None
@@ -250,14 +250,14 @@ class Scoring:
                         self._take(self._judges[name].function, place, [outcome])
 
     def _take(self, function: RewardFunction, first: int, outcomes: Sequence[Json]) -> None:
-        """Note what one function says of the samples from `first` on. Raises RewardErrors where too many stay unscored."""
+        """Note what one function says of the samples from `first` on. Raises RewardErrors if too many stay unscored."""
         for place, outcome in enumerate(outcomes, first):
             self._verdicts[place][function.name] = _score(function, outcome)
             self._count(place)
             self._done += len(self._verdicts[place]) == self._now
 
     def _count(self, place: int) -> None:
-        """Note a sample that stays unscored. Raises RewardErrors where they are too many."""
+        """Note a sample that stays unscored. Raises RewardErrors if they are too many."""
         verdicts = self._verdicts[place].values()
         missing = [score for score in verdicts if score.raw is None and score.name in self._counts]
         if missing and place not in self._unscored:
