@@ -173,8 +173,9 @@ def python_scores(
     """What `function` says of each of these completions of one prompt, in one call.
 
     A function with the parameter `completion` is called for each text by itself, with `prompt`, the columns of the item's row by
-    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
-    `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it returns.
+    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. Any other is called
+    as TRL calls a reward function: `prompts`, `completions`, `completion_ids` and every column are lists, one entry a completion, a
+    chat as its messages, and so is what it returns.
     Raises BrokenContract for anything else, LookupError if the data lacks a column that it takes, or the tokens are not known.
     """
     scorer = load_function(function)
@@ -188,11 +189,10 @@ def python_scores(
         return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
     if "completion" in names:
+        answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
         return [
-            call({**columns, "completion": one.text, "prompt": one.question, "answer": answer})
-            for one in completions
-            for columns in [_columns(one)]
-            for answer in [columns.get("answer") if one.answer is None else one.answer]
+            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": answer})
+            for one, answer in zip(completions, answers, strict=True)
         ]
     if "completion_ids" in names and completions[0].ids is None:
         raise LookupError("it takes completion_ids, which no sample keeps: press Sample again, and new ones are scored")
@@ -216,7 +216,7 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
     given: dict[str, object] = {
         "prompts": prompts,
         "completions": texts,
-        **({} if completions[0].ids is None else {"completion_ids": [list(one.ids or ()) for one in completions]}),
+        "completion_ids": [None if one.ids is None else list(one.ids) for one in completions],
         **{name: [row[name] for row in columns] for name in columns[0]},
     }
     if "answer" not in given and (with_answer or not columns[0]):
