@@ -130,6 +130,7 @@ def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
     assert not changed(workers("a"), scored)  # type: ignore[arg-type]
     assert changed(workers("b"), scored)  # type: ignore[arg-type]
     assert not changed(workers("b", "a"), scored)  # type: ignore[arg-type]
+    assert not changed(workers("a", "b"), scored)  # type: ignore[arg-type]
     assert not changed([], scored)
     assert not changed(workers("b"), {})  # type: ignore[arg-type]
 
