@@ -27,7 +27,7 @@ from backend.contract.client import Client
 from backend.contract.grpo import GrpoConfig
 from backend.contract.records import STOPS, TERMINAL
 from backend.contract.task import Arithmetic, digest
-from dashboard.before_launch.measured import rates_of
+from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.interval import t_quantile
 from dashboard.stored import put
 from worker.tasks.arithmetic import problems, read_left_to_right

@@ -31,7 +31,7 @@ SHARES = {"fair": 0.0, "biased": 0.5}
 INSTRUCTION = (
     "Task: {prompt}\nRight: {answer}\n\n{completions}\n\nReply with the numbers of all answers, the best first."
 )
-ANSWERS = re.compile(r"Answer \d+:\n(.*?)(?=\n\nAnswer \d+:\n|\n\nReply with)", re.DOTALL)
+ANSWERS = re.compile(r"Answer \d+:\n<(\w+)>\n(.*?)\n</\1>", re.DOTALL)
 SERIES = ("eval/pass@1", "rewards/better/mean", "judge/better/position_bias", "frac_reward_zero_std")
 
 
@@ -45,7 +45,7 @@ class Orders(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = asked["messages"][0]["content"]
         right = text.partition("\nRight: ")[2].partition("\n")[0]
-        answers = ANSWERS.findall(text)
+        answers = [answer for _, answer in ANSWERS.findall(text)]
         order = list(range(len(answers)))
         if Random(text).random() >= SHARES[asked["model"]]:
             order.sort(key=lambda place: not _is_right(answers[place], right))  # the sort is stable

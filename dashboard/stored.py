@@ -6,9 +6,9 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from backend.contract.base import Json
-from backend.contract.stored import get, number_at, reward_functions, text_at
+from backend.contract.stored import REWARDS, get, number_at, reward_functions, rewards_in, text_at
 
-__all__ = ["get", "number_at", "reward_functions", "text_at"]  # handed on as they are
+__all__ = ["REWARDS", "get", "number_at", "reward_functions", "rewards_in", "text_at"]  # handed on as they are
 T = TypeVar("T")
 U = TypeVar("U")
 

@@ -4,10 +4,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -15,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.config import RUN_CONFIG, Kind, TrainingConfig
-from backend.contract.groups import Group
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import (
     Accepted,
@@ -25,30 +23,26 @@ from backend.contract.protocol import (
     ClaimRequest,
     Fail,
     Finish,
-    Report,
     Start,
     WorkerInfo,
 )
-from backend.contract.records import OfferedModel, Progress, RewardFile, RewardText, RunError
-from backend.contract.reward import Rewards
+from backend.contract.records import OfferedModel, Progress, RewardFile, RunError
+from backend.contract.reward import REWARD_CHANGED, Rewards
 from backend.contract.sample import SampleConfig
 from worker.checkpoint import damage, remove_checkpoints, remove_unfinished
 from worker.errors import Interrupted, RunFailure
 from worker.failure import device_lost, failure, of_device
-from worker.groups import GroupSampler
 from worker.lease import Lease, LeaseLost
 from worker.logs import of_run
 from worker.policy.loading import load_policy
 from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned, resolve
 from worker.preferences.run import Means, train_on_pairs
-from worker.report_parts import in_parts
 from worker.reporter import Channels, Ending, Place
 from worker.rewards.resources import reward_resources
 from worker.rewards.scoring import RewardScorer
 from worker.rollout.engines import load_engine
-from worker.rollout.sampler import NativeEngine
-from worker.sampling_job import sample_groups, sampled_items, score_again
+from worker.sampling_job import run_sample
 from worker.settings import Settings
 from worker.spool import Damaged, Refused, Spool, SpoolFull, may_pass, send
 from worker.tasks.loading import load_items
@@ -259,57 +253,15 @@ def _work(worker: Worker, claim: Claim, lease: Lease, spool: Spool, watch: Watch
 
 
 def _sample(worker: Worker, claim: Claim, config: SampleConfig, channels: Channels) -> Ending:
-    """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
-    channels.load("task", config.steps)
-    items = sampled_items(config, fetch_upload=worker.client.upload_content)
-    policy = None
-    if config.rescores is None:
-        channels.load("model", config.steps)
-        policy = _load(worker, pinned(_source(worker, claim, config)), config, resume=None)
-    texts: list[RewardText] = []
-    with ExitStack() as scoring:
-        scorer = None
-        if config.rewards is not None:
-            # What could not be scored, and why, is what somebody wants to see: it fails no sample.
-            rewards = config.rewards.model_copy(update={"max_unscored": 1.0})
-            channels.load("rewards", config.steps)
-            scorer = scoring.enter_context(_scorer(worker, claim, rewards, config.model.dtype, texts))
-        info = worker.info
-        start = Start(
-            attempt=claim.attempt, from_step=0, device=info.device, versions=info.versions, reward_texts=texts
-        )
-        channels.send("start", start)
-        reports: Iterator[Report] = iter(())
-        if policy is not None:
-            sampler = GroupSampler(policy, NativeEngine(policy), scorer)
-            reports = sample_groups(config, items, sampler, claim.attempt, channels.show_or_end)
-        elif scorer is not None and config.rescores is not None:
-            earlier = _groups_of(worker.client, config.rescores)
-            reports = score_again(
-                config, earlier, {item.id: item for item in items}, scorer, claim.attempt, channels.show_or_end
-            )
-        seq = 0
-        for report in reports:
-            for part in in_parts(report.model_copy(update={"seq": seq})):
-                channels.send("report", part)
-                seq += 1
+    run_sample(
+        config,
+        worker.client,
+        lambda: _load(worker, pinned(_source(worker, claim, config)), config, resume=None),
+        lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
+        Start(attempt=claim.attempt, from_step=0, device=worker.info.device, versions=worker.info.versions),
+        channels,
+    )
     return "finished"
-
-
-def _groups_of(client: Client, run_id: int) -> list[Group]:
-    """All groups of a sample, in order. Raises RunFailure where it was deleted."""
-    groups: list[Group] = []
-    cursor: str | None = None
-    try:
-        while True:
-            page = client.groups(run_id, limit=200, sort="step", cursor=cursor)
-            groups += [client.group(one.id) for one in page.items]
-            cursor = page.next_cursor
-            if cursor is None:
-                return sorted(groups, key=lambda group: (group.step, group.index))
-    except ApiError as error:
-        text = f"The completions of sample {run_id} cannot be read: {error.message}. Sample again."
-        raise RunFailure("sample_gone", text) from error
 
 
 def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Channels) -> Ending:
@@ -328,7 +280,6 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         versions=worker.info.versions,
         model_commit=claim.model_commit,
         remarks=remarks,
-        reward_texts=[],
     )
     if isinstance(config, GrpoConfig):
         return _train_policy(worker, claim, config, place, channels)
@@ -336,7 +287,7 @@ def _train(worker: Worker, claim: Claim, config: TrainingConfig, channels: Chann
         source=_source(worker, claim, config),
         device=worker.device,
         fetch_upload=worker.client.upload_content,
-        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype, place.reward_texts),
+        scorer=lambda rewards: _scorer(worker, claim, rewards, config.model.dtype),
     )
     return train_on_pairs(config, means, place, channels)
 
@@ -351,7 +302,8 @@ def _train_policy(worker: Worker, claim: Claim, config: GrpoConfig, place: Place
     policy = _load(worker, source, config, place.resume)
     engine = load_engine(config.sampling.engine, policy, worker.settings)
     channels.load("rewards", steps)
-    with _scorer(worker, claim, config.rewards, config.model.dtype, place.reward_texts) as scorer:
+    with _scorer(worker, claim, config.rewards, config.model.dtype) as scorer:
+        place = replace(place, reward_texts=scorer.load_own())
         return Trainer(config, policy, engine, items, scorer, place, channels).run()
 
 
@@ -383,13 +335,10 @@ def _load(worker: Worker, source: Pretrained, config: GrpoConfig | SampleConfig,
 
 
 @contextmanager
-def _scorer(
-    worker: Worker, claim: Claim, rewards: Rewards, dtype: str, texts: list[RewardText]
-) -> Iterator[RewardScorer]:
+def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Iterator[RewardScorer]:
     """A scorer with all that the rewards need of this worker; a reward model computes in the policy's precision.
 
-    The texts of the person's own files that score are put into `texts`. Raises RunFailure where one of them has changed since
-    the attempts before.
+    Raises RunFailure if other files of a person's own would score than in the attempts before.
     """
     store = worker.settings.checkpoints
     checkpoints = {source: _named_checkpoint(store, named) for source, named in claim.reward_checkpoints.items()}
@@ -397,15 +346,12 @@ def _scorer(
         reward_resources(rewards, worker.settings, worker.device, dtype, checkpoints) as resources,
         RewardScorer(rewards, resources) as scorer,
     ):
-        texts[:] = [
-            RewardText(name=name, sha256=sha256(text.encode()).hexdigest(), text=text)
-            for name, text in scorer.load_own().items()
-        ]
-        changed = [one.name for one in texts if claim.scored_by.get(one.name, one.sha256) != one.sha256]
-        if changed:
+        before, now = claim.scored_by.items(), {one.name: one.sha256 for one in scorer.load_own()}.items()
+        if before and before != now:
+            name, _ = min(before ^ now)
             raise RunFailure(
-                "reward_changed",
-                f"{changed[0]} has changed since it scored this run, whose rewards would then mean two things. Put the text back "
+                REWARD_CHANGED,
+                f"{name} has changed since it scored this run, whose rewards would then mean two things. Put the text back "
                 "that Configuration shows and retry the run, or retry it with the changed reward.",
             )
         yield scorer

@@ -28,7 +28,7 @@ class Lease:
         self, client: Client, claim: Claim, worker: str, reward_files: Callable[[], list[RewardFile]] = list
     ) -> None:
         self._client, self._claim, self._worker, self._reward_files = client, claim, worker, reward_files
-        self._offered = reward_files()  # with the claim
+        self._offered: list[RewardFile] | None = None  # what the backend knows since a heartbeat; a claim may be older
         self._progress: Progress | None = None
         self._lost = threading.Event()
         self._ended = threading.Event()

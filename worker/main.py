@@ -21,7 +21,7 @@ from worker.logs import write_logs
 from worker.policy.device import describe, give_back_memory, keep_freed_memory, memory_bytes, take_device, versions
 from worker.policy.offered_models import OfferedModels
 from worker.process import Process
-from worker.rewards.own import OwnRewards
+from worker.rewards.reward_folder import RewardFolder
 from worker.rollout.engines import offered_engines
 from worker.settings import Settings, store_name, take_name
 from worker.spool import Recovery
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         lock,
         card,
         client,
-        OwnRewards(settings.own_rewards) as own,
+        RewardFolder(settings.own_rewards, settings.reward_path) as own,
         OfferedModels(settings.model_root, settings.models) as offered,
     ):
         info = WorkerInfo(

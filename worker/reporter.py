@@ -67,7 +67,7 @@ class Place:
     versions: dict[str, str]
     model_commit: str | None = None  # of a Hub model, from which the run's first attempt began
     remarks: Sequence[str] = ()  # what the run's log should say of how it came there
-    reward_texts: list[RewardText] = field(default_factory=list)  # of own files that score, once they are loaded
+    reward_texts: Sequence[RewardText] = ()  # the files of a person's own that score
 
     @property
     def folder(self) -> Path:
@@ -184,7 +184,7 @@ class Reporter:
             device=place.device_name,
             versions=place.versions,
             model_commit=place.model_commit,
-            reward_texts=place.reward_texts,
+            reward_texts=list(place.reward_texts),
         )
         self._background.put(lambda: self._channels.send("start", start))
         for remark in place.remarks:

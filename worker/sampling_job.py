@@ -1,31 +1,92 @@
 """A `sample` run: one group for each of a few prompts, scored if rewards are given, and not trained on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from backend.contract.advantage import Gae
+from backend.contract.client import ApiError, Client
 from backend.contract.groups import CompletionData, Group, GroupReport
-from backend.contract.protocol import LogLine, Report
+from backend.contract.protocol import LogLine, Report, Start
 from backend.contract.records import Progress
+from backend.contract.reward import Rewards
 from backend.contract.sample import PROMPTS_PER_STEP, SampleConfig
 from worker.credit import estimated
 from worker.errors import RunFailure
 from worker.group_records import finite, known_mean, sampled_reports
 from worker.groups import GroupSampler, Scored
+from worker.policy.policy import Policy
+from worker.report_parts import in_parts
+from worker.reporter import Channels
 from worker.rewards.answers import number
-from worker.rewards.scoring import RewardScorer, Sample, Scores
+from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Rollout
+from worker.rollout.sampler import NativeEngine
 from worker.tasks.items import Item, draw, prompt_item
 from worker.tasks.loading import load_items
+
+
+def run_sample(
+    config: SampleConfig,
+    client: Client,
+    load_model: Callable[[], Policy],
+    scoring: Callable[[Rewards], AbstractContextManager[RewardScorer]],
+    start: Start,
+    channels: Channels,
+) -> None:
+    """Sample, score, report. Nothing is lost by leaving at any moment: a sample has no step boundaries to wait for."""
+    channels.load("task", config.steps)
+    items = sampled_items(config, fetch_upload=client.upload_content)
+    policy = None
+    if config.rescores is None:
+        channels.load("model", config.steps)
+        policy = load_model()
+    with ExitStack() as opened:
+        scorer = None
+        if config.rewards is not None:
+            channels.load("rewards", config.steps)
+            # What could not be scored, and why, is what somebody wants to see: it fails no sample.
+            scorer = opened.enter_context(scoring(config.rewards.model_copy(update={"max_unscored": 1.0})))
+            start = start.model_copy(update={"reward_texts": scorer.load_own()})
+        channels.send("start", start)
+        reports: Iterator[Report] = iter(())
+        if policy is not None:
+            sampler = GroupSampler(policy, NativeEngine(policy), scorer)
+            reports = sample_groups(config, items, sampler, start.attempt, channels.show_or_end)
+        elif scorer is not None and config.rescores is not None:
+            earlier = _groups_of(client, config.rescores)
+            by_id = {item.id: item for item in items}
+            reports = score_again(config, earlier, by_id, scorer, start.attempt, channels.show_or_end)
+        seq = 0
+        for report in reports:
+            for part in in_parts(report.model_copy(update={"seq": seq})):
+                channels.send("report", part)
+                seq += 1
+
+
+def _groups_of(client: Client, run_id: int) -> list[Group]:
+    """All groups of a sample, in order. Raises RunFailure if it was deleted."""
+    groups: list[Group] = []
+    cursor: str | None = None
+    try:
+        while True:
+            page = client.groups(run_id, limit=200, sort="step", cursor=cursor)
+            groups += [client.group(one.id) for one in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                return sorted(groups, key=lambda group: (group.step, group.index))
+    except ApiError as error:
+        text = f"The completions of sample {run_id} cannot be read: {error.message}. Sample again."
+        raise RunFailure("sample_gone", text) from error
 
 
 def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes]) -> list[Item]:
     """What is asked: the typed prompts, or the items that the first step of a run with this task and seed would draw.
 
-    Raises TaskError where the task has none.
+    Raises TaskError if the task has none.
     """
     if config.task is None:
         is_number = config.answer is not None and number(config.answer) is not None
@@ -85,8 +146,12 @@ def score_again(
 ) -> Iterator[Report]:
     """The groups of an earlier sample as these rewards score them, step by step; nothing else of them changes.
 
-    `items` has the items that were asked, by their ids: a reward may read a row's columns. Raises what `RewardScorer.score` raises.
+    `items` has the items that were asked, by their ids: a reward may read a row's columns. Raises RunFailure if one of them is no
+    longer in the data, and what `RewardScorer.score` raises.
     """
+    if missing := [group for group in groups if group.prompt_id not in items]:
+        text = f"The prompt of group {missing[0].index} is not in the data any more; sample again."
+        raise RunFailure("sample_gone", text)
     steps = [(step, list(of_step)) for step, of_step in groupby(groups, key=lambda group: group.step)]
     for seq, (step, step_groups) in enumerate(steps):
         count = sum(len(group.completions) for group in step_groups)
@@ -94,28 +159,17 @@ def score_again(
         def on_progress(done: int, seq: int = seq, count: int = count) -> None:
             show(Progress(step=seq, total_steps=len(steps), phase="scoring", done=done, total=count))
 
-        scored = Scored(_as_rollout(step_groups, items), _scores(step_groups, items, scorer, on_progress))
+        samples = [
+            [Sample(one.text, one.token_count, items[group.prompt_id]) for one in group.completions]
+            for group in step_groups
+        ]
+        scored = Scored(_as_rollout(step_groups, items), scorer.score(samples, on_progress))
         reports, metrics = _reported(config, scored, scorer)
         kept = [
             report.model_copy(update={"prompt_text": group.prompt_text, "completions": _with_rewards(group, report)})
             for group, report in zip(step_groups, reports, strict=True)
         ]
         yield Report(attempt=attempt, seq=seq, step=step, groups=kept, metrics=metrics)
-
-
-def _scores(
-    groups: Sequence[Group], items: Mapping[str, Item], scorer: RewardScorer, on_progress: Callable[[int], None]
-) -> Scores:
-    """Group by group: two groups of one prompt are two. Raises RunFailure if a prompt is no longer in the data."""
-    if missing := next((group for group in groups if group.prompt_id not in items), None):
-        text = f"the prompt of group {missing.index} is not in the data any more; sample again"
-        raise RunFailure("sample_gone", text)
-    with scorer.begin(sum(len(group.completions) for group in groups)) as scoring:
-        first = 0
-        for group in groups:
-            scoring.add(first, [Sample(one.text, one.token_count, items[group.prompt_id]) for one in group.completions])
-            first += len(group.completions)
-        return scoring.finish(on_progress)
 
 
 def _as_rollout(groups: Sequence[Group], items: Mapping[str, Item]) -> Rollout:

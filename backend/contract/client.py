@@ -194,9 +194,9 @@ class Client:
         query = q.RetryQuery(with_changed_rewards=True)
         return r.Run.model_validate_json(self._to.send("POST", f"/api/v1/runs/{run_id}/retry", query=query).content)
 
-    def rewards(self, run_id: int) -> list[r.ScoredBy]:
+    def rewards(self, run_id: int) -> list[r.RewardVersion]:
         """The person's own files that scored a run, with their texts, the newest attempt first."""
-        return self._to.get(r.Page[r.ScoredBy], f"/api/v1/runs/{run_id}/rewards").items
+        return self._to.get(r.Page[r.RewardVersion], f"/api/v1/runs/{run_id}/rewards").items
 
     def clone_run(self, run_id: int, overrides: Mapping[str, Json], name: str | None = None) -> r.Run:
         """Queue a copy with some fields changed, by dotted path."""

@@ -219,7 +219,7 @@ class RewardText(Record):
     text: Annotated[CleanText, Field(max_length=2**17)]
 
 
-class ScoredBy(Record):
+class RewardVersion(Record):
     """The files that scored a run from an attempt on, until the next attempt of the list."""
 
     attempt: int

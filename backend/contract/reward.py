@@ -29,6 +29,8 @@ Argument = bool | int | float | Annotated[CleanText, Field(max_length=10_000)]
 ArgumentName = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 KL_PENALTY = "kl_penalty"
 """The component that a KL penalty in the reward adds to a completion's: minus the sum of its tokens' KL, weighted by β."""
+REWARD_CHANGED = "reward_changed"
+"""The code of a run that ended since a file that scored it is another now."""
 # A class such as [\u0000-\uffff] takes 5 ms to compile, and a form asks at every change; an ASCII one takes nothing.
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]|\\[uUN]")
 MOST_WIDE_CLASSES = 50
@@ -154,22 +156,27 @@ def file_of(function: str) -> str | None:
     return module if module.endswith(".py") and module.count(".") == 1 else None
 
 
+JudgeName = Annotated[Name, Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")]
+Instruction = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
+ReplyLength = Annotated[
+    int,
+    Field(ge=1, le=32_768, description="The longest reply; a judge that reasons before its verdict needs more."),
+]
+
+
 class Judge(_Function):
     """A language model's verdict from 0 to 1: the number in its reply, as a share of the scale."""
 
     kind: Literal["judge"] = "judge"
-    place: ClassVar[str] = "completion"  # in the instruction, for what is judged
-    endpoint: Name = Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")
-    instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
+    endpoint: JudgeName
+    instruction: Instruction = Field(
         "Rate how well the answer does what the task asks.\n\nTask:\n{prompt}\n\nAnswer:\n{completion}\n\n"
         'Reply with a number from 0 (useless) to 10 (perfect) and nothing else, as {"score": number}.',
         description="The instruction for the judge; {prompt} and {completion} are replaced, and {answer} by the reference answer.",
     )
     minimum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(0.0, description="The verdict that scores 0.")
     maximum: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(10.0, description="The verdict that scores 1.")
-    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(
-        256, description="The longest reply; a judge that reasons before its verdict needs more."
-    )
+    max_tokens: ReplyLength = 256
 
     @model_validator(mode="after")
     def _can_judge(self) -> "Judge":
@@ -183,9 +190,8 @@ class Ranking(_Function):
     """A language model's order of all completions of a prompt: 1 for the best, 0 for the last, the others evenly between."""
 
     kind: Literal["ranking"] = "ranking"
-    place: ClassVar[str] = "completions"
-    endpoint: Name = Field(description="The judge's name in the worker's GROUPSCOPE_JUDGES.")
-    instruction: Annotated[CleanText, Field(min_length=1, max_length=20_000)] = Field(
+    endpoint: JudgeName
+    instruction: Instruction = Field(
         "Order the answers by how well they do what the task asks.\n\nTask:\n{prompt}\n\n{completions}\n\n"
         'Reply with the numbers of all answers, the best first, and nothing else, as {"order": [numbers]}.',
         description="The instruction for the judge; {prompt} and {completions} are replaced, and {answer} by the reference answer.",
@@ -195,9 +201,7 @@ class Ranking(_Function):
         description="How often it is asked about a group, with the answers shown in another order; places are averaged. With an even "
         "number, each order is also shown backwards, and a preference for a place cancels out.",
     )
-    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(
-        256, description="The longest reply; a judge that reasons before its verdict needs more."
-    )
+    max_tokens: ReplyLength = 256
 
     @model_validator(mode="after")
     def _can_rank(self) -> "Ranking":

@@ -3,7 +3,7 @@
 A place in it is a dotted path, such as `rewards.functions.0.weight`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from backend.contract.base import Json
 
@@ -32,7 +32,18 @@ def text_at(config: Mapping[str, Json], path: str, default: str = "") -> str:
     return value if isinstance(value, str) else default
 
 
-def reward_functions(config: Mapping[str, Json]) -> list[dict[str, Json]]:
+def reward_functions(config: Mapping[str, Json], path: str = "rewards") -> list[dict[str, Json]]:
     """The reward functions, in their order."""
-    functions = get(dict(config), "rewards.functions")
+    functions = get(dict(config), f"{path}.functions")
     return [function for function in functions if isinstance(function, dict)] if isinstance(functions, list) else []
+
+
+REWARDS = ("rewards", "pairs.rewards")
+"""Where a configuration has rewards: of the run itself, or of the pairs that it samples."""
+
+
+def rewards_in(config: Mapping[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
+    """The path and the fields of each reward, wherever it stands."""
+    for path in REWARDS:
+        for index, function in enumerate(reward_functions(config, path)):
+            yield f"{path}.functions.{index}", function

@@ -50,11 +50,24 @@ def create(tx: Connection, body: r.RunCreate, key: str | None, at: datetime, *, 
         "sweep_id": sweep_id,
         "store": checkpoints.store_of(tx, stored),
     }
+    if isinstance(config, SampleConfig) and config.rescores is not None:
+        _require_sampled(tx, config.rescores, stored)
     if body.parent_id is not None:
         store.require(tx, body.parent_id)
     if new["upload_id"] is not None:
         uploads.get(tx, new["upload_id"])  # deleted since its columns were looked at: 404
     return store.create(tx, new | keyed, at)
+
+
+def _require_sampled(tx: Connection, run_id: int, stored: Mapping[str, Json]) -> None:
+    """Raises Invalid unless the run is a finished sample that asked what is to be scored again."""
+    earlier = store.get(tx, run_id) if store.is_present(tx, run_id) else None
+    if earlier is None or (earlier.kind, earlier.status) != ("sample", "finished"):
+        raise Invalid(FieldError("rescores", f"names run {run_id}, which is not a finished sample; sample again"))
+    for name in ("prompts", "system_prompt", "prompt_format", "task", "task_prompts", "group_size", "seed"):
+        if earlier.config.get(name) != stored[name]:
+            message = f"names sample {run_id}, which has another {name}; keep all but the rewards, or sample again"
+            raise Invalid(FieldError("rescores", message))
 
 
 def under_key(tx: Connection, table: Table, key: str | None, body: BaseModel) -> int | dict[str, str | None]:

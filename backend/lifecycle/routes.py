@@ -50,11 +50,11 @@ def get_run(services: ServicesDep, run_id: RowId) -> r.Run:
 
 
 @router.get("/{run_id}/rewards")
-def get_rewards(services: ServicesDep, run_id: RowId) -> r.Page[r.ScoredBy]:
+def get_rewards(services: ServicesDep, run_id: RowId) -> r.Page[r.RewardVersion]:
     """The files of a worker's folder of rewards that scored the run, with their texts, the newest attempt first."""
     with services.database.read() as tx:
         store.require(tx, run_id)
-        return r.Page[r.ScoredBy](items=reward_texts.listed(tx, run_id))
+        return r.Page[r.RewardVersion](items=reward_texts.listed(tx, run_id))
 
 
 @router.patch("/{run_id}")

@@ -6,6 +6,7 @@ that was cut off is never taken for a whole one:
     groupscope.db                 a consistent copy; reports that were acknowledged before the backup began are in it
     token, .env                   what clients must show, and the settings
     uploads/ traces/ checkpoints/ the files that the database names
+    rewards/                      a person's own reward functions, and what lies beside them
     manifest.json
 
 Unsent reports of a worker (its spool), converted models and logs are not in it: a run that was training goes on from
@@ -152,6 +153,7 @@ def _named_files(database: sqlite3.Connection, home: Path) -> Iterator[str]:
     for name in (TOKEN, SETTINGS, str(STORE_ID)):
         if (home / name).is_file():
             yield name
+    yield from _files_of(home / OWN_REWARDS, ".", deep=False, name=OWN_REWARDS)
     for (run,) in database.execute("SELECT id FROM run ORDER BY id"):  # what lies beside them: pairs of preferences
         yield from _files_of(home / "checkpoints", f"run-{run}", deep=False)
     for folder in _checkpoints(database, home):
@@ -166,14 +168,14 @@ def _checkpoints(database: sqlite3.Connection, home: Path) -> list[str]:
     return [path for path in ours if (root / path).resolve().is_relative_to(root)]
 
 
-def _files_of(store: Path, folder: str, *, deep: bool) -> Iterator[str]:
+def _files_of(store: Path, folder: str, *, deep: bool, name: str = "checkpoints") -> Iterator[str]:
     place = store / folder
     found: list[Path] = []
     with suppress(FileNotFoundError):  # removed in this moment: its files are named as missing, or none of it is taken
         found += place.rglob("*") if deep else place.glob("*")
     for path in sorted(found):
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            yield f"checkpoints/{path.relative_to(store).as_posix()}"
+            yield f"{name}/{path.relative_to(store).as_posix()}"
 
 
 def _write_archive(archive: Path, files: Mapping[str, Path], progress: Progress) -> dict[str, tuple[int, str]]:
@@ -229,7 +231,7 @@ def restore(archive: Path, home: Path, say: Callable[[str], None]) -> BackedUp:
             text = f"the database in {archive} is not a Groupscope database, or is damaged: {error}"
             raise CannotBackUp(text) from error
         for name in FOLDERS:
-            (scratch / name).mkdir(exist_ok=True)
+            (scratch / name).mkdir(exist_ok=True, mode=0o700)
         if not there:
             os.replace(scratch, home)
         else:
@@ -323,7 +325,7 @@ def _value(database: sqlite3.Connection, query: str) -> str | int:
 @contextmanager
 def _private(path: Path) -> Iterator[IO[bytes]]:
     """A new file that its owner alone can read, forced to the disk when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
         file.flush()

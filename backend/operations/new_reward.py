@@ -11,7 +11,8 @@ COMPLETION = '''# {name}: the form offers the function, with the text below its 
 def reward(completion: str, answer: str | None, *, bonus: float = 0.1) -> float:
     """1 if the reference answer occurs in the completion, and a bonus if it is short."""
     # completion is what the model wrote, answer the reference answer. Add a parameter to get more: prompt is what was asked, and a
-    # column of the data set comes by its name. A parameter with a default, as bonus, is a field of the form.
+    # column of the data set comes by its name. A parameter with a default, as bonus, is a field of the form, for whole numbers only
+    # if the default is one.
     right = float(answer is not None and answer in completion)
     short = len(completion.split()) < 50
     # Any number is a reward; None leaves the completion unscored. What is printed stands in the worker's log.

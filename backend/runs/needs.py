@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, func, select
 from backend.contract.base import Json
 from backend.contract.model import checkpoint_of
 from backend.contract.records import Offers
+from backend.contract.stored import rewards_in, text_at
 from backend.storage.tables import run
 
 
@@ -45,8 +46,8 @@ def needs_of(config: Mapping[str, Json]) -> Needs:
     named = list(rewards_in(config))
     sampling: Any = config.get("sampling") or {}
     return Needs(
-        judges={one["endpoint"]: f"{field}.endpoint" for field, one in named if "endpoint" in one},
-        functions={one["function"]: f"{field}.function" for field, one in named if one["kind"] == "python"},
+        judges={text_at(one, "endpoint"): f"{field}.endpoint" for field, one in named if "endpoint" in one},
+        functions={text_at(one, "function"): f"{field}.function" for field, one in named if one["kind"] == "python"},
         engine=sampling.get("engine", "native"),
         runs=sorted({found[0] for _, source in sources_in(config) if (found := checkpoint_of(source))}),
     )
@@ -64,13 +65,4 @@ def sources_in(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     yield "model.source", model["source"]
     for field, function in rewards_in(config):
         if function["kind"] == "reward_model":
-            yield f"{field}.source", function["source"]
-
-
-def rewards_in(config: Mapping[str, Json]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The path and the fields of each reward: of the run itself, or of the pairs that it samples."""
-    pairs = config.get("pairs")
-    for path, parent in (("rewards", config), ("pairs.rewards", pairs if isinstance(pairs, dict) else {})):
-        rewards: Any = parent.get("rewards")
-        for index, function in enumerate(rewards["functions"] if rewards else ()):
-            yield f"{path}.functions.{index}", function
+            yield f"{field}.source", text_at(function, "source")

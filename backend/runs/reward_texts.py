@@ -40,13 +40,13 @@ MOST = 100
 """Changes that are listed, the newest."""
 
 
-def listed(tx: Connection, run_id: int) -> list[r.ScoredBy]:
+def listed(tx: Connection, run_id: int) -> list[r.RewardVersion]:
     """What scored the run, the newest first."""
     attempts = select(reward_text.c.attempt).where(reward_text.c.run_id == run_id).distinct()
     newest = attempts.order_by(reward_text.c.attempt.desc()).limit(MOST)
-    found: list[r.ScoredBy] = []
+    found: list[r.RewardVersion] = []
     for attempt in tx.execute(newest).scalars().all():
         rows = select(reward_text).where(reward_text.c.run_id == run_id, reward_text.c.attempt == attempt)
         files = [r.RewardText.model_validate(row) for row in tx.execute(rows.order_by(reward_text.c.name)).mappings()]
-        found.append(r.ScoredBy(attempt=attempt, files=files))
+        found.append(r.RewardVersion(attempt=attempt, files=files))
     return found

@@ -8,7 +8,7 @@ from backend.contract.client import ApiError, Unreachable
 from backend.contract.records import STOPS, TERMINAL, Run
 from backend.contract.sample import MOST_PROMPTS
 from dashboard.before_launch import request
-from dashboard.before_launch.rescored import watch_files
+from dashboard.before_launch.rescoring import watch_files
 from dashboard.before_launch.results import draw_results
 from dashboard.components.address import number_in_address, write
 from dashboard.components.live import draw_again

@@ -113,7 +113,7 @@ def cancel(sample_id: int) -> None:
 
 
 def restore(draft: Draft, sample: Run) -> bool:
-    """Fill the form with what it held when the sample was asked for; False where the sample was asked for elsewhere."""
+    """Fill the form with what it held when the sample was asked for; False if the sample was asked for elsewhere."""
     launch = sample.config.get("launch")
     if not isinstance(launch, dict):
         return False

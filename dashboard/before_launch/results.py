@@ -13,8 +13,8 @@ from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.before_launch import request
-from dashboard.before_launch.measured import WORTH_A_CHART, behind_bar, draw_rates
-from dashboard.before_launch.rescored import difference, suspicions, watch_files
+from dashboard.before_launch.rescoring import difference, suspicions, watch_files
+from dashboard.before_launch.success_rates import WORTH_A_CHART, behind_bar, draw_rates
 from dashboard.charts.dead_forecast import LITTLE, dead_forecast_figure, in_percent
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
@@ -106,7 +106,7 @@ def underestimate(found: Forecast, own_size: int) -> str:
 
 
 def unscored(completions: Sequence[CompletionNumbers], config: Mapping[str, Json]) -> tuple[str, str] | None:
-    """Which rewards failed on how many completions, and what a run would do; and the first traceback. None where all are scored."""
+    """Which rewards failed on how many completions, and what a run would do; and the first traceback. None if all are scored."""
     failed = [score for one in completions for score in one.rewards if score.error]
     if not failed:
         return None
@@ -206,7 +206,7 @@ def _own_size(draft: Draft) -> int:
 
 
 def _threshold(draft: Draft, sample: Run) -> float | None:
-    """The reward that counts as right; None where a reward function says what is right."""
+    """The reward that counts as right; None if a reward function says what is right."""
     if says_right(sample.config):
         return None
     highest = float(highest_reward(sample.config))  # weights may be whole numbers, which the field does not take
@@ -214,7 +214,7 @@ def _threshold(draft: Draft, sample: Run) -> float | None:
 
 
 def _choose_threshold(draft: Draft, sample: Run) -> float | None:
-    """The same, and where a person says it, the field for that. The draft keeps it: a widget's own value goes with the widget."""
+    """The same, and if a person says it, the field for that. The draft keeps it: a widget's own value goes with the widget."""
     threshold = _threshold(draft, sample)
     if threshold is None:
         return None
@@ -264,7 +264,7 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
                 st.markdown(plain(underestimate(found, own)))
                 st.markdown(
                     "A bar counts groups that are all right or all wrong. If there are rewards beside correctness, a golden tick shows the share of "
-                    "groups whose total rewards are all equal, where that is different."
+                    "groups whose total rewards are all equal, if that is different."
                 )
 
 

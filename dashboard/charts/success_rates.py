@@ -21,7 +21,7 @@ def bar_of(rate: float) -> int:
     return 1 + min(9, int(10 * rate + 1e-9))
 
 
-def in_words(bar: int) -> str:
+def bar_title(bar: int) -> str:
     """Which prompts count in a bar."""
     return {NEVER: "Never right", ALWAYS: "Always right"}.get(bar, f"{LABELS[bar]} % right")
 

@@ -27,7 +27,7 @@ from dashboard.form.schema import (
     fresh,
     inside,
 )
-from dashboard.form.widgets import Also, fits, show_raw, show_widget
+from dashboard.form.widgets import Consequences, fits, show_raw, show_widget
 from dashboard.format import plain
 from dashboard.wording import in_words, label_of, show_number
 
@@ -43,7 +43,7 @@ class Form:
     suggestions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()  # paths that stand in another part of the page
     records: Mapping[str, Record] = field(default_factory=dict)  # free settings of which the names and types are known
-    also: Mapping[str, Also] = field(default_factory=dict)  # what a choice at a path sets at others
+    consequences: Mapping[str, Consequences] = field(default_factory=dict)  # what a choice at a path sets at others
 
     def problems_in(self, path: str) -> int:
         """How many errors stand at the path or below it."""
@@ -61,7 +61,7 @@ def show(form: Form, field: Field, path: str, label: str | None = None) -> None:
     if not fits(field, value):
         show_raw(form.draft, field, path, label)
     elif not isinstance(field, Constant):
-        show_widget(form.draft, field, path, label, form.suggestions.get(path), form.also.get(path))
+        show_widget(form.draft, field, path, label, form.suggestions.get(path), form.consequences.get(path))
     show_problems(form, path)
 
 

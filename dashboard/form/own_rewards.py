@@ -15,8 +15,8 @@ from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
 from dashboard.form.schema import Field, Flag, Real, Record, Text, Whole
 from dashboard.form.sections import workers_now
-from dashboard.form.widgets import Also
-from dashboard.stored import get, reward_names
+from dashboard.form.widgets import Consequences
+from dashboard.stored import reward_names, rewards_in, text_at
 
 TICK = 1.0  # seconds between two looks at the files
 LONG = 60  # characters of a default that is written in a box of several lines
@@ -27,7 +27,7 @@ class OwnRewards:
     """By path, for the rewards of the draft that are Python functions."""
 
     records: Mapping[str, Record]
-    also: Mapping[str, Also]
+    consequences: Mapping[str, Consequences]
     problems: Mapping[str, Sequence[Message]]
 
 
@@ -36,11 +36,11 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
     offered = {name: one for worker in workers for name, one in worker.own_rewards.items()}
     broken = {file.name: file.error for worker in workers for file in worker.reward_files if file.error}
     records: dict[str, Record] = {}
-    also: dict[str, Also] = {}
+    consequences: dict[str, Consequences] = {}
     problems: dict[str, Sequence[Message]] = {}
     for path, function in python_rewards(draft):
         named = f"{path}.function"
-        also[named] = partial(_settled, draft, path, offered)
+        consequences[named] = partial(_consequences, draft, path, offered)
         chosen = file_of(function)
         problems[named] = [
             Message(level="warning", field=named, text=error.partition("\n")[0])
@@ -56,16 +56,14 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
                 )
             fields = tuple(_field(name, default) for name, default in one.arguments.items())
             records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)
-    return OwnRewards(records, also, problems)
+    return OwnRewards(records, consequences, problems)
 
 
 def python_rewards(draft: Draft) -> Iterator[tuple[str, str]]:
     """The path and the function of each reward of the draft that is a Python function."""
-    for rewards in ("rewards", "pairs.rewards"):
-        functions = draft.get(f"{rewards}.functions")
-        for index, one in enumerate(functions if isinstance(functions, list) else []):
-            if get(one, "kind") == "python":
-                yield f"{rewards}.functions.{index}", str(get(one, "function") or "")
+    for path, function in rewards_in(draft.config):
+        if text_at(function, "kind") == "python":
+            yield path, text_at(function, "function")
 
 
 def follow(draft: Draft, drawn: Sequence[Worker]) -> None:
@@ -79,7 +77,7 @@ def _look(drawn: Sequence[Sequence[RewardFile]]) -> None:
         draw_again()
 
 
-def _settled(draft: Draft, path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
+def _consequences(draft: Draft, path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
     """What the choice of a function brings: how it is called, its defaults, and a name if the reward has only its kind's."""
     file, _, called = function.partition(":")
     name = file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")

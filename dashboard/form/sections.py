@@ -17,7 +17,7 @@ from dashboard.form.model import SOURCE, show_model
 from dashboard.form.schema import Field, Record, Union
 from dashboard.format import counted, model_name, plain
 from dashboard.session import client
-from dashboard.stored import get
+from dashboard.stored import REWARDS, get, reward_functions, rewards_in, text_at
 from dashboard.wording import in_words, label_of, show_number
 
 NAMING = {
@@ -55,7 +55,7 @@ def layout_of(config: Mapping[str, Json]) -> Layout:
     return Layout(("pairs", "pairs.task"), ("pairs.prompts", *numbers), sections)
 
 
-@st.cache_data(ttl=2, max_entries=1, show_spinner=False)
+@st.cache_data(ttl=0.5, max_entries=1, show_spinner=False)
 def fetch_workers() -> list[Worker]:
     """The workers that are alive."""
     return [worker for worker in client().workers() if worker.alive]
@@ -72,10 +72,9 @@ def workers_now() -> list[Worker]:
 def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
     """By path, what the rewards of the draft may name; nothing where no worker has any, or the backend is away."""
     named = {
-        f"{rewards}.functions.{index}.{NAMING[kind]}": kind
-        for rewards in ("rewards", "pairs.rewards")
-        for index, function in enumerate(_items(draft.get(f"{rewards}.functions")))
-        if (kind := str(get(function, "kind"))) in NAMING
+        f"{path}.{NAMING[kind]}": kind
+        for path, function in rewards_in(draft.config)
+        if (kind := text_at(function, "kind")) in NAMING
     }
     workers = workers_now() if named else []
     have = {
@@ -89,8 +88,8 @@ def offered_by_workers(draft: Draft) -> dict[str, list[str]]:
 def suggestions(draft: Draft) -> dict[str, list[str]]:
     """Values to choose from where a text is free: what workers have, trained reward models, the run's own rewards."""
     offers = {**offered_by_workers(draft), **_reward_models(draft)}
-    for rewards in ("rewards", "pairs.rewards"):
-        names = [str(get(function, "name")) for function in _items(draft.get(f"{rewards}.functions"))]
+    for rewards in REWARDS:
+        names = [text_at(function, "name") for function in reward_functions(draft.config, rewards)]
         for index in range(len(_items(draft.get(f"{rewards}.gates")))):
             offers |= {f"{rewards}.gates.{index}.{end}": names for end in ("reward", "requires")}
     return offers
@@ -99,10 +98,7 @@ def suggestions(draft: Draft) -> dict[str, list[str]]:
 def _reward_models(draft: Draft) -> dict[str, list[str]]:
     """By path, the finished reward models that a reward of the draft may be."""
     paths = [
-        f"{rewards}.functions.{index}.source"
-        for rewards in ("rewards", "pairs.rewards")
-        for index, function in enumerate(_items(draft.get(f"{rewards}.functions")))
-        if get(function, "kind") == "reward_model"
+        f"{path}.source" for path, function in rewards_in(draft.config) if text_at(function, "kind") == "reward_model"
     ]
     try:
         trained = client().runs(kind="reward_model", status="finished", limit=50).items if paths else []

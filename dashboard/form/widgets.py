@@ -43,7 +43,7 @@ def fits(field: Field, value: Json) -> bool:
             return True
 
 
-Also = Callable[[str], Mapping[str, Json]]
+Consequences = Callable[[str], Mapping[str, Json]]
 """What a choice sets at other paths."""
 
 
@@ -53,9 +53,9 @@ def show_widget(
     path: str,
     label: str,
     offers: Sequence[str] | None = None,
-    also: Also | None = None,
+    consequences: Consequences | None = None,
 ) -> None:
-    """The field's own widget; `offers` are values to suggest for a text, and `also` is what the choice of one brings."""
+    """The field's own widget; `offers` are values to suggest for a text, and `consequences` are what the choice of one brings."""
     value, key = draft.get(path), draft.key(path)
     label, help = plain(label), plain(field.help) or None
     taking = partial(draft.taking, path)
@@ -78,7 +78,7 @@ def show_widget(
                 on_change=taking(chosen, list),
             )
         case Text():
-            _show_text(draft, field, path, label, help, offers, also)
+            _show_text(draft, field, path, label, help, offers, consequences)
         case Lines():
             height = max(68, 34 + LINE * (len(value) if isinstance(value, list) else 1))
             text = show_lines(value)
@@ -134,16 +134,15 @@ def _show_text(
     label: str,
     help: str | None,
     offers: Sequence[str] | None,
-    also: Also | None,
+    consequences: Consequences | None,
 ) -> None:
     text, key = str(draft.get(path) or ""), draft.key(path)
     shown = text if offers is None else text or None  # a list of which nothing is chosen holds None
     empty = "required" if field.required else "none"
-    if also is None:
+    if consequences is None:
         take = draft.taking(path, shown, lambda text: text or (None if field.optional else ""))
     else:
-        choose = also
-        take = on_change(key, shown, lambda held: draft.change({path: held or "", **choose(held or "")}))
+        take = on_change(key, shown, lambda held: draft.change({path: held or "", **consequences(held or "")}))
     if offers is not None:
         options = [*offers, *([text] if text and text not in offers else [])]
         st.selectbox(

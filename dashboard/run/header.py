@@ -6,6 +6,7 @@ import streamlit as st
 
 from backend.contract.commands import possible
 from backend.contract.records import TERMINAL, Run, RunError
+from backend.contract.reward import REWARD_CHANGED
 from dashboard.components.address import browser_knows
 from dashboard.components.live import Moment, in_turn, its_turn, moment
 from dashboard.components.style import FIGURES, TITLE
@@ -28,7 +29,6 @@ from dashboard.status import AGAIN, look, phase_in_words
 from dashboard.stored import number_at, text_at
 from dashboard.text import one_line, show_text
 
-REWARD_CHANGED = "reward_changed"
 _ADVICE = {
     "process_ended": "Everything before that is kept, and the run can go on from its last checkpoint.",
     "phase_deadline": "If the phase only needed more time, raise the setting that the message names, then press Retry.",

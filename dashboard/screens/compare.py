@@ -18,7 +18,7 @@ from dashboard.session import client, guard, link
 CURVES, SETTINGS, DISTRIBUTIONS, PROMPTS = "Curves", "Settings", "Distributions", "Prompts"
 TICK = 2.0  # seconds between two reads while a run moves
 # A link to the page that is open changes nothing for Streamlit: the bar's own, on a comparison, would seem to be dead.
-_ANEW = """
+_PRESSES = """
 export default function ({ setTriggerValue }) {
   const onClick = (event) => {
     const link = event.target.closest("[data-testid=stTopNavLink]")
@@ -32,13 +32,13 @@ export default function ({ setTriggerValue }) {
   return () => document.removeEventListener("click", onClick, true)
 }
 """
-_anew = st.components.v2.component("groupscope.anew", js=_ANEW)
+_presses = st.components.v2.component("groupscope.presses", js=_PRESSES)
 
 
 def main() -> None:
     """Draw the choice of runs and the open view of them; a press on Compare in the bar begins with an empty choice."""
-    with st.container(key="anew"):
-        _anew(key="anew-script", on_asked_change=write_only)
+    with st.container(key="presses"):
+        _presses(key="presses-script", on_asked_change=write_only)
     chosen = choose()
     if chosen.sweep is not None:
         draw_sweep(chosen.sweep)

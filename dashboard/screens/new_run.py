@@ -115,7 +115,7 @@ def show_page() -> None:
         own = own_rewards(draft, workers)
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
-        form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.also)
+        form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.consequences)
         show_essentials(form, schema, models_for(draft))
         show_sections(form, schema)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 import sqlite3
 import tarfile
@@ -24,6 +25,7 @@ from backend.operations import backup
 from backend.operations.backup import CannotBackUp, back_up, restore
 from backend.settings import Settings
 from backend.storage.opening import open_database
+from worker.rewards.own_modules import folder_refusal
 
 site = pytest.fixture(a_site)
 
@@ -204,6 +206,25 @@ def test_the_settings_of_a_home_are_in_its_backup(backend: Backend, tmp_path: Pa
     restore(tmp_path / "backup.tar", disk, quiet)
     assert (disk / ".env").read_text() == "GROUPSCOPE_TOKEN=long-enough-for-a-token\n"
     assert (disk / ".env").stat().st_mode & 0o077 == 0
+
+
+def test_a_persons_rewards_are_in_a_backup_and_no_link_out_of_their_folder(backend: Backend, tmp_path: Path) -> None:
+    folder = backend.home / "rewards"
+    folder.mkdir()
+    (folder / "own.py").write_text("def reward(completion):\n    return 1\n")
+    (folder / "words.txt").write_text("one\n")
+    (tmp_path / "secret.py").write_text("")
+    (folder / "secret.py").symlink_to(tmp_path / "secret.py")
+    back_up(backend.home, tmp_path / "backup.tar", quiet)
+    before = os.umask(0o002)
+    try:
+        restore(tmp_path / "backup.tar", tmp_path / "restored", quiet)
+    finally:
+        os.umask(before)
+    restored = tmp_path / "restored" / "rewards"
+    assert folder_refusal(restored) is None  # a worker uses it
+    assert sorted(path.name for path in restored.iterdir()) == ["own.py", "words.txt"]
+    assert (restored / "own.py").read_text() == (folder / "own.py").read_text()
 
 
 def report_until(stop: threading.Event, backend: Backend, name: str, acknowledged: list[tuple[int, int]]) -> None:

@@ -1,5 +1,7 @@
 """Runs are created once, from what the person sent, and stay what they were created as."""
 
+from typing import Any
+
 import pytest
 from acting import GRPO, SAMPLE, Actor
 from serving import Backend
@@ -122,3 +124,31 @@ def test_a_busy_worker_hears_of_samples_and_claims_nothing_else(backend: Backend
     assert serving.claim("sample") is None
     assert not trainer.beat().samples_waiting
     assert backend.client.workers()[0].run_id == trainer.run_id
+
+
+RESCORING: dict[str, Any] = {**SAMPLE, "rewards": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rescores": 999}, "names run 999, which is not a finished sample; sample again"),
+        ({"seed": 8}, "which has another seed"),
+        ({"prompts": ["What is 1 + 1?"]}, "which has another prompts"),
+        ({"group_size": 3}, "which has another group_size"),
+    ],
+)
+def test_only_a_finished_sample_that_asked_the_same_can_be_scored_again(
+    backend: Backend, changes: dict[str, Any], says: str
+) -> None:
+    sample = backend.client.create_run(RESCORING)
+    again = RESCORING | {"rescores": sample.id}
+    with pytest.raises(ApiError, match="which is not a finished sample"):
+        backend.client.create_run(again)  # it is queued
+    actor = Actor(backend.client).begin()
+    actor.finish()
+    scored = backend.client.create_run(again | {"rewards": {"max_unscored": 0.5}})
+    assert scored.config["rescores"] == sample.id
+    with pytest.raises(ApiError, match=says) as caught:
+        backend.client.create_run(again | changes)
+    assert [error["field"] for error in caught.value.details] == ["rescores"]  # type: ignore[index,union-attr,call-overload]

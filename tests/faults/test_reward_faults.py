@@ -153,9 +153,12 @@ def two_groups(folder: Path, name: str) -> tuple[list[RewardScore], list[RewardS
     mine = Python(name="mine", function="own.py:reward", unit="group")
     rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=0.3)
     items = [Item(prompt, prompt, None, None, {"kind": "exact"}) for prompt in ("one", "two")]
-    samples = [Sample(str(place), 1, items[place > 2]) for place in range(5)]
+    groups = [
+        [Sample(str(place), 1, item) for place in places]
+        for item, places in zip(items, (range(3), range(3, 5)), strict=True)
+    ]
     with RewardScorer(rewards, RewardResources(own=own)) as scorer:
-        found = [parts[0] for parts in scorer.score(samples).components]
+        found = [parts[0] for parts in scorer.score(groups).components]
     return found[:3], found[3:]
 
 

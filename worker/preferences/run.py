@@ -1,7 +1,7 @@
 """A run on preference pairs, put together: its pairs, its model, and the loop over them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from peft import PeftModel
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
 from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.records import Progress
+from backend.contract.records import Progress, RewardText
 from backend.contract.reward import Rewards
 from backend.contract.training import Budget, Sampling
 from worker.errors import Interrupted, RunFailure
@@ -48,7 +48,8 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     channels.load("model", config.budget.steps)
     means = replace(means, source=pinned(means.source, place.model_commit))
     place = replace(place, model_commit=commit_of(means.source))
-    pairs = _pairs(config, means, place, channels)
+    pairs, texts = _pairs(config, means, place, channels)
+    place = replace(place, reward_texts=texts)
     channels.load("model", config.budget.steps)
     if isinstance(config, RewardModelConfig):
         return PairTrainer(config, BradleyTerry(_reward_model(config, means, place)), pairs, place, channels).run()
@@ -76,6 +77,7 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     engine = NativeEngine(policy)
     channels.load("rewards", config.budget.steps)
     with means.scorer(config.pairs.rewards) as scorer:
+        place = replace(place, reward_texts=scorer.load_own())
         return PairTrainer(
             config,
             objective,
@@ -89,10 +91,13 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
         ).run()
 
 
-def _pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels) -> Pairs:
-    """Raises RunFailure if there are too few."""
+def _pairs(
+    config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels
+) -> tuple[Pairs, Sequence[RewardText]]:
+    """The pairs, and the files of a person's own that chose between completions now. Raises RunFailure if there are too few."""
+    texts: Sequence[RewardText] = ()
     if isinstance(config.pairs, SampledPairs):
-        pairs = _sampled(config, config.pairs, means, place, channels)
+        pairs, texts = _sampled(config, config.pairs, means, place, channels)
     else:
         channels.load("pairs", config.budget.steps)
         pairs = load_pairs(config.pairs, fetch_upload=means.fetch_upload)
@@ -103,17 +108,17 @@ def _pairs(config: RewardModelConfig | DpoConfig, means: Means, place: Place, ch
             f"{pairs.undecided:,} gave none, since nothing in them was better than anything else. Use more or other prompts, "
             "larger groups, or rewards that tell completions apart.",
         )
-    return pairs
+    return pairs, texts
 
 
 def _sampled(
     config: RewardModelConfig | DpoConfig, wanted: SampledPairs, means: Means, place: Place, channels: Channels
-) -> Pairs:
+) -> tuple[Pairs, Sequence[RewardText]]:
     """Sampled once, by the weights at step 0: a later attempt finds them in the run's folder."""
     path, origin = place.folder / PAIRS_FILE, config.model_dump_json(include={"model", "pairs", "budget"})
     stored = stored_pairs(path, origin=origin) if place.attempt > 1 else None
     if stored is not None:
-        return stored
+        return stored, ()
     channels.load("task", config.budget.steps)
     items = load_items(wanted.task, fetch_upload=means.fetch_upload)
     channels.load("model", config.budget.steps)
@@ -128,10 +133,11 @@ def _sampled(
     with means.scorer(wanted.rewards) as scorer:
         sampler = GroupSampler(policy, NativeEngine(policy), scorer)
         pairs = sample_pairs(wanted, sampler, items, seed=config.budget.seed, on_progress=show)
+        texts = scorer.load_own()
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
-    return pairs
+    return pairs, texts
 
 
 def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> RewardModel:

@@ -14,7 +14,7 @@ _BRACE = re.compile(r"\\boxed\{|[{}]")
 
 
 def find_answer(text: str, how: str) -> str | None:
-    """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`; None where there is none."""
+    """The answer in `text`: `answer_tag`, `last_number`, `boxed` or `whole`; None if there is none."""
     match how:
         case "answer_tag":
             found = last_answer_tag(text)
@@ -65,7 +65,7 @@ _WRITTEN_NUMBER = re.compile(rf"([-+\u2212]?)\s*({_DECIMAL})(?:[eE]([-+]?[0-9]{{
 
 
 def number(text: str) -> Fraction | None:
-    """The value of "14", "14.0", "+14", "1,400", "-.5", "1e3" or "3/4"; None where the text is not one number."""
+    """The value of "14", "14.0", "+14", "1,400", "-.5", "1e3" or "3/4"; None if the text is not one number."""
     match = _WRITTEN_NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST_NUMBER else None
     if match is None:
         return None

@@ -59,7 +59,6 @@ class Child:
         settings: Mapping[str, Json],
         functions_module: str = FUNCTIONS,
         waiting: Callable[[], None] = lambda: None,
-        start_limit: float = START_LIMIT,
     ) -> None:
         stdin, self._requests = os.pipe()
         self._replies, stdout = os.pipe()
@@ -86,7 +85,7 @@ class Child:
             os.set_blocking(ours, False)
         self._selector.register(self._replies, selectors.EVENT_READ, self._read_replies)
         self._selector.register(self._prints, selectors.EVENT_READ, self._read_prints)
-        self.ready = self._send(settings, waiting, start_limit)
+        self.ready = self._send(settings, waiting)
         """Its answer to the settings."""
 
     def outcomes(
@@ -94,10 +93,10 @@ class Child:
     ) -> Iterator[list[Json]]:
         """The outcomes of each call, in order, as they come; `process.py` says what is in them.
 
-        Raises ChildLost for the call after the last outcome, where that took longer than its limit in seconds or ended the
-        process; ChildNotReady where no call was made.
+        Raises ChildLost for the call after the last outcome, if that took longer than its limit in seconds or ended the
+        process; ChildNotReady if no call was made.
         """
-        self._send(batch, waiting, START_LIMIT)
+        self._send(batch, waiting)
         for limit in limits:
             outcomes = self._receive(limit, waiting)
             if not isinstance(outcomes, list):
@@ -105,7 +104,7 @@ class Child:
             yield outcomes
 
     def take_printed(self) -> str:
-        """What the functions printed since the last call: at most 64 KiB, and a note where there was more."""
+        """What the functions printed since the last call: at most 64 KiB, and a note if there was more."""
         text = self._printed.decode(errors="replace") + (" … (truncated)" if self._truncated else "")
         self._printed.clear()
         self._truncated = False
@@ -123,12 +122,12 @@ class Child:
         for descriptor in (self._requests, self._replies, self._prints):
             os.close(descriptor)
 
-    def _send(self, message: Mapping[str, Json], waiting: Callable[[], None], limit: float) -> Json:
+    def _send(self, message: Mapping[str, Json], waiting: Callable[[], None]) -> Json:
         """Send a line and wait until the process is ready for the calls that it asks for. Raises ChildRefused, ChildNotReady."""
         self._unsent = memoryview(json.dumps(message).encode() + b"\n")
         self._selector.register(self._requests, selectors.EVENT_WRITE, self._write_requests)
         try:
-            answer = self._receive(limit, waiting, longest=_LONGEST_READY)
+            answer = self._receive(START_LIMIT, waiting, longest=_LONGEST_READY)
         except ChildLost as lost:
             raise ChildNotReady(str(lost)) from None
         if isinstance(answer, dict) and "unavailable" in answer:

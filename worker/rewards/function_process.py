@@ -1,4 +1,4 @@
-"""The reward functions of a run in their process, which is replaced where a call hangs or crashes: only that call is lost."""
+"""The reward functions of a run in their process, which is replaced if a call hangs or crashes: only that call is lost."""
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -67,7 +67,7 @@ class FunctionProcess:
     def start(self, waiting: Callable[[], None] = lambda: None) -> Mapping[str, str]:
         """The texts of the person's own files that the functions were imported from, by name.
 
-        Raises RewardProcessError where the process does not start, RewardUnavailable where it cannot import a function.
+        Raises RewardProcessError if the process does not start, RewardUnavailable if it cannot import a function.
         """
         self._started(waiting)
         return self._texts
@@ -86,8 +86,8 @@ class FunctionProcess:
         self._settings["texts"] = dict(self._texts)
         return self._child
 
-    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int]) -> dict[str, Json]:
-        """A sample as the functions get it: with the prompt and the whole row, which may be long, only where one reads them."""
+    def payload(self, item: Item, text: str, token_count: int, ids: Sequence[int] | None) -> dict[str, Json]:
+        """A sample as the functions get it: with the prompt and the whole row, which may be long, only if one reads them."""
         payload: dict[str, Json] = {
             "text": text,
             "token_count": token_count,
@@ -100,7 +100,7 @@ class FunctionProcess:
                 "prompt": prompt,
                 "question": item.question,
                 "columns": dict(item.columns),
-                "ids": list(ids),
+                "ids": None if ids is None else list(ids),
             }
         return payload
 
@@ -161,8 +161,7 @@ class FunctionProcess:
     @staticmethod
     def _unavailable(refusal: ChildRefused) -> RewardUnavailable:
         summary, _, trace = str(refusal).partition("\n")
-        what = "file" if summary.partition(" ")[0].endswith(".py") else "function"
-        return RewardUnavailable("reward_unavailable", f"The reward {what} {summary}.", trace)
+        return RewardUnavailable("reward_unavailable", f"{summary}.", trace)
 
 
 def _texts(ready: Json) -> dict[str, str]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TypedDict
 
 from worker.rewards.answers import find_answer, reaches, same_number
-from worker.rewards.own_modules import RESERVED
+from worker.rewards.own_modules import NO_COLUMNS, RESERVED
 
 
 class Verifier(TypedDict, total=False):
@@ -28,7 +28,7 @@ class Completion:
     """A completion's text and length in tokens, the reference answer, and the task's own verifier.
 
     The rest is there for the functions of a person's own: `prompt` (chat messages, or a raw text), the `question` as the task
-    words it, `columns` (the row of a data set) and `ids` (the completion's tokens).
+    words it, `columns` (the row of a data set) and `ids` (the completion's tokens, None if they are not known).
     """
 
     text: str
@@ -38,7 +38,7 @@ class Completion:
     prompt: str | Sequence[Mapping[str, str]] = ""
     question: str = ""
     columns: Mapping[str, object] = field(default_factory=dict)
-    ids: Sequence[int] = ()
+    ids: Sequence[int] | None = None
 
 
 class BrokenContract(Exception):
@@ -49,8 +49,8 @@ class BrokenContract(Exception):
         self.expected, self.got = expected, got
 
 
-def in_words(value: object) -> str:
-    """A value's type, and its length where it has one."""
+def kind_and_length(value: object) -> str:
+    """A value's type, and its length if it has one."""
     length = f" of length {len(value)}" if isinstance(value, str | list | tuple | dict) else ""
     return f"{type(value).__name__}{length}"
 
@@ -58,7 +58,7 @@ def in_words(value: object) -> str:
 def correctness_score(completion: Completion, *, extract: str, match: str) -> float:
     """1 if the extracted answer matches, else 0; a task with a verifier of its own may give a part of 1.
 
-    Raises ValueError where there is nothing to compare with: that is the data's fault, not the completion's.
+    Raises ValueError if there is nothing to compare with: that is the data's fault, not the completion's.
     """
     answer = find_answer(completion.text, extract)
     how = completion.verifier["kind"] if match == "task" else match
@@ -151,7 +151,7 @@ def load_function(name: str) -> Scores:
     except BaseException as error:  # somebody's module: its import may end in anything
         raise FunctionUnavailable(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise FunctionUnavailable(f"{name} is not a function but a value of type {in_words(found)}")
+        raise FunctionUnavailable(f"{name} is not a function but a value of type {kind_and_length(found)}")
     return found  # type: ignore[no-any-return]  # what it returns is checked at every call
 
 
@@ -172,10 +172,11 @@ def python_scores(
 ) -> Sequence[object]:
     """What `function` says of each of these completions of one prompt, in one call.
 
-    A function with the parameter `completion` is called for each text by itself, with `prompt`, the reference `answer` and the other
-    columns of the item's row by name, and returns a number. Any other is called as TRL calls a reward function: `prompts`, `completions`,
-    `completion_ids` and every column are lists, one entry a completion, a chat as its messages, and so is what it returns.
-    Raises BrokenContract for anything else, LookupError where the data lacks a column that it takes.
+    A function with the parameter `completion` is called for each text by itself, with `prompt`, the columns of the item's row by
+    name, and `answer`: the reference answer, or the column of that name if there is none. It returns a number. Any other is called
+    as TRL calls a reward function: `prompts`, `completions`, `completion_ids` and every column are lists, one entry a completion, a
+    chat as its messages, and so is what it returns.
+    Raises BrokenContract for anything else, LookupError if the data lacks a column that it takes, or the tokens are not known.
     """
     scorer = load_function(function)
     names, required, takes_all = _parameters(scorer)
@@ -188,22 +189,25 @@ def python_scores(
         return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
     if "completion" in names:
+        answers = [one.columns.get("answer") if one.answer is None else one.answer for one in completions]
         return [
-            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": one.answer})
-            for one in completions
+            call({**_columns(one), "completion": one.text, "prompt": one.question, "answer": answer})
+            for one, answer in zip(completions, answers, strict=True)
         ]
+    if "completion_ids" in names and completions[0].ids is None:
+        raise LookupError("it takes completion_ids, which no sample keeps: press Sample again, and new ones are scored")
     scores = call(_batch(completions, with_answer="answer" in names))
     scores = scores.tolist() if hasattr(scores, "tolist") else scores  # of NumPy or torch
     if not isinstance(scores, list | tuple) or len(scores) != len(completions):
         given = "one number, since it is given one completion"
         if len(completions) > 1:
             given = f"{len(completions)} numbers, one for each completion"
-        raise BrokenContract(f"a list of {given}", f"a value of type {in_words(scores)}")
+        raise BrokenContract(f"a list of {given}", f"a value of type {kind_and_length(scores)}")
     return scores
 
 
 def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str, object]:
-    """The lists of one call, in the order of TRL's; the reference answer only where no column has it."""
+    """The lists of one call, in the order of TRL's; the reference answer only if no column has it."""
     columns = [_columns(one) for one in completions]
     prompts = [one.prompt for one in completions]
     texts = [
@@ -212,7 +216,7 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
     given: dict[str, object] = {
         "prompts": prompts,
         "completions": texts,
-        "completion_ids": [list(one.ids) for one in completions],
+        "completion_ids": [None if one.ids is None else list(one.ids) for one in completions],
         **{name: [row[name] for row in columns] for name in columns[0]},
     }
     if "answer" not in given and (with_answer or not columns[0]):
@@ -221,11 +225,7 @@ def _batch(completions: Sequence[Completion], *, with_answer: bool) -> dict[str,
 
 
 def _columns(completion: Completion) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in completion.columns.items()
-        if name not in ("prompt", "completion", "completion_ids")
-    }
+    return {name: value for name, value in completion.columns.items() if name not in NO_COLUMNS}
 
 
 async def _awaited(result: Awaitable[object]) -> object:

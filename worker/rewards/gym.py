@@ -1,4 +1,4 @@
-"""Reasoning Gym's own verifiers. Imported only where a run needs them: the library takes seconds."""
+"""Reasoning Gym's own verifiers. Imported only if a run needs them: the library takes seconds."""
 
 import ast
 from functools import lru_cache

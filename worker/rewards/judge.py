@@ -26,11 +26,11 @@ from worker.tasks.items import Item
 Known = tuple[Reply, bool]
 """A reply, and whether it was known without a request."""
 
-Ask = Callable[[Sequence[tuple[Item, str]]], Iterator[dict[str, Json]]]
+AskAboutGroup = Callable[[Sequence[tuple[Item, str]]], Iterator[dict[str, Json]]]
 """Asks about a group's items and completions; gives their outcomes, in order."""
 
-Asking = Callable[[str], Callable[[], str]]
-"""Asks a question; what it gives waits for the reply, and raises Unscored where none can be used."""
+AskQuestion = Callable[[str], Callable[[], str]]
+"""Asks a question; what it gives waits for the reply, and raises Unscored if none can be used."""
 
 _PLACE = re.compile(r"\{(prompt|completion|completions|answer)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)')
@@ -40,10 +40,10 @@ class NoVerdict(ValueError):
     """The reply holds no number of the scale."""
 
 
-def question(judge: Judge | Ranking, prompt: str, completion: str, answer: str | None) -> str:
+def question(instruction: str, item: Item, **answers: str) -> str:
     """The instruction with its places filled, in one pass: what is filled in is text, whatever it holds."""
-    values = {"prompt": prompt, judge.place: completion, "answer": answer or ""}
-    return _PLACE.sub(lambda place: values.get(place[1], place[0]), judge.instruction)
+    values = {"prompt": prompt_text(item), "answer": item.answer or "", **answers}
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), instruction)
 
 
 def prompt_text(item: Item) -> str:
@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 class JudgeCache:
     """Replies by a hash of who was asked what; several threads and workers may use one file.
 
-    It saves money and decides nothing: where it cannot be read or written, judges are asked.
+    It saves money and decides nothing: if it cannot be read or written, judges are asked.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -122,7 +122,7 @@ class EndpointScorer(ABC):
         self._spent: Counter[str] = Counter()
 
     @abstractmethod
-    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
         """Ask at once; the outcome of each completion of a group, in order, as the replies come."""
 
     def take_metrics(self) -> dict[str, float]:
@@ -133,7 +133,7 @@ class EndpointScorer(ABC):
         return metrics
 
     @contextmanager
-    def asking(self, waiting: Callable[[], None] = lambda: None) -> Iterator[Ask]:
+    def asking(self, waiting: Callable[[], None] = lambda: None) -> Iterator[AskAboutGroup]:
         """A function that asks about a group's items and completions at once, as far as the endpoint allows; a group may be
         asked about while others are. It gives the outcomes, in order, each as soon as it is there and those before it are taken.
 
@@ -198,9 +198,9 @@ class JudgeScorer(EndpointScorer):
         super().__init__(judge, endpoint, cache)
         self._judge = judge
 
-    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
         """A question for each completion."""
-        texts = [question(self._judge, prompt_text(item), text, item.answer) for item, text in group]
+        texts = [question(self._judge.instruction, item, completion=text) for item, text in group]
         return map(self._outcome, [ask(text) for text in texts])
 
     def _outcome(self, reply: Callable[[], str]) -> dict[str, Json]:

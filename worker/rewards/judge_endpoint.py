@@ -27,7 +27,7 @@ class JudgeFailed(Exception):
 
 
 class _Transient(Exception):
-    """Worth another attempt, after `wait` seconds where the endpoint named them."""
+    """Worth another attempt, after `wait` seconds if the endpoint named them."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)

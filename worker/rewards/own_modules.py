@@ -1,12 +1,13 @@
 """One's own rewards inside of the process that runs them: the files of a folder, imported from texts that are kept.
 
 What scored a run can be shown and compared only if nothing else ran: a module of the folder is made from the text that was read
-once, and what a function imports later was imported with it.
+once, and none is made after the beginning.
 """
 
 import importlib.util
 import inspect
 import linecache
+import math
 import os
 import stat
 import sys
@@ -17,20 +18,14 @@ from pathlib import Path
 from types import ModuleType
 
 LONGEST_FILE = 2**17
-RESERVED = frozenset(
-    {
-        "prompt",
-        "prompts",
-        "completion",
-        "completions",
-        "completion_ids",
-        "answer",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-    }
-)
+NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
+"""Columns of the data that a call leaves out, as TRL's does."""
+
+RESERVED = NO_COLUMNS | {"prompts", "completions", "answer", "trainer_state", "log_extra", "log_metric"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
+
+NAMES = "reward, reward_… or …_reward"
+"""What `is_reward` takes, as people read it."""
 
 LONGEST_TRACEBACK = 2048
 
@@ -50,15 +45,15 @@ def _refusal(found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -
     if found.st_uid != os.geteuid():
         return f"it belongs to another user: chown it to the worker's (number {os.geteuid()})"
     if stat.S_IMODE(found.st_mode) & 0o022:
-        return "other users can write to it: chmod go-w it"
+        return "other users can write to it: chmod go-w it, and set umask 022 for your editor if it makes such files"
     return None
 
 
 def read(folder: Path, name: str) -> str:
-    """The text of a file of the folder. Raises Refused, and OSError where it cannot be read."""
+    """The text of a file of the folder. Raises Refused, and OSError if it cannot be read."""
     refusal = folder_refusal(folder)
     if refusal is not None:
-        raise Refused(f"the folder {folder} is not used, since {refusal}")
+        raise Refused(f"The folder {folder} is not used, since {refusal}")
     path = folder / name
     if path.resolve().parent != folder.resolve():
         raise Refused(f"{name} is a link out of the folder: put the file itself there")
@@ -116,7 +111,7 @@ class OwnModules:
         return importlib.util.spec_from_loader(name, self, origin=str(self.folder / file))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """As usual."""
+        """None: the import system makes an empty one."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the text, which a traceback shows even if the file has changed since."""
@@ -135,7 +130,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
     except Refused as refused:
         return {"name": file, "error": str(refused)}
     except BaseException as error:  # noqa: BLE001 — somebody's module: its import may end in anything
-        return {"name": file, "error": in_words(error, modules.folder)}
+        return {"name": file, "error": error_text(error, modules.folder)}
     functions, wrong = [], []
     for name, found in vars(module).items():
         if is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__:
@@ -146,7 +141,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
             except ValueError as error:
                 wrong.append(f"{file}, line {found.__code__.co_firstlineno}: {error}")
     if not functions and not wrong:
-        wrong.append(f"{file} has no reward: name a function reward, reward_… or …_reward")
+        wrong.append(f"{file} has no reward: name a function {NAMES}")
     return {"name": file, "functions": functions, "error": "\n".join(wrong) or None}
 
 
@@ -155,7 +150,7 @@ def require_reward(module: ModuleType, name: str) -> None:
     found = vars(module).get(name)
     if not (is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__):
         raise Refused(
-            f"{module.__name__}.py has no reward {name}: a function of the file called reward, reward_… or …_reward"
+            f"{module.__name__}.py has no reward {name}: a reward is a function of the file that is called {NAMES}"
         )
 
 
@@ -165,7 +160,9 @@ def is_reward(name: str) -> bool:
 
 
 def _signature(function: Callable[..., object]) -> dict[str, object]:
-    """How a function is called, and its settings. Raises ValueError for one that takes nothing to score."""
+    """How a function is called, and its settings, of which a form can show each. Raises ValueError for one that takes nothing to
+    score.
+    """
     parameters = inspect.signature(function).parameters
     if "completion" not in parameters and "completions" not in parameters:
         text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
@@ -173,12 +170,15 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     settings = {
         name: one.default
         for name, one in parameters.items()
-        if name not in RESERVED and isinstance(one.default, bool | int | float | str)
+        if name not in RESERVED
+        and (
+            isinstance(one.default, bool | int | str) or (isinstance(one.default, float) and math.isfinite(one.default))
+        )
     }
     return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
 
 
-def in_words(error: BaseException, folder: Path | None) -> str:
+def error_text(error: BaseException, folder: Path | None) -> str:
     """The error in a line, then the beginning of its traceback."""
     trace = "".join(traceback.format_exception(error))
     return f"{summary(error, folder)}\n{trace:.{LONGEST_TRACEBACK}}"

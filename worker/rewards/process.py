@@ -3,7 +3,7 @@
 It speaks JSON lines. In: first `{"functions": [{"kind", "params", "file"}, …], "time_limit", "path", "own", "texts"}`, where `own` is
 the folder of rewards and `texts` what its files were before, if they ran before; then one batch after another: `{"samples": [the
 fields of a Completion, …], "calls": [[function, first, end], …]}`, where a call is of a function on the samples from `first` on.
-Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` where a function cannot be;
+Out: `{"ready": texts of the files that were imported}` for the configuration, or `{"unavailable": why}` if a function cannot be;
 `"ready"` for each batch, once its libraries are imported; then one line for each call, in order, with the outcome of each of its
 samples, or a single one for all of them: `{"value": 0.5}`, `{"error": …}` for a completion that was not scored, or `{"breach": {"expected",
 "got"}}` for a broken contract. With `"describe": file`: `{"described": the fields of a RewardFile}`, and that is all.
@@ -30,13 +30,20 @@ from worker.rewards.functions import (
     BrokenContract,
     Completion,
     FunctionUnavailable,
-    in_words,
+    kind_and_length,
     load_function,
     python_scores,
     require_settings,
 )
-from worker.rewards.own_modules import LONGEST_TRACEBACK, OwnModules, Refused, describe, require_reward, summary
-from worker.rewards.own_modules import in_words as error_in_words
+from worker.rewards.own_modules import (
+    LONGEST_TRACEBACK,
+    OwnModules,
+    Refused,
+    describe,
+    error_text,
+    require_reward,
+    summary,
+)
 
 LARGEST_REWARD = 1e15
 """Beyond it, squares of weighted sums no longer fit in 32 bits."""
@@ -64,10 +71,11 @@ def main(functions_module: str) -> None:
     try:
         load(settings["functions"], modules)
     except (FunctionUnavailable, Refused) as error:
-        reply(replies, {"unavailable": f"{error}\n{''.join(traceback.format_exception(error)):.{LONGEST_TRACEBACK}}"})
+        what = "The reward function " if isinstance(error, FunctionUnavailable) else ""
+        trace = "".join(traceback.format_exception(error))
+        reply(replies, {"unavailable": f"{what}{error}\n{trace:.{LONGEST_TRACEBACK}}"})
         return
     calls = [call_of(table, function) for function in settings["functions"]]
-    confine()
     reply(replies, {"ready": modules.texts if modules else {}})
     owner = os.getpid()
     own = modules.folder if modules else None
@@ -84,25 +92,28 @@ def main(functions_module: str) -> None:
 
 
 def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> None:
-    """Import what the configuration names, the person's own with all that they import. Raises FunctionUnavailable, Refused."""
-    for function in (one for one in functions if one["kind"] == "python"):
-        file, advice = function["file"], ""
-        if file is None:
+    """Import what the configuration names; the person's own, with all that they import, within the bounds in which they were
+    described. Raises FunctionUnavailable, Refused.
+    """
+    named = [(one["file"], one["params"]) for one in functions if one["kind"] == "python"]
+    for name in [params["function"] for file, params in named if file is None]:
+        try:
+            load_function(name)
+        except FunctionUnavailable as error:
             advice = (
-                "; GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
+                "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
             )
-        elif modules is not None:
+            raise FunctionUnavailable(f"{error}; {advice}") from error
+    confine()
+    for file, params in named:
+        if file is not None and modules is not None:
             try:
-                require_reward(modules.load(file), function["params"]["function"].partition(":")[2])
+                require_reward(modules.load(file), params["function"].partition(":")[2])
             except Refused:
                 raise
             except BaseException as error:  # somebody's module: its import may end in anything
-                raise FunctionUnavailable(f"{file} cannot be imported: {summary(error, modules.folder)}") from error
-        try:
-            load_function(function["params"]["function"])
-        except FunctionUnavailable as error:
-            raise FunctionUnavailable(f"{error}{advice}") from error
-        require_settings(function["params"]["function"], function["params"]["arguments"])
+                raise Refused(f"{file} cannot be imported: {summary(error, modules.folder)}") from error
+        require_settings(params["function"], params["arguments"])
     if modules is not None:
         modules.close()
 
@@ -128,7 +139,7 @@ def take_over_pipes() -> tuple[BinaryIO, int]:
 
 
 def confine() -> None:
-    """Bound memory, file sizes and (where the user is not root, whom no such limit binds) new processes."""
+    """Bound memory, file sizes and (if the user is not root, whom no such limit binds) new processes."""
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
@@ -167,7 +178,7 @@ def score(
     except BrokenContract as broken:
         outcome = {"breach": {"expected": broken.expected, "got": broken.got}}
     except BaseException as error:  # noqa: BLE001  # the process boundary: SystemExit and MemoryError are outcomes too
-        outcome = {"error": f"reward_error: {error_in_words(error, own)}{lost_whole(len(completions))}"}
+        outcome = {"error": f"reward_error: {error_text(error, own)}{lost_whole(len(completions))}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return [outcome]  # of all of them
@@ -183,7 +194,7 @@ def outcome_of(value: object) -> dict[str, object]:
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
     if not isinstance(value, numbers.Real):
-        raise BrokenContract("one number for each completion", f"a value of type {in_words(value)}")
+        raise BrokenContract("one number for each completion", f"a value of type {kind_and_length(value)}")
     try:
         number = float(value)
     except OverflowError:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from random import Random
+from string import ascii_lowercase
 
 import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.reward import Ranking
-from worker.rewards.judge import Asking, EndpointScorer, JudgeCache, Unscored, prompt_text, question
+from worker.rewards.judge import AskQuestion, EndpointScorer, JudgeCache, Unscored, prompt_text, question
 from worker.rewards.judge_endpoint import JudgeEndpoint
 from worker.tasks.items import Item
 
@@ -33,7 +34,7 @@ class RankingScorer(EndpointScorer):
     def take_metrics(self) -> dict[str, float]:
         """The same, and `position_bias`: the mean correlation of the places at which answers were shown and those they got.
 
-        1 where the judge repeats the order that it is shown, -1 where it turns it round, about 0 where it does not look at it.
+        1 if the judge repeats the order that it is shown, -1 if it turns it round, about 0 if it does not look at it.
         """
         metrics = super().take_metrics()
         if self._biases:
@@ -41,8 +42,8 @@ class RankingScorer(EndpointScorer):
             self._biases.clear()
         return metrics
 
-    def outcomes(self, group: Sequence[tuple[Item, str]], ask: Asking) -> Iterator[dict[str, Json]]:
-        """A question for each round; where one gives no order, the whole group stays unscored."""
+    def outcomes(self, group: Sequence[tuple[Item, str]], ask: AskQuestion) -> Iterator[dict[str, Json]]:
+        """A question for each round; if one gives no order, the whole group stays unscored."""
         item, answers = group[0][0], list(dict.fromkeys(text for _, text in group))
         if len(answers) == 1:
             return iter([{"value": ALONE} for _ in group])
@@ -51,8 +52,10 @@ class RankingScorer(EndpointScorer):
         return self._scored([answers.index(text) for _, text in group], rounds, replies)
 
     def _question(self, item: Item, shown: Sequence[str]) -> str:
-        listed = "\n\n".join(f"Answer {number}:\n{text}" for number, text in enumerate(shown, 1))
-        return question(self._ranking, prompt_text(item), listed, item.answer)
+        # A policy cannot foresee the name, so that no answer can end itself and begin another.
+        mark = "".join(_random_of(shown).choices(ascii_lowercase, k=8))
+        listed = "\n\n".join(f"Answer {number}:\n<{mark}>\n{text}\n</{mark}>" for number, text in enumerate(shown, 1))
+        return question(self._ranking.instruction, item, completions=listed)
 
     def _scored(
         self, places: Sequence[int], rounds: Sequence[Sequence[int]], replies: Sequence[Callable[[], str]]
@@ -80,7 +83,7 @@ class RankingScorer(EndpointScorer):
 
 def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[int]]:
     """For each round the answers' numbers in the order in which they are shown: the same for the same group, always."""
-    random = Random(sha256("\0".join([prompt, *answers]).encode(errors="surrogatepass")).digest())
+    random = _random_of([prompt, *answers])
     orders: list[list[int]] = []
     for number in range(rounds):
         if number % 2:
@@ -90,8 +93,13 @@ def shown_orders(prompt: str, answers: Sequence[str], rounds: int) -> list[list[
     return orders
 
 
+def _random_of(texts: Sequence[str]) -> Random:
+    """A generator that is the same for the same texts."""
+    return Random(sha256("\0".join(texts).encode(errors="surrogatepass")).digest())
+
+
 def read_order(reply: str, count: int) -> list[int] | None:
-    """The rank, from 0, of each answer as it was numbered; None where the reply does not name each of them once.
+    """The rank, from 0, of each answer as it was numbered; None if the reply does not name each of them once.
 
     The order is the last list in brackets that does, or else all numbers of the reply: "2 > 1 > 3".
     """

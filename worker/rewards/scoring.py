@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby
+from hashlib import sha256
+from itertools import accumulate, chain
 from threading import Condition, Thread
 
 import numpy as np
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 
 from backend.contract.base import Json
 from backend.contract.groups import RewardScore
+from backend.contract.records import RewardText
 from backend.contract.reward import Judge, LearnedReward, Python, Ranking, RewardFunction, Rewards
 from worker.algorithms.total_reward import counting, total_reward
 from worker.errors import RunFailure
 from worker.policy.classifier import RewardModel
 from worker.rewards.child_process import LOOK_SECONDS
 from worker.rewards.function_process import FunctionProcess
-from worker.rewards.judge import Ask, EndpointScorer, JudgeCache, JudgeScorer
+from worker.rewards.judge import AskAboutGroup, EndpointScorer, JudgeCache, JudgeScorer
 from worker.rewards.ranking import RankingScorer
 from worker.rewards.resources import RewardResources
 from worker.tasks.items import Item
@@ -34,17 +36,17 @@ class RewardErrors(RunFailure):
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion to score, with its tokens where they are known, and the item that it answers."""
+    """A completion to score, with its tokens if they are known, and the item that it answers."""
 
     completion: str
     token_count: int
     item: Item
-    ids: Sequence[int] = ()
+    ids: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The verdicts on N completions, in their order; `total` (N,) is NaN where a completion is unscored."""
+    """The verdicts on N completions, in their order; `total` (N,) is NaN if a completion is unscored."""
 
     components: list[list[RewardScore]]
     total: NDArray[np.float64]
@@ -54,7 +56,7 @@ class RewardScorer:
     """Scores completions by a run's rewards; `resources` is what some of them need of the worker.
 
     The process of the functions starts with the first call and lives until `close`; one that a completion hung or crashed
-    is replaced, and only that completion stays unscored. Raises RewardUnavailable where the worker lacks what a reward names.
+    is replaced, and only that completion stays unscored. Raises RewardUnavailable if the worker lacks what a reward names.
     """
 
     def __init__(
@@ -91,34 +93,38 @@ class RewardScorer:
         """End the process; the next scoring starts another."""
         self.process.close()
 
-    def load_own(self) -> Mapping[str, str]:
-        """The texts of the person's own files that score, by name; their functions are imported now, and once.
+    def load_own(self) -> list[RewardText]:
+        """The person's own files that score; their functions are imported at the first call.
 
-        Raises RewardUnavailable where one cannot be, RewardProcessError where the process does not start.
+        Raises RewardUnavailable if one cannot be, RewardProcessError if the process does not start.
         """
         own = any(isinstance(one, Python) and one.file for one in self.rewards.functions)
-        return self.process.start() if own else {}
+        texts = self.process.start() if own else {}
+        return [
+            RewardText(name=name, sha256=sha256(text.encode()).hexdigest(), text=text) for name, text in texts.items()
+        ]
 
     def begin(self, count: int, *, step_size: int = 0) -> "Scoring":
-        """The scoring of `count` samples that come group by group, one scoring at a time. What it raises is what `score` does."""
+        """The scoring of `count` samples that come group by group, one scoring at a time.
+
+        It raises RewardContractError if a function returns no number, RewardErrors as soon as more than the share `max_unscored`
+        of the samples (of `step_size`, if they are a few that are drawn again for a larger step) is sure to stay unscored,
+        RewardProcessError if the process does not start.
+        """
         return Scoring(self, count, step_size)
 
     def score(
-        self, samples: Sequence[Sample], on_progress: Callable[[int], None] = lambda done: None, *, step_size: int = 0
+        self, groups: Sequence[Sequence[Sample]], on_progress: Callable[[int], None] = lambda done: None
     ) -> Scores:
-        """Every sample's components and total, those of one item after each other; `on_progress` hears how many are done, and may
-        raise to end it.
+        """Components and total of every sample, group after group; `on_progress` hears how many are done, and may raise to end it.
 
-        Raises RewardContractError where a function returns no number, RewardErrors as soon as more than the share
-        `max_unscored` of the samples (of `step_size`, where they are a few that are drawn again for a larger step) is sure to
-        stay unscored, RewardProcessError where the process does not start.
+        Raises what `begin` says.
         """
-        with self.begin(len(samples), step_size=step_size) as scoring:
+        with self.begin(sum(map(len, groups))) as scoring:
             first = 0
-            for _, group in groupby(samples, key=lambda sample: sample.item.id):
-                siblings = list(group)
-                scoring.add(first, siblings)
-                first += len(siblings)
+            for group in groups:
+                scoring.add(first, group)
+                first += len(group)
             return scoring.finish(on_progress)
 
     def take_metrics(self) -> dict[str, float]:
@@ -145,7 +151,7 @@ class Scoring:
         self._now = sum(not isinstance(one, LearnedReward) for one in self._rewards.functions)
         self._added: list[_Batch] = []
         self._changed = Condition()
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, AskAboutGroup] = {}
         self._open = ExitStack()
         self._thread = Thread(target=self._work, name="scoring", daemon=True)
         self._error: Exception | None = None
@@ -244,14 +250,14 @@ class Scoring:
                         self._take(self._judges[name].function, place, [outcome])
 
     def _take(self, function: RewardFunction, first: int, outcomes: Sequence[Json]) -> None:
-        """Note what one function says of the samples from `first` on. Raises RewardErrors where too many stay unscored."""
+        """Note what one function says of the samples from `first` on. Raises RewardErrors if too many stay unscored."""
         for place, outcome in enumerate(outcomes, first):
             self._verdicts[place][function.name] = _score(function, outcome)
             self._count(place)
             self._done += len(self._verdicts[place]) == self._now
 
     def _count(self, place: int) -> None:
-        """Note a sample that stays unscored. Raises RewardErrors where they are too many."""
+        """Note a sample that stays unscored. Raises RewardErrors if they are too many."""
         verdicts = self._verdicts[place].values()
         missing = [score for score in verdicts if score.raw is None and score.name in self._counts]
         if missing and place not in self._unscored:

@@ -1,4 +1,4 @@
-"""Mathematical equality through math-verify. Imported only where a run needs it: the library takes seconds.
+"""Mathematical equality through math-verify. Imported only if a run needs it: the library takes seconds.
 
 Its own time limits use signals, which only work in a main thread and lead peers to silent zeros; they are off here, and
 the process that this runs in is killed instead.
@@ -18,7 +18,7 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that the li
 def same_value(answer: str, reference: str) -> bool:
     """Whether both have the same mathematical value: 1/2 and 0.5, x(x+2) and x^2 + 2x.
 
-    Raises ValueError where the reference cannot be read: then no completion could ever be right.
+    Raises ValueError if the reference cannot be read: then no completion could ever be right.
     """
     expected = _parsed(reference)
     if not expected:

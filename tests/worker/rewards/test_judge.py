@@ -68,7 +68,7 @@ def judged(
     resources = RewardResources(judges={"strict": endpoint}, judge_cache=cache)
     try:
         with RewardScorer(Rewards(functions=[judge], max_unscored=max_unscored), resources) as scorer:
-            scored = scorer.score([Sample(text, 1, ITEM) for text in texts or ("hello",)], on_progress)
+            scored = scorer.score([[Sample(text, 1, ITEM) for text in texts or ("hello",)]], on_progress)
             if metrics is not None:
                 metrics |= scorer.take_metrics()
             return scored
@@ -118,9 +118,8 @@ def test_a_conversation_is_shown_with_its_roles() -> None:
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
     assert prompt_text(Item("x", "Hello", messages, None, {})) == "system: Be brief.\n\nuser: Hello"
     assert prompt_text(Item("x", "2 + 2 = ", None, None, {})) == "2 + 2 = "
-    assert (
-        question(Judge(name="a", endpoint="b", instruction="{prompt}{completion}[{answer}]"), "p", "c", None) == "pc[]"
-    )
+    without_answer = Item("x", "p", None, None, {})
+    assert question("{prompt}{completion}[{answer}]", without_answer, completion="c") == "pc[]"
 
 
 @pytest.mark.parametrize("instruction", ["{prompt}", "{completion}", "nothing"])
@@ -355,7 +354,7 @@ def test_a_judge_beside_a_function_and_a_gate(service: Service) -> None:
     rewards = Rewards(functions=functions, gates=[Gate(reward="kind", requires="short")])
     endpoint = JudgeEndpoint("strict", settings(service, max_concurrent=1))
     with RewardScorer(rewards, RewardResources(judges={"strict": endpoint})) as scorer:
-        scores = scorer.score([Sample(text, 1, ITEM) for text in ("aaa", "bb", "too long")])
+        scores = scorer.score([[Sample(text, 1, ITEM) for text in ("aaa", "bb", "too long")]])
     assert [[score.raw for score in parts] for parts in scores.components] == [[1.0, 1.0], [0.5, 1.0], [0.5, 0.0]]
     assert scores.total.tolist() == [2.0, 1.5, 0.0]
 

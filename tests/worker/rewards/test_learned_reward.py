@@ -39,7 +39,7 @@ def scored(rewards: Rewards, home: Path, checkpoints: dict[str, Path], *texts: s
         reward_resources(rewards, settings, CPU, "float32", checkpoints) as resources,
         RewardScorer(rewards, resources) as scorer,
     ):
-        return scorer.score([Sample(text, 1, ITEM) for text in texts])
+        return scorer.score([[Sample(text, 1, ITEM) for text in texts]])
 
 
 def test_its_logit_is_the_score(model: RewardModel, checkpoint: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_score_that_is_no_number_stays_unscored(checkpoint: Path, tmp_path: Pa
         head = resources.models["learned"].model.get_parameter("score.weight")
         torch.nn.init.constant_(head, torch.nan)
         with RewardScorer(broken, resources) as scorer:
-            (parts,) = scorer.score([Sample("4", 1, ITEM)]).components
+            (parts,) = scorer.score([[Sample("4", 1, ITEM)]]).components
     assert parts[0].raw is None
     assert (parts[0].error or "").startswith("reward_value: the reward model gave nan")
 

@@ -61,7 +61,7 @@ def judging(service: Service, **changes: int) -> JudgeEndpoint:
 def test_scores_are_in_the_order_of_the_batch_whatever_came_first() -> None:
     texts = ["one", "float32", "nan", "bool", "raise", "one"]
     with acting() as scorer:
-        together = scorer.score(samples(*texts))
+        together = scorer.score([samples(*texts)])
         with scorer.begin(6) as scoring:
             for first in (4, 0, 2):
                 scoring.add(first, samples(*texts[first : first + 2]))
@@ -97,13 +97,13 @@ def test_two_of_ten_are_not_too_many() -> None:
 def test_whoever_leaves_early_leaves_no_thread_and_no_process_and_can_score_again() -> None:
     others = set(psutil.Process().children())
     with acting() as scorer:
-        scorer.score(samples("one"))
+        scorer.score([samples("one")])
         assert set(psutil.Process().children()) > others
         with scorer.begin(4) as scoring:
             scoring.add(0, samples("hang", "one"))
         assert not [thread for thread in threading.enumerate() if thread.name == "scoring"]
         assert set(psutil.Process().children()) == others
-        assert scorer.score(samples("one")).total.tolist() == [1.0]
+        assert scorer.score([samples("one")]).total.tolist() == [1.0]
 
 
 def test_whoever_ends_the_wait_for_a_function_that_hangs_is_heard() -> None:
@@ -118,7 +118,7 @@ def test_whoever_ends_the_wait_for_a_function_that_hangs_is_heard() -> None:
             raise Shutdown
 
     with acting(time_limit=600) as scorer, pytest.raises(Shutdown):  # longer than a test may take
-        scorer.score(samples("one", "hang"), stop)
+        scorer.score([samples("one", "hang")], stop)
     assert told[-1] == 1
 
 

@@ -1,17 +1,19 @@
 """A person's own rewards: what a folder offers, what is refused, how functions are called, and what a failure costs."""
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backend.contract.records import RewardFile
 from backend.contract.reward import Python, Rewards
 from backend.operations.new_reward import COMPLETION, GROUP, new_reward
-from worker.rewards.own import OwnRewards
 from worker.rewards.resources import RewardResources, RewardUnavailable
+from worker.rewards.reward_folder import RewardFolder
 from worker.rewards.scoring import RewardScorer, Sample, Scores
 from worker.tasks.items import Item
 
@@ -31,9 +33,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) -> list[RewardFile]:
+def offered(
+    folder: Path, until: Callable[[list[RewardFile]], object] = bool, path: Path | None = None
+) -> list[RewardFile]:
     """What the folder offers, once that is so."""
-    with OwnRewards(folder) as own:
+    with RewardFolder(folder, path) as own:
         for _ in range(600):
             if until(own.files):
                 return own.files
@@ -41,13 +45,20 @@ def offered(folder: Path, until: Callable[[list[RewardFile]], object] = bool) ->
     raise AssertionError(f"never so: {own.files}")
 
 
-def scored(folder: Path, item: Item, *texts: str, time_limit: float = 5.0, **python: object) -> Scores:
+def scored(
+    folder: Path,
+    item: Item,
+    *texts: str,
+    time_limit: float = 5.0,
+    ids: tuple[int, ...] | None = (5, 6),
+    **python: object,
+) -> Scores:
     """Scores by `own.py:reward` of the folder."""
     mine = Python.model_validate({"name": "mine", "function": "own.py:reward", **python})
     rewards = Rewards(functions=[mine], max_unscored=1.0, time_limit=time_limit)
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
         scorer.load_own()
-        return scorer.score([Sample(text, 2, item, (5, 6)) for text in texts])
+        return scorer.score([[Sample(text, 2, item, ids) for text in texts]])
 
 
 def raws(scores: Scores) -> list[float | None]:
@@ -60,7 +71,7 @@ def raws(scores: Scores) -> list[float | None]:
 def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder: Path) -> None:
     (folder / "own.py").write_text(
         "import json\nfrom shared import reward as imported_reward\n"
-        "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None):\n"
+        "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None, end=float('inf')):\n"
         '    """Short ones."""\n    return 1\n'
         "def rare_reward(completions, **columns):\n    return [1] * len(completions)\n"
         "def helper(completion):\n    return 0\n"
@@ -105,7 +116,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(fold
 
 def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
     (folder / "own.py").write_text("import shared\n" + GOOD)
-    with OwnRewards(folder) as own:
+    with RewardFolder(folder) as own:
 
         def comes(condition: Callable[[list[RewardFile]], object]) -> None:
             begun = time.monotonic()
@@ -122,6 +133,57 @@ def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
         comes(lambda files: files[0].texts != first)
         (folder / "own.py").unlink()
         comes(lambda files: [one.name for one in files] == ["shared.py"])
+
+
+def test_a_file_is_described_with_the_modules_that_a_run_has(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "path"
+    path.mkdir()
+    (path / "words_of_all.py").write_text("WORDS = 3\n")
+    (folder / "own.py").write_text("from words_of_all import WORDS\n" + GOOD)
+    [own] = offered(folder, path=path)
+    assert own.error is None
+    assert [one.function for one in own.functions] == ["own.py:reward"]
+
+
+def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described(folder: Path) -> None:
+    (folder / "own.py").write_text(f"bytearray(8 * 2**30)\n{GOOD}")
+    [own] = offered(folder)
+    assert (own.error or "").startswith("own.py, line 1: MemoryError")
+    with pytest.raises(RewardUnavailable, match=r"^own\.py cannot be imported: own\.py, line 1: MemoryError"):
+        scored(folder, RAW, "a")
+
+
+def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_edited(folder: Path) -> None:
+    (folder / "hangs.py").write_text("while True: pass\n")
+    with RewardFolder(folder) as own:
+
+        def comes(names: list[str]) -> None:
+            begun = time.monotonic()
+            while [one.name for one in own.files] != names:
+                assert time.monotonic() < begun + 60, own.files  # it would hang for 120 s
+                time.sleep(0.02)
+
+        (folder / "well.py").write_text(GOOD)
+        comes(["well.py"])
+        (folder / "hangs.py").write_text(GOOD)
+        comes(["hangs.py", "well.py"])
+
+
+def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    started = subprocess.Popen
+
+    def no_processes_at_first(*given: Any, **named: Any) -> Any:
+        begun.append("")
+        if len(begun) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return started(*given, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", no_processes_at_first)
+    (folder / "own.py").write_text(GOOD)
+    [own] = offered(folder)
+    assert own.error is None
+    assert len(begun) == 2
 
 
 # ---- what is refused
@@ -151,7 +213,7 @@ def of_another(folder: Path) -> None:
 
 
 REFUSALS = [
-    (readable_by_all, "is not used, since other users can write to it: chmod go-w it"),
+    (readable_by_all, "/rewards is not used, since other users can write to it: chmod go-w it, and set umask 022"),
     (a_file_of_the_group, "own.py is not used, since other users can write to it"),
     (a_link_out, "own.py is a link out of the folder"),
     (a_linked_folder, "is not used, since it is not a directory"),
@@ -168,6 +230,7 @@ def test_what_others_could_change_is_not_run(folder: Path, spoil: Callable[[Path
     with pytest.raises(RewardUnavailable) as caught:
         scored(folder, CHAT, "a")
     assert says in caught.value.message
+    assert caught.value.message.startswith(("The folder /", "own.py "))
     assert not (folder.parent / "ran").exists()
 
 
@@ -267,6 +330,21 @@ def test_what_each_call_brings_is_no_setting(folder: Path, replaced: str) -> Non
         scored(folder, CHAT, "a", arguments={replaced: "x"})
 
 
+@pytest.mark.parametrize(("answer", "comes"), [("4", "4"), (None, 7)])
+def test_the_answer_is_the_reference_answer_or_else_the_column_of_that_name(
+    folder: Path, answer: str | None, comes: object
+) -> None:
+    (folder / "own.py").write_text(f"def reward(completion, answer):\n    return answer == {comes!r}\n")
+    item = Item("dataset:4", "2 + 2 = ", None, answer, {"kind": "exact"}, {"answer": 7})
+    assert raws(scored(folder, item, "a")) == [1.0]
+
+
+def test_tokens_that_are_not_known_are_not_taken_for_none(folder: Path) -> None:
+    (folder / "own.py").write_text("def reward(completions, completion_ids=()):\n    return [len(completion_ids)]\n")
+    [parts] = scored(folder, RAW, "a", ids=None).components
+    assert "takes completion_ids, which no sample keeps: press Sample again" in (parts[0].error or "")
+
+
 def test_a_column_wins_over_a_setting_of_its_name(folder: Path) -> None:
     (folder / "own.py").write_text("def reward(completion, *, level=0):\n    return level\n")
     assert raws(scored(folder, CHAT, "a", arguments={"level": 7})) == [3.0]
@@ -304,7 +382,7 @@ def test_a_group_that_fails_is_unscored_whole_and_no_other(folder: Path, fails: 
         functions=[Python(name="mine", function="own.py:reward", unit="group")], max_unscored=1.0, time_limit=0.3
     )
     other = Item("dataset:3", "more", None, None, {"kind": "exact"})
-    samples = [*(Sample(text, 1, RAW) for text in "xa"), *(Sample(text, 1, other) for text in "bc")]
+    samples = [[Sample(text, 1, RAW) for text in "xa"], [Sample(text, 1, other) for text in "bc"]]
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
         scores = scorer.score(samples)
     assert raws(scores) == [None, None, 1.0, 1.0]
@@ -318,10 +396,10 @@ def test_an_attempt_is_scored_by_the_text_with_which_it_began(folder: Path) -> N
     )
     rewards = Rewards(functions=[Python(name="mine", function="own.py:reward")], max_unscored=1.0)
     with RewardScorer(rewards, RewardResources(own=folder)) as scorer:
-        [(name, text)] = scorer.load_own().items()
+        first = scorer.load_own()
         (folder / "own.py").write_text("def reward(completion):\n    return 2\n")
-        scores = scorer.score([Sample(one, 1, RAW) for one in ("a", "x", "b")])
-        assert dict(scorer.load_own()) == {name: text}
+        scores = scorer.score([[Sample(one, 1, RAW) for one in ("a", "x", "b")]])
+        assert scorer.load_own() == first
     assert raws(scores) == [1.0, None, 1.0]
 
 

@@ -32,7 +32,7 @@ def scores(folder: Path, function: str, item: Item = CHAT, texts: tuple[str, ...
     rewards = Rewards(functions=[Python(name="mine", function=function)], max_unscored=1.0)
     resources = RewardResources(functions=frozenset({function}), path=folder)
     with RewardScorer(rewards, resources) as scorer:
-        return scorer.score([Sample(text, 1, item) for text in texts])
+        return scorer.score([[Sample(text, 1, item, ()) for text in texts]])
 
 
 def raws(scored: Scores) -> list[float | None]:
@@ -75,7 +75,7 @@ def test_it_adds_up_with_the_built_in_rewards_and_opens_their_gates(tmp_path: Pa
     right = Correctness(name="right", extract="whole", weight=10.0)
     rewards = Rewards(functions=[right, mine], gates=[Gate(reward="right", requires="mine", at_least=1.0)])
     with RewardScorer(rewards, RewardResources(functions=frozenset({"my_rewards:f"}), path=tmp_path)) as scorer:
-        scored = scorer.score([Sample(text, 1, CHAT) for text in ("4", " 4", "four")])
+        scored = scorer.score([[Sample(text, 1, CHAT) for text in ("4", " 4", "four")]])
     assert scored.total.tolist() == [1.0, 12.0, 4.0]
 
 
@@ -85,7 +85,7 @@ def test_a_weight_of_zero_only_measures(tmp_path: Path) -> None:
     with RewardScorer(
         Rewards(functions=functions), RewardResources(functions=frozenset({"my_rewards:f"}), path=tmp_path)
     ) as scorer:
-        scored = scorer.score([Sample("4", 1, CHAT)])
+        scored = scorer.score([[Sample("4", 1, CHAT)]])
     assert raws(scored) == [7.0]
     assert scored.total.tolist() == [1.0]
 

@@ -89,7 +89,7 @@ def test_a_group_gets_what_trl_gives(rows: list[dict[str, Any]], tmp_path: Path)
     )
     functions = [Python(name=name, function=f"own.py:{name}", unit="group") for name in ("reward", "named_reward")]
     with RewardScorer(Rewards(functions=functions), RewardResources(own=folder)) as scorer:
-        scorer.score([sample(theirs, at) for at in range(GROUP * len(rows))])
+        scorer.score([[sample(theirs, row * GROUP + at) for at in range(GROUP)] for row in range(len(rows))])
     calls = [json.loads(line) for line in seen.read_text().splitlines()]
     assert json.loads((tmp_path / "names").read_text()) == list(theirs)
     assert len(calls) == len(rows)

@@ -42,7 +42,7 @@ def acting(*, max_unscored: float = 1.0, time_limit: float = TIME_LIMIT) -> Rewa
 def act() -> Iterator[Callable[..., Scores]]:
     """Scores completions that say what the function does."""
     with acting() as scorer:
-        yield lambda *texts: scorer.score(samples(*texts))
+        yield lambda *texts: scorer.score([samples(*texts)])
 
 
 def raws(scores: Scores) -> list[float | None]:
@@ -55,7 +55,7 @@ def error(scores: Scores, index: int) -> str:
 
 def scored(functions: list[RewardFunction], *texts: str, gates: list[Gate] | None = None) -> Scores:
     with RewardScorer(Rewards(functions=functions, gates=gates or [])) as scorer:
-        return scorer.score(samples(*texts))
+        return scorer.score([samples(*texts)])
 
 
 def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -70,7 +70,7 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def test_the_default_rewards_are_nine_tenths_right_and_one_tenth_well_formed() -> None:
     with RewardScorer(Rewards()) as scorer:
-        scores = scorer.score(samples(RIGHT, RIGHT.replace(">14<", ">24<"), "<answer>14</answer>", "14", ""))
+        scores = scorer.score([samples(RIGHT, RIGHT.replace(">14<", ">24<"), "<answer>14</answer>", "14", "")])
     assert_allclose(scores.total, [1.0, 0.1, 0.9, 0.0, 0.0])
     assert [(score.name, score.raw, score.weight, score.error) for score in scores.components[2]] == [
         ("correctness", 1.0, 0.9, None),
@@ -98,7 +98,7 @@ def test_all_five_kinds_of_the_notebook_score_together() -> None:
 def test_progress_is_told_up_to_the_last_completion() -> None:
     told: list[int] = []
     with RewardScorer(Rewards()) as scorer:
-        scorer.score(samples(RIGHT, "", "x"), on_progress=told.append)
+        scorer.score([samples(RIGHT, "", "x")], on_progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 3
 
@@ -128,7 +128,7 @@ def test_every_step_is_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Child, "outcomes", counting)
     with RewardScorer(Rewards()) as scorer:
         for _ in range(3):
-            scorer.score(samples(*[RIGHT] * 128))
+            scorer.score([samples(*[RIGHT] * 128)])
     assert sizes == [128] * 3
 
 
@@ -157,7 +157,7 @@ def test_a_regular_expression_that_backtracks_without_end_is_killed() -> None:
     ]
     rewards = Rewards(functions=functions, time_limit=TIME_LIMIT, max_unscored=0.5)
     with RewardScorer(rewards) as scorer:
-        scores = scorer.score(samples("aaa", "a" * 60 + "b", "b"))
+        scores = scorer.score([samples("aaa", "a" * 60 + "b", "b")])
     evil, length = scores.components[1]
     assert evil.raw is None
     assert (evil.error or "").startswith("reward_timeout")
@@ -252,9 +252,9 @@ def test_after_a_broken_contract_the_scorer_starts_afresh(act: Callable[..., Sco
 
 def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_traceback() -> None:
     with acting(max_unscored=0.2) as scorer:
-        scorer.score(samples("raise", "one", "one", "one", "one"))  # a fifth is allowed
+        scorer.score([samples("raise", "one", "one", "one", "one")])  # a fifth is allowed
         with pytest.raises(RewardErrors) as caught:
-            scorer.score(samples("raise", "nan", "one", "one", "one"))
+            scorer.score([samples("raise", "nan", "one", "one", "one")])
     assert caught.value.code == "reward_errors"
     assert caught.value.message.startswith(
         "at least 2 of 5 completions could not be scored, more than the share of 0.2"
@@ -267,30 +267,35 @@ def test_a_function_that_is_only_measured_may_fail_everywhere_without_failing_th
     no_reference = Item("x", "x", None, None, {"kind": "exact"})
     functions = [Correctness(name="correctness", weight=0.0), Format(name="format")]
     with RewardScorer(Rewards(functions=functions, max_unscored=0.0)) as scorer:
-        scores = scorer.score([Sample(RIGHT, 25, no_reference)] * 2)
+        scores = scorer.score([[Sample(RIGHT, 25, no_reference)] * 2])
     assert [components[0].raw for components in scores.components] == [None, None]
     assert all(components[0].error for components in scores.components)
     assert scores.total.tolist() == [1.0, 1.0]
 
 
 def test_a_few_that_are_drawn_again_are_judged_by_the_size_of_their_step() -> None:
+    def score(scorer: RewardScorer, *texts: str) -> None:
+        with scorer.begin(len(texts), step_size=10) as scoring:
+            scoring.add(0, samples(*texts))
+            scoring.finish()
+
     with acting(max_unscored=0.2) as scorer:
-        scorer.score(samples("raise", "nan", "one", "one"), step_size=10)
+        score(scorer, "raise", "nan", "one", "one")
         with pytest.raises(RewardErrors, match="3 of 10 completions"):
-            scorer.score(samples("raise", "nan", "raise", "one"), step_size=10)
+            score(scorer, "raise", "nan", "raise", "one")
 
 
 def test_a_function_that_always_hangs_fails_the_run_without_waiting_for_every_completion() -> None:
     told: list[int] = []
     with acting(max_unscored=0.05) as scorer, pytest.raises(RewardErrors, match="2 of 20 completions"):
-        scorer.score(samples(*["hang"] * 20), told.append)
+        scorer.score([samples(*["hang"] * 20)], told.append)
     assert max(told, default=0) < 3
 
 
 def test_a_process_that_cannot_start_says_why() -> None:
     scorer = RewardScorer(Rewards(), functions_module="worker.rewards.nowhere")
     with pytest.raises(RewardProcessError) as caught:
-        scorer.score(samples(RIGHT))
+        scorer.score([samples(RIGHT)])
     assert "No module named 'worker.rewards.nowhere'" in (caught.value.details or "")
 
 
@@ -299,9 +304,9 @@ def test_a_process_that_cannot_start_says_why() -> None:
 
 def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), acting() as scorer:
-        assert raws(scorer.score(samples("print", "one"))) == [1.0, 1.0]
+        assert raws(scorer.score([samples("print", "one")])) == [1.0, 1.0]
         # What was printed may arrive after the scores, and is then logged with the next ones.
-        until(lambda: bool(scorer.score(samples("one"))) and "and from below it" in caplog.text)
+        until(lambda: bool(scorer.score([samples("one")])) and "and from below it" in caplog.text)
     messages = [record.getMessage() for record in caplog.records]
     assert "hello from a reward function" in messages[0]
     assert not any("\n" in message for message in messages)
@@ -310,7 +315,7 @@ def test_what_functions_print_is_logged_on_one_line(caplog: pytest.LogCaptureFix
 def test_of_what_a_function_prints_without_end_64_kib_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), acting() as scorer:
         before = psutil.Process().memory_info().rss
-        scorer.score(samples("print without end", "one"))
+        scorer.score([samples("print without end", "one")])
         assert psutil.Process().memory_info().rss - before < 10 * 2**20
     length, is_marked = next((len(text), "(truncated)" in text) for text in caplog.messages)
     assert is_marked
@@ -328,7 +333,7 @@ def test_a_forked_function_answers_once(act: Callable[..., Scores]) -> None:
 
 def test_nothing_that_a_function_started_outlives_the_scorer() -> None:
     with acting() as scorer:
-        (pid,) = raws(scorer.score(samples("fork")))
+        (pid,) = raws(scorer.score([samples("fork")]))
         assert pid is not None
         assert group(int(pid)) != []
     until(lambda: group(int(pid)) == [])
@@ -358,7 +363,7 @@ def test_a_process_that_died_between_two_calls_is_replaced(act: Callable[..., Sc
 
 def see_paused() -> None:
     with acting() as scorer:
-        sys.exit(scorer.score(samples("pause the worker", "one")).total.tolist() != [1.0, 1.0])
+        sys.exit(scorer.score([samples("pause the worker", "one")]).total.tolist() != [1.0, 1.0])
 
 
 def test_results_count_however_late_a_paused_worker_looks() -> None:
@@ -375,8 +380,8 @@ def test_results_count_however_late_a_paused_worker_looks() -> None:
 
 def score_without_end(what: str, pids: Connection) -> None:
     with acting() as scorer:
-        pids.send(scorer.score(samples("pid")).components[0][0].raw)
-        scorer.score(samples(what))
+        pids.send(scorer.score([samples("pid")]).components[0][0].raw)
+        scorer.score([samples(what)])
 
 
 @pytest.mark.parametrize("what", ["hang", "sleep", "hang without the interpreter"])

@@ -36,7 +36,7 @@ def test_the_librarys_own_verifier_scores_in_the_reward_process(knights: Items) 
     assert first.answer is not None
     rewards = Rewards(functions=[Correctness(name="right", extract="answer_tag", match="task")])
     with RewardScorer(rewards) as scorer:
-        scores = scorer.score([answered(first, first.answer), answered(first, "nobody"), answered(second, "")])
+        scores = scorer.score([[answered(first, first.answer), answered(first, "nobody")], [answered(second, "")]])
     assert scores.total[0] == 1.0
     assert (scores.total[1:] < 0.2).all()
 

@@ -15,6 +15,7 @@ from backend.contract.reward import file_of
 from dashboard.before_launch import request
 from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
+from dashboard.form.sections import fetch_workers
 from dashboard.format import counted, number, percent, plain, signed
 from dashboard.session import client
 from dashboard.stored import reward_functions, text_at
@@ -34,7 +35,7 @@ def watch_files(draft: Draft, sample: Run) -> None:
 def _look(draft: Draft, sample: Run) -> None:
     names = [file for one in reward_functions(sample.config) if (file := file_of(text_at(one, "function")))]
     try:
-        workers, scored = _workers(), _scored_by(sample.id)
+        workers, scored = fetch_workers(), _scored_by(sample.id)
     except (ApiError, Unreachable):
         st.caption("The backend does not answer. These completions are scored again once it is back.")
         return
@@ -60,12 +61,6 @@ def changed(workers: Sequence[Worker], scored: Mapping[str, str]) -> bool:
         for name, digest in file.texts.items():
             now.setdefault(name, set()).add(digest)
     return any(digest not in now.get(name, {digest}) for name, digest in scored.items())
-
-
-@st.cache_data(ttl=TICK, max_entries=1, show_spinner=False)
-def _workers() -> list[Worker]:
-    """The workers that are alive, as they are at this moment."""
-    return [worker for worker in client().workers() if worker.alive]
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)

@@ -9,7 +9,7 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
-from dashboard.charts.success_rates import bar_of, in_words, success_rates_figure
+from dashboard.charts.success_rates import bar_of, bar_title, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
 from dashboard.form.draft import Draft, on_change
@@ -22,13 +22,12 @@ _REFUSED = "band-refused"
 
 
 def rates_of(groups: Sequence[GroupScores], config: Mapping[str, Json], threshold: float | None) -> dict[str, float]:
-    """By prompt id, the success rate of each prompt that has a scored completion."""
-    rates: dict[str, float] = {}
+    """By prompt id, the share from 0 to 1 of its scored completions that are right, in all groups that asked it."""
+    judged: dict[str, list[bool]] = {}
     for group in groups:
-        judged = [right for one in group.completions if (right := is_right(one, config, threshold)) is not None]
-        if judged:
-            rates[group.prompt_id] = sum(judged) / len(judged)
-    return rates
+        found = [right for one in group.completions if (right := is_right(one, config, threshold)) is not None]
+        judged.setdefault(group.prompt_id, []).extend(found)
+    return {prompt: sum(found) / len(found) for prompt, found in judged.items() if found}
 
 
 def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], threshold: float | None) -> int | None:
@@ -51,7 +50,7 @@ def draw_rates(draft: Draft, sample: Run, groups: Sequence[GroupScores], thresho
     if draft.sample_bar is not None:
         behind = sum(bar_of(rate) == draft.sample_bar for rate in rates.values())
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{in_words(draft.sample_bar)}**: {counted(behind, 'prompt')}", width="content")
+            st.markdown(f"**{bar_title(draft.sample_bar)}**: {counted(behind, 'prompt')}", width="content")
             st.button("Show all", on_click=setattr, args=(draft, "sample_bar", None), type="tertiary")
     return draft.sample_bar
 
@@ -81,7 +80,7 @@ def _say(groups: Sequence[GroupScores], rates: Mapping[str, float]) -> None:
 
 
 def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
-    """Keep the prompts of a band as the form's data, where what was measured is an upload."""
+    """Keep the prompts of a band as the form's data, if what was measured is an upload."""
     key = draft.key("before-launch-band")
 
     take = on_change(key, draft.sample_band, partial(setattr, draft, "sample_band"))

@@ -15,7 +15,7 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
-from dashboard.before_launch.rescored import changed, difference, suspicions
+from dashboard.before_launch.rescoring import changed, difference, suspicions
 
 OpenPage = Callable[..., AppTest]
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
@@ -130,6 +130,7 @@ def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
     assert not changed(workers("a"), scored)  # type: ignore[arg-type]
     assert changed(workers("b"), scored)  # type: ignore[arg-type]
     assert not changed(workers("b", "a"), scored)  # type: ignore[arg-type]
+    assert not changed(workers("a", "b"), scored)  # type: ignore[arg-type]
     assert not changed([], scored)
     assert not changed(workers("b"), {})  # type: ignore[arg-type]
 

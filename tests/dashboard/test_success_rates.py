@@ -11,8 +11,10 @@ from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
 from backend.contract.groups import GroupReport
+from backend.contract.inspection import GroupScores
 from backend.contract.task import Dataset, row_id
-from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, in_words, success_rates_figure
+from dashboard.before_launch.success_rates import rates_of
+from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 
 OpenPage = Callable[..., AppTest]
 ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n)} for n in range(1, 25)]
@@ -31,7 +33,7 @@ def test_a_rate_counts_in_its_tenth_and_the_ends_are_bars_of_their_own(rate: flo
 
 
 def test_a_bar_is_named_by_its_ends() -> None:
-    assert [in_words(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
+    assert [bar_title(bar) for bar in (NEVER, 3, ALWAYS)] == ["Never right", "20–30 % right", "Always right"]
     assert len(LABELS) == ALWAYS + 1
 
 
@@ -41,6 +43,28 @@ def test_the_figure_counts_the_prompts_of_each_bar_and_those_in_the_band() -> No
         "never": 2, "20–30": 2, "50–60": 1, "80–90": 2, "always": 1,
     }  # fmt: skip
     assert dict(data["kept"][data["kept"] > 0]) == {"20–30": 2, "50–60": 1, "80–90": 1}
+
+
+def test_a_prompt_that_was_asked_twice_has_one_rate() -> None:
+    twice = [scores(1, [1.0, 1.0]), scores(2, [0.0, 1.0]), scores(3, [None, None])]
+    assert rates_of(twice, {"rewards": {"functions": [{"name": "right", "kind": "correctness"}]}}, None) == {"a": 0.75}
+
+
+def scores(group_id: int, rewards: list[float | None]) -> GroupScores:
+    """A group that asked the prompt `a`."""
+    completions = [
+        {
+            "id": place,
+            "index": place,
+            "token_count": 1,
+            "finish_reason": "stop",
+            "rewards": [{"name": "right", "raw": reward, "weight": 1.0}],
+            "reward": reward,
+        }
+        for place, reward in enumerate(rewards)
+    ]
+    group = {"id": group_id, "index": 0, "prompt_id": "a", "prompt": "", "scored": 2, "state": "live"}
+    return GroupScores.model_validate({**group, "completions": completions})
 
 
 # ---- the page

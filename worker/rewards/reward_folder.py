@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,27 +16,27 @@ from worker.rewards.child_process import Child, ChildNotReady
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-IMPORT_LIMIT = 20.0
 AT_ONCE = 2
 Stamp = tuple[int, ...]
 """What changes when a file does: its times, size, owner and rights."""
 
 
-class _Ended(Exception):
-    """Nobody wants to know any more."""
+class _Outdated(Exception):
+    """The folder is another now, or nobody wants to know any more."""
 
 
-class OwnRewards:
+class RewardFolder:
     """Looks at the folder four times a second while it is entered; `files` is what was found."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, path: Path | None = None) -> None:
         self._folder = folder
+        self._path: list[Json] = [str(path.resolve())] if path else []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="own-rewards", daemon=True)
         self._described: dict[str, tuple[Mapping[str, Stamp], RewardFile]] = {}  # with the files that it depends on
         self.files: list[RewardFile] = []
 
-    def __enter__(self) -> "OwnRewards":
+    def __enter__(self) -> "RewardFolder":
         self._thread.start()
         return self
 
@@ -49,7 +49,7 @@ class OwnRewards:
             while True:
                 try:
                     self._look(pool)
-                except _Ended:
+                except _Outdated:
                     pass
                 except Exception:  # the folder is looked at again, whatever it was
                     log.exception("the folder of rewards cannot be looked at")
@@ -62,12 +62,18 @@ class OwnRewards:
         names = sorted(name for name in stamps if not name.startswith(("_", ".")))
         self._described = {name: known for name, known in self._described.items() if name in stamps}
         stale = [name for name in names[:MOST_REWARD_FILES] if self._is_stale(name, stamps)]
-        for name, described in zip(stale, pool.map(self._describe, stale), strict=True):
+        self._show(names)
+        for look in as_completed([pool.submit(self._describe, name, stamps) for name in stale]):
+            described = look.result()
             # What does not import may do so once any other file is there, or is another.
-            read = stamps.keys() if described.error else {name, *described.texts} & stamps.keys()
-            self._described[name] = ({file: stamps[file] for file in read}, described)
-        self.files = [self._described[name][1] for name in names[:MOST_REWARD_FILES]]
-        if len(names) > MOST_REWARD_FILES:
+            read = stamps.keys() if described.error else {described.name, *described.texts} & stamps.keys()
+            self._described[described.name] = ({file: stamps[file] for file in read}, described)
+            self._show(names)
+
+    def _show(self, names: Sequence[str]) -> None:
+        """Offer what is known of these files by now: another one may take minutes to import."""
+        self.files = [self._described[name][1] for name in names[:MOST_REWARD_FILES] if name in self._described]
+        if len(names) > MOST_REWARD_FILES and self.files:
             text = f"{names[MOST_REWARD_FILES]} and those after it are not offered: the folder may have {MOST_REWARD_FILES} files"
             self.files[-1] = self.files[-1].model_copy(update={"error": text})
 
@@ -91,11 +97,17 @@ class OwnRewards:
                     )
         return stamps
 
-    def _describe(self, name: str) -> RewardFile:
-        """What a file offers. Raises _Ended."""
-        settings: dict[str, Json] = {"functions": [], "path": [], "own": str(self._folder), "texts": None}
+    def _describe(self, name: str, stamps: Mapping[str, Stamp]) -> RewardFile:
+        """What a file offers, imported as a run does it. Raises _Outdated."""
+
+        def go_on() -> None:
+            if self._ended.is_set() or self._stamps() != stamps:
+                raise _Outdated
+
+        go_on()
+        settings: dict[str, Json] = {"functions": [], "path": self._path, "own": str(self._folder), "texts": None}
         try:
-            child = Child({**settings, "describe": name}, waiting=self._go_on, start_limit=IMPORT_LIMIT)
+            child = Child({**settings, "describe": name}, waiting=go_on)
         except ChildNotReady as reason:
             return RewardFile(name=name, error=f"{name} cannot be imported: {reason}")
         child.close()
@@ -104,7 +116,3 @@ class OwnRewards:
             return RewardFile.model_validate(answer.get("described"))
         except ValidationError as error:
             return RewardFile(name=name, error=f"{name} offers what no form can show: {error}")
-
-    def _go_on(self) -> None:
-        if self._ended.is_set():
-            raise _Ended

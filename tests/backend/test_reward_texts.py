@@ -1,0 +1,58 @@
+"""What scores a run is kept with each attempt that it is new to, and binds the next one unless a person let it change."""
+
+from hashlib import sha256
+
+from acting import GRPO, Actor
+from serving import Backend
+
+from backend.contract.protocol import Claim, Start
+from backend.contract.records import RewardText
+
+A, B = "def reward(completion):\n    return 1\n", "def reward(completion):\n    return 2\n"
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def attempt(actor: Actor, *texts: str) -> Claim:
+    """One that is scored by files with these texts and ends with an error."""
+    claim = actor.claim()
+    assert claim is not None
+    files = [RewardText(name=f"file{at}.py", sha256=digest(text), text=text) for at, text in enumerate(texts)]
+    start = Start(attempt=claim.attempt, from_step=0, device="CPU", reward_texts=files)
+    actor.client.start(claim.run_id, start)
+    actor.fail()
+    return claim
+
+
+def kept(backend: Backend, run_id: int) -> list[tuple[int, list[str]]]:
+    return [(one.attempt, [file.text for file in one.files]) for one in backend.client.rewards(run_id)]
+
+
+def test_the_same_texts_are_kept_once_and_bind_the_next_attempt(backend: Backend) -> None:
+    run, actor = backend.client.create_run(GRPO), Actor(backend.client)
+    assert attempt(actor, A, B).scored_by == {}
+    backend.client.command(run.id, "retry")
+    assert attempt(actor, A, B).scored_by == {"file0.py": digest(A), "file1.py": digest(B)}
+    assert kept(backend, run.id) == [(1, [A, B])]
+
+
+def test_a_text_that_was_put_back_after_it_was_let_change_binds_again(backend: Backend) -> None:
+    run, actor = backend.client.create_run(GRPO), Actor(backend.client)
+    attempt(actor, A)
+    backend.client.retry_with_changed_rewards(run.id)
+    assert attempt(actor, A).scored_by == {}
+    backend.client.command(run.id, "retry")
+    assert attempt(actor, A).scored_by == {"file0.py": digest(A)}
+    assert kept(backend, run.id) == [(2, [A]), (1, [A])]
+
+
+def test_a_changed_text_binds_from_then_on(backend: Backend) -> None:
+    run, actor = backend.client.create_run(GRPO), Actor(backend.client)
+    attempt(actor, A)
+    backend.client.retry_with_changed_rewards(run.id)
+    attempt(actor, B)
+    backend.client.command(run.id, "retry")
+    assert attempt(actor, B).scored_by == {"file0.py": digest(B)}
+    assert kept(backend, run.id) == [(2, [B]), (1, [A])]
