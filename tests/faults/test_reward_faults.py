@@ -200,18 +200,25 @@ def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misb
     assert [one.reward for one in misbehaving.completions(run)] == [2.0] * 8
 
 
-def test_a_reward_process_of_a_user_without_rights_cannot_fork_at_all() -> None:
+def test_a_reward_process_of_a_user_without_rights_starts_threads_while_it_imports_and_nothing_later() -> None:
     # the kernel binds root by no such limit, and these tests may run as root: nobody is someone else
     code = """
-import os
-from worker.rewards.process import confine
+import os, tempfile
+from pathlib import Path
+from worker.rewards.own_modules import OwnModules
+from worker.rewards.process import load
 if os.getuid() == 0:
     os.setresuid(65534, 65534, 65534)
-confine()
-try:
-    os.fork()
-except BlockingIOError:
-    print("refused")
+with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / "own.py").write_text(
+        "import threading\\none = threading.Thread(target=int)\\none.start()\\none.join()\\ndef reward(completion):\\n    return 1"
+    )
+    function = {"kind": "python", "file": "own.py", "params": {"function": "own.py:reward", "arguments": {}}}
+    load([function], OwnModules(Path(folder)))
+    try:
+        os.fork()
+    except BlockingIOError:
+        print("refused")
 """
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (asked.stdout, asked.stderr) == ("refused\n", "")

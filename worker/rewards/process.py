@@ -63,7 +63,7 @@ def main(functions_module: str) -> None:
     sys.path += settings["path"]
     modules = None if settings["own"] is None else OwnModules(Path(settings["own"]), settings["texts"])
     if modules is not None and (file := settings.get("describe")):
-        confine()
+        bound()
         described = describe(modules, file)
         texts = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in modules.texts.items()}
         reply(replies, {"described": {**described, "texts": texts}})
@@ -104,7 +104,7 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
                 "GROUPSCOPE_REWARD_PATH names the folder that the worker looks in, beside what is installed with it"
             )
             raise FunctionUnavailable(f"{error}; {advice}") from error
-    confine()
+    bound()
     for file, params in named:
         if file is not None and modules is not None:
             try:
@@ -116,6 +116,7 @@ def load(functions: Sequence[dict[str, Any]], modules: OwnModules | None) -> Non
         require_settings(params["function"], params["arguments"])
     if modules is not None:
         modules.close()
+    forbid_processes()
 
 
 def call_of(table: Mapping[str, Callable[..., object]], function: dict[str, Any]) -> Call:
@@ -138,11 +139,15 @@ def take_over_pipes() -> tuple[BinaryIO, int]:
     return requests, replies
 
 
-def confine() -> None:
-    """Bound memory, file sizes and (if the user is not root, whom no such limit binds) new processes."""
+def bound() -> None:
+    """Bound memory and file sizes."""
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
+
+
+def forbid_processes() -> None:
+    """Let nothing be started any more, unless the user is root, whom no such limit binds. After the imports: NumPy's starts threads."""
     # It counts every process of the user: 0 forbids another one, however many the user runs elsewhere.
     _limit(resource.RLIMIT_NPROC, 0)
 
