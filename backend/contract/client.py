@@ -333,8 +333,9 @@ class Client:
                 parts_gone.callback(self._forget_upload, part.id)
                 parts.append(part)
             column = None if any("source" in part.columns for part in parts) else "source"
-            called = name or f"{files[0][0][:100]} and {len(files) - 1} more"
-            return self.join_uploads(called[:LONGEST_NAME], [part.id for part in parts], source_column=column)
+            called = (name or f"{files[0][0][:100]} and {len(files) - 1} more")[:LONGEST_NAME]
+            with _about(called):
+                return self.join_uploads(called, [part.id for part in parts], source_column=column)
 
     def _forget_upload(self, upload_id: int) -> None:
         """Delete an upload, if the backend answers and nothing needs it."""
