@@ -89,7 +89,6 @@ class Transfer:
     """Files on their way to the backend, in a thread of their own: a click elsewhere draws the page again, and they go on."""
 
     files: Sequence[tuple[str, BinaryIO]]
-    ids: Sequence[str]  # of the files that were in the uploader when it began
     key: str = field(default_factory=lambda: uuid4().hex)
     sent: tuple[str, int, int] = ("", 0, 0)  # a file's name, its bytes, and those that are on their way
     upload: Future[Upload] = field(default_factory=Future)
@@ -112,13 +111,13 @@ class Transfer:
 
 def _show_uploader(draft: Draft, path: str) -> None:
     """Files of any known format, several of which become one, or rows that are pasted."""
-    place = f"transfer-{draft.id}-{path}"
+    place = _place(draft, path)
     transfer: Transfer | None = st.session_state.get(place)
     under_way = transfer is not None and not transfer.upload.done()
     files = st.file_uploader(
         "CSV, TSV, JSON, JSON lines or Parquet",
         accept_multiple_files=True,
-        key=draft.key(f"{path}.upload"),
+        key=f"{draft.key(f'{path}.upload')}-{transfer.key if transfer else ''}",  # empty after each transfer
         disabled=under_way,
         help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. A file of "
         "several gigabytes is better sent by `groupscope upload`\\.",
@@ -132,20 +131,19 @@ def _show_uploader(draft: Draft, path: str) -> None:
             max_chars=PASTED,
         )
         pasted = st.button("Use these rows", disabled=under_way or not text.strip())
-    ids = [file.file_id for file in files]
-    sources: list[tuple[str, BinaryIO]] = [(file.name, file) for file in files]
-    if pasted:
-        sources = [("pasted", io.BytesIO(text.encode()))]
-    elif transfer is not None and transfer.ids == ids:
-        sources = []  # they were refused
-    if sources and not under_way:
-        transfer = st.session_state[place] = Transfer(sources, ids).begin()
-        wait([transfer.upload], timeout=TICK)
-    if transfer is None:
-        return
-    if not transfer.upload.done():
+    if files or pasted:
+        sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
+        st.session_state[place] = begun = Transfer(sources).begin()
+        wait([begun.upload], timeout=TICK)
+        st.rerun()
+    if transfer is not None and under_way:
         st.fragment(_show_sent, run_every=TICK)(transfer)
-        return
+    elif transfer is not None:
+        _take(draft, path, transfer)
+
+
+def _take(draft: Draft, path: str, transfer: Transfer) -> None:
+    """Make what has arrived the source, or say why it was refused."""
     try:
         upload = transfer.upload.result()
     except ApiError as refusal:
@@ -153,9 +151,14 @@ def _show_uploader(draft: Draft, path: str) -> None:
     except Unreachable:
         st.error("The backend does not answer; upload the file again once it is up\\.", icon=":material/error:")
     else:
-        del st.session_state[place]
+        del st.session_state[_place(draft, path)]
         draft.change(_with_columns(draft, path, upload))
         st.rerun()
+
+
+def _place(draft: Draft, path: str) -> str:
+    """Where the session keeps the latest transfer of a field."""
+    return f"transfer-{draft.id}-{path}"
 
 
 def _show_sent(transfer: Transfer) -> None:

@@ -17,7 +17,7 @@ def choose_dataset(page: Page) -> None:
     settled(page)
 
 
-def test_a_table_is_sent_with_its_progress_in_sight_and_its_rows_and_split_are_shown(
+def test_a_table_is_sent_while_the_form_is_filled_in_and_its_rows_and_split_are_shown(
     open_page: Callable[[str], Page], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.csv"
@@ -28,9 +28,12 @@ def test_a_table_is_sent_with_its_progress_in_sight_and_its_rows_and_split_are_s
     expect(page.get_by_role("button", name="Start run")).to_be_disabled()
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_text("mine.csv: ")).to_contain_text("rows read")
+    page.get_by_role("textbox", name="System prompt").fill("Answer with a number.")
+    page.get_by_role("textbox", name="System prompt").press("Control+Enter")
     expect(page.get_by_text("200,000 rows · 3 columns")).to_contain_text("CSV, separated by semicolons")
     expect(page.get_by_text("rows to train on")).to_contain_text("180,000 rows to train on, 20,000 held out")
     assert rows(page, "topic")[1][1:] == ["2", "b"]
+    expect(page.get_by_role("textbox", name="System prompt")).to_have_value("Answer with a number.")
     expect(page.get_by_role("button", name="Start run")).to_be_enabled()
 
 
