@@ -270,7 +270,8 @@ class Client:
     ) -> r.Upload:
         """Store rows: CSV, TSV, JSON, JSON lines or Parquet, from memory or from a file that is read as it is sent.
 
-        The `suffix` is the file's own ending, if the name has another. `on_sent` hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
+        The `suffix` is the file's own ending, if the name has another. `on_sent` hears how many bytes are on their way; how many
+        rows were read then, `upload_progress` says under the key.
         """
         file = io.BytesIO(content) if isinstance(content, bytes) else content
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -162,6 +162,12 @@ class Dataset(Rows):
 def template_columns(template: str, columns: Container[str]) -> list[str]:
     """Those of the columns that stand in the template; `{prompt}` is the prompt, whatever a column of this name holds."""
     return [name for name in PLACES.findall(template) if name in columns and name != "prompt"]
+
+
+def missing_text(column: str, rows: int, first: Sequence[int]) -> str:
+    """How many rows have no value in a column, with the numbers of the first."""
+    more = f" and {rows - len(first)} more" if rows > len(first) else ""
+    return f"column {column} is missing in {'row' if rows == 1 else 'rows'} {', '.join(map(str, first))}{more}"
 
 
 def source_of(column: str | None, row: Mapping[str, Json]) -> str:

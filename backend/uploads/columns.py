@@ -1,13 +1,12 @@
 """Whether an upload has what a configuration reads from it."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from backend.contract.config import RunConfig, data_of
-from backend.contract.task import template_columns
+from backend.contract.task import missing_text, template_columns
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
@@ -47,14 +46,9 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
             nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
             count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
             if count:
-                errors.append(FieldError(f"{path}.{name}", _missing_text(column, count, first)))
+                errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
     if errors:
         raise Invalid(*errors)
-
-
-def _missing_text(column: str, count: int, first: Sequence[int]) -> str:
-    more = f" and {count - len(first)} more" if count > len(first) else ""
-    return f"column {column} is missing in {'row' if count == 1 else 'rows'} {', '.join(map(str, first))}{more}"
 
 
 @lru_cache(maxsize=64)

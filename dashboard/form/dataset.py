@@ -22,7 +22,7 @@ from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
 from dashboard.format import count, counted, plain, size
-from dashboard.session import client, explain
+from dashboard.session import client, queued
 from dashboard.text import one_line
 
 UPLOAD, HUB = "Uploaded file", "Hub"
@@ -89,21 +89,18 @@ class Transfer:
     """Files on their way to the backend, in a thread of their own: a click elsewhere draws the page again, and they go on."""
 
     files: Sequence[tuple[str, BinaryIO]]
+    sent: tuple[str, int, int]  # a file's name, its bytes, and those that are on their way
     key: str = field(default_factory=lambda: uuid4().hex)
-    sent: tuple[str, int, int] = ("", 0, 0)  # a file's name, its bytes, and those that are on their way
     upload: Future[Upload] = field(default_factory=Future)
 
-    def begin(self) -> "Transfer":
-        """Send the files. The thread ends with the process, whatever it waits for."""
-        self.sent = self.files[0][0], 0, 0
-        Thread(target=self._send, args=(client(),), daemon=True).start()
-        return self
-
-    def _send(self, to: Client) -> None:
+    def send(self, to: Client) -> None:
+        """Upload them, and let go of them."""
         try:
             self.upload.set_result(to.upload_files(self.files, progress=self.key, on_sent=self._note))
         except Exception as error:  # noqa: BLE001 — the page raises it again
             self.upload.set_exception(error)
+        finally:
+            self.files = ()
 
     def _note(self, *sent: Any) -> None:
         self.sent = sent
@@ -111,7 +108,7 @@ class Transfer:
 
 def _show_uploader(draft: Draft, path: str) -> None:
     """Files of any known format, several of which become one, or rows that are pasted."""
-    place = _place(draft, path)
+    place = f"transfer-{draft.id}-{path}"
     transfer: Transfer | None = st.session_state.get(place)
     under_way = transfer is not None and not transfer.upload.done()
     files = st.file_uploader(
@@ -133,32 +130,20 @@ def _show_uploader(draft: Draft, path: str) -> None:
         pasted = st.button("Use these rows", disabled=under_way or not text.strip())
     if files or pasted:
         sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
-        st.session_state[place] = begun = Transfer(sources).begin()
+        st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0))
+        Thread(
+            target=begun.send, args=(client(),), daemon=True
+        ).start()  # it ends with the process, whatever it waits for
         wait([begun.upload], timeout=TICK)
         st.rerun()
     if transfer is not None and under_way:
         st.fragment(_show_sent, run_every=TICK)(transfer)
     elif transfer is not None:
-        _take(draft, path, transfer)
-
-
-def _take(draft: Draft, path: str, transfer: Transfer) -> None:
-    """Make what has arrived the source, or say why it was refused."""
-    try:
-        upload = transfer.upload.result()
-    except ApiError as refusal:
-        st.error(explain(refusal), icon=":material/error:")
-    except Unreachable:
-        st.error("The backend does not answer; upload the file again once it is up\\.", icon=":material/error:")
-    else:
-        del st.session_state[_place(draft, path)]
-        draft.change(_with_columns(draft, path, upload))
-        st.rerun()
-
-
-def _place(draft: Draft, path: str) -> str:
-    """Where the session keeps the latest transfer of a field."""
-    return f"transfer-{draft.id}-{path}"
+        upload = queued(transfer.upload.result, "The backend does not answer; upload the file again once it is up\\.")
+        if upload is not None:
+            del st.session_state[place]
+            draft.change(_with_columns(draft, path, upload))
+            st.rerun()
 
 
 def _show_sent(transfer: Transfer) -> None:
@@ -166,9 +151,8 @@ def _show_sent(transfer: Transfer) -> None:
     if transfer.upload.done():
         st.rerun()
     name, whole, sent = transfer.sent
-    if sent < whole or not whole:
-        words = f"{size(sent)} of {size(whole)} on its way" if whole else "on its way"
-        st.progress(sent / whole if whole else 0.0, f"{plain(name)}: {words}")
+    if sent < whole:
+        st.progress(sent / whole, f"{plain(name)}: {size(sent)} of {size(whole)} on its way")
     else:
         with suppress(ApiError, Unreachable):
             st.progress(1.0, f"{plain(name)}: {counted(client().upload_progress(transfer.key), 'row')} read")

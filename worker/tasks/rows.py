@@ -15,6 +15,7 @@ from backend.contract.task import (
     as_text,
     digest,
     held_out_keys,
+    missing_text,
     named_sources,
     row_id,
     source_of,
@@ -112,10 +113,7 @@ def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
         raise TaskError("dataset_columns", f"the data set has no column {column}; its columns are {columns:.500}")
     missing = [number for number, row in rows if row.get(column) in (None, "", [])]
     if missing:
-        named = ", ".join(map(str, missing[:_ROWS_NAMED]))
-        more = f" and {len(missing) - _ROWS_NAMED} more" if len(missing) > _ROWS_NAMED else ""
-        plural = "s" if len(missing) > 1 else ""
-        raise TaskError("dataset_columns", f"column {column} is missing in row{plural} {named}{more}")
+        raise TaskError("dataset_columns", missing_text(column, len(missing), missing[:_ROWS_NAMED]))
 
 
 def prompt_keys(column: str, rows: Sequence[tuple[int, Row]]) -> list[str]:
