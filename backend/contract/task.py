@@ -146,7 +146,7 @@ class Dataset(Rows):
     )
     shares: Annotated[dict[Column, Share], Field(max_length=MOST_SOURCES)] = Field(
         default_factory=dict,
-        description="The share of each source in the prompts of a step; a source that is not named is only evaluated. None: as the rows are.",
+        description="The share of each source in a run's prompts; a source that is not named is only evaluated. If none is named, prompts are drawn as the rows are.",
     )
     held_out: HeldOut = Field(0.1, description="Share of the items kept for evaluation.")
 
@@ -189,7 +189,7 @@ def row_id(data: Dataset, row: Mapping[str, Json]) -> str:
 
 
 def held_out_keys(keys: Iterable[str], share: float) -> set[str]:
-    """Of the digests of prompts the lowest, one at least where any are asked for: rows added later hardly change who is held out."""
+    """Of the digests of prompts the lowest, at least one unless the share is 0: rows added later hardly change which are held out."""
     distinct = sorted(set(keys))
     return set(distinct[: max(1, round(share * len(distinct)))]) if share else set()
 

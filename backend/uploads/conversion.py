@@ -68,7 +68,7 @@ def convert(
 ) -> Contents:
     """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far.
 
-    Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError where the disk is full.
+    Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError if the disk is full.
     """
     arguments = [_ROOT, str(source.resolve()), suffix, str(target.resolve()), str(most_bytes)]
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}  # no token

@@ -81,7 +81,7 @@ def _say(groups: Sequence[GroupScores], rates: Mapping[str, float]) -> None:
 
 
 def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
-    """Keep the prompts of a band as the form's data, where what was measured is an upload."""
+    """Keep the prompts of a band as the form's data, if an upload was measured."""
     key = draft.key("before-launch-band")
 
     take = on_change(key, draft.sample_band, partial(setattr, draft, "sample_band"))
