@@ -4,7 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from backend.contract import yaml_text
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.home import CannotStart, load, system_words, token_in
-from backend.contract.records import MOST_PARTS, Upload
+from backend.contract.records import MOST_PARTS
 
 if TYPE_CHECKING:
     from backend.operations.backup import BackedUp
@@ -135,31 +135,16 @@ def upload(
     if not 0 < len(files) <= MOST_PARTS:
         _fail(f"there are {len(files):,} files to upload; a data set is made of 1 to {MOST_PARTS:,}")
     with _client(backend, token_file, home) as client:
-        parts: list[Upload] = []
-        try:
-            for file in files:
-                with file.open("rb") as opened:
-                    called = (name if name and len(files) == 1 else file.name)[:200]
-                    parts.append(client.upload(called, opened, on_sent=_telling(file)))
-        except ApiError as refusal:
-            for one in parts:
-                client.delete_upload(one.id)
-            raise ApiError(refusal.status, refusal.code, f"{file.name}: {refusal.message}") from None
-        made = client.merge_uploads((name or f"{files[0].name} and {len(files) - 1} more")[:190], parts)
+        made = client.upload_files([(file.name, file) for file in files], name, on_sent=_show_sent)
         columns = _plain(", ".join(made.columns))
         typer.echo(f"upload:{made.id} ({_plain(made.name)}) has {made.rows:,} rows with the columns {columns}")
 
 
-def _telling(file: Path) -> Callable[[int], None]:
-    """Says on a terminal how much of the file is on its way."""
-    size = file.stat().st_size
-
-    def tell(sent: int) -> None:
-        if sys.stderr.isatty():
-            said = f"{_plain(file.name)}: {sent / 2**20:,.0f} of {size / 2**20:,.0f} MiB"
-            typer.echo(f"\r{said}", err=True, nl=sent >= size)
-
-    return tell
+def _show_sent(name: str, whole: int, sent: int) -> None:
+    """Show on a terminal how much of a file is on its way."""
+    if sys.stderr.isatty():
+        shown = f"{_plain(name)}: {sent / 2**20:,.0f} of {whole / 2**20:,.0f} MiB"
+        typer.echo(f"\r{shown}", err=True, nl=sent >= whole)
 
 
 @app.command()

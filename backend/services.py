@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Annotated, ParamSpec, TypeVar
 
+from anyio import CapacityLimiter
 from fastapi import Depends, Header, Path, Query, Request
 from sqlalchemy import Connection
 from sqlalchemy.exc import DatabaseError
@@ -23,13 +24,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Services:
-    """Settings, database, clock, and the bell that wakes the event streams."""
+    """Settings, database, clock, the bell that wakes the event streams, and how many uploaded files are read at once.
+
+    Reading one takes a processor and up to a gigabyte; the others wait without a thread.
+    """
 
     settings: Settings
     database: Database
     clock: Clock
     broadcast: Broadcast
     reserve: Reserve
+    conversions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
 
     def terms(self) -> Terms:
         """Lease terms as of now; ask inside the transaction, since getting into one may take a while."""

@@ -103,7 +103,7 @@ def fetch_catalog() -> Catalog:
 
 
 def queued(create: Callable[[], T], away: str, icon: str | None = None) -> T | None:
-    """What the backend queued. None if it refused, or does not answer: the page says so, in its words or with `away`."""
+    """What the backend made or queued. None if it refused, or does not answer: the page says so, in its words or with `away`."""
     try:
         return create()
     except ApiError as refusal:

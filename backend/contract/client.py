@@ -1,8 +1,12 @@
 """The typed HTTP client: one method for each route. The dashboard, the worker and the command line use nothing else."""
 
 import io
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
 from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +23,7 @@ from backend.contract.model_choice import Models
 from backend.contract.pairs import PairRecord
 from backend.contract.people import PeopleClient
 from backend.contract.preflight import Preflight
+from backend.contract.task import LONGEST_NAME
 from backend.contract.transport import ApiError, M, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "Unreachable"]
@@ -74,6 +79,15 @@ def _message(verb: str, _kind: type[Message], answer: type[M]) -> Callable[["Cli
         return self._to.post(answer, f"/api/v1/worker/runs/{run_id}/{verb}", message, **headers)
 
     return send
+
+
+@contextmanager
+def _about(file: str) -> Iterator[None]:
+    """Puts the name of a file before a refusal."""
+    try:
+        yield
+    except ApiError as refusal:
+        raise ApiError(refusal.status, refusal.code, f"{file}: {refusal.message}", refusal.details) from None
 
 
 class Client:
@@ -250,12 +264,14 @@ class Client:
         name: str,
         content: bytes | BinaryIO,
         *,
+        suffix: str = "",
         progress: str = "",
         on_sent: Callable[[int], None] = lambda sent: None,
     ) -> r.Upload:
         """Store rows: CSV, TSV, JSON, JSON lines or Parquet, from memory or from a file that is read as it is sent.
 
-        `on_sent` hears how many bytes are on their way; how many rows were read then, `upload_progress` says under the key.
+        The `suffix` is the file's own ending, if the name has another. `on_sent` hears how many bytes are on their way; how many
+        rows were read then, `upload_progress` says under the key.
         """
         file = io.BytesIO(content) if isinstance(content, bytes) else content
 
@@ -269,7 +285,7 @@ class Client:
         response = self._to.send(
             "POST",
             "/api/v1/uploads",
-            query=q.UploadQuery(name=name, progress=progress),
+            query=q.UploadQuery(name=name, suffix=suffix, progress=progress),
             content=chunks(),
             headers={"Content-Type": "application/octet-stream"},
             timeout=UPLOAD_SECONDS,
@@ -286,25 +302,56 @@ class Client:
         response = self._to.send("POST", "/api/v1/uploads/join", body=body, timeout=UPLOAD_SECONDS)
         return r.Upload.model_validate_json(response.content)
 
-    def merge_uploads(self, name: str, parts: Sequence[r.Upload]) -> r.Upload:
-        """One upload instead of these; unless they have a column `source`, a new one has the name of each row's part."""
-        if len(parts) == 1:
-            return parts[0]
-        taken = any("source" in part.columns for part in parts)
-        merged = self.join_uploads(name, [one.id for one in parts], source_column=None if taken else "source")
-        for one in parts:
-            self.delete_upload(one.id)
-        return merged
+    def upload_files(
+        self,
+        files: Sequence[tuple[str, Path | BinaryIO]],
+        name: str | None = None,
+        *,
+        progress: str = "",
+        on_sent: Callable[[str, int, int], None] = lambda file, whole, sent: None,
+    ) -> r.Upload:
+        """One upload of named files; if one is refused, or anything else ends it, nothing stays of it.
+
+        Unless one of several has a column `source`, a new one has the name of each row's file. `on_sent` hears the name of a file,
+        how many bytes it has, and how many are on their way.
+        """
+        with ExitStack() as parts_gone:
+            parts: list[r.Upload] = []
+            for file, where in files:
+                with where.open("rb") if isinstance(where, Path) else nullcontext(where) as content, _about(file):
+                    whole = content.seek(0, os.SEEK_END)
+                    content.seek(0)
+                    called = name if name and len(files) == 1 else file
+                    part = self.upload(
+                        called[:LONGEST_NAME],
+                        content,
+                        suffix=Path(file).suffix[: q.LONGEST_SUFFIX],
+                        progress=progress,
+                        on_sent=partial(on_sent, file, whole),
+                    )
+                if len(files) == 1:
+                    return part
+                parts_gone.callback(self._forget_upload, part.id)
+                parts.append(part)
+            column = None if any("source" in part.columns for part in parts) else "source"
+            called = (name or f"{files[0][0][:100]} and {len(files) - 1} more")[:LONGEST_NAME]
+            with _about(called):
+                return self.join_uploads(called, [part.id for part in parts], source_column=column)
+
+    def _forget_upload(self, upload_id: int) -> None:
+        """Delete an upload, if the backend answers and nothing needs it."""
+        with suppress(ApiError, Unreachable):
+            self.delete_upload(upload_id)
 
     def split_upload(self, upload_id: int, query: q.SplitQuery) -> r.Split:
         """How many rows a task would train on and hold out. Raises ApiError for a large upload, of which only a worker counts them."""
         return self._to.get(r.Split, f"/api/v1/uploads/{upload_id}/split", query)
 
-    def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Kept:
+    def keep_rows(self, name: str, task: Mapping[str, Json], ids: Iterable[str]) -> r.Band:
         """An upload of those rows of the task's upload that have these prompt ids, and of all that it holds out."""
         body: dict[str, Json] = {"name": name, "task": dict(task), "ids": list(ids)}
         response = self._to.send("POST", "/api/v1/uploads/keep", body=body, timeout=UPLOAD_SECONDS)
-        return r.Kept.model_validate_json(response.content)
+        return r.Band.model_validate_json(response.content)
 
     def uploads(self) -> list[r.Upload]:
         """The newest 200 uploads, newest first."""

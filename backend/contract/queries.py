@@ -11,7 +11,7 @@ from backend.contract.base import CleanText, Frozen
 from backend.contract.config import Kind
 from backend.contract.groups import FinishReason, GroupState
 from backend.contract.records import Status
-from backend.contract.task import Column, HeldOut
+from backend.contract.task import Column, HeldOut, Name
 
 LAST_STEP = 2**53  # far beyond every run, and steps near it can be added to
 MOST_RUNS = 20
@@ -191,10 +191,17 @@ class ComparedMetricQuery(MetricQuery):
     runs: RunIds
 
 
-class UploadQuery(Frozen):
-    """The name under which a file is uploaded, and a key under which the number of rows read so far can be asked for."""
+LONGEST_SUFFIX = 20
 
-    name: Annotated[CleanText, Field(min_length=1, max_length=200)]
+
+class UploadQuery(Frozen):
+    """The name under which a file is uploaded, and a key under which the number of rows read so far can be asked for.
+
+    `suffix` is the file's own ending, if the name has another one: it helps to recognize the file's kind.
+    """
+
+    name: Name
+    suffix: Annotated[CleanText, Field(max_length=LONGEST_SUFFIX)] = ""
     progress: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
 
 

@@ -9,7 +9,7 @@ from backend.contract.base import CleanText, Count, Frozen, Json, Record, ShortT
 from backend.contract.config import RunConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.reward import Argument, Unit
-from backend.contract.task import Dataset
+from backend.contract.task import Column, Dataset, Name
 
 Status = Literal["queued", "running", "paused", "finished", "failed", "stopped"]
 TERMINAL: frozenset[str] = frozenset({"finished", "failed", "stopped"})
@@ -255,37 +255,43 @@ MOST_PARTS = 1000
 class UploadJoin(Frozen):
     """The body of POST /uploads/join. `source_column` gets the name of the part that a row is from; it must be free in all of them."""
 
-    source_column: Annotated[CleanText, Field(min_length=1, max_length=200)] | None = None
-    name: Annotated[CleanText, Field(min_length=1, max_length=190)]
+    source_column: Column | None = None
+    name: Name
     uploads: Annotated[list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=MOST_PARTS)]
 
 
 class UploadKeep(Frozen):
     """The body of POST /uploads/keep: of the rows that a task reads, those with these ids, and all that it holds out."""
 
-    name: Annotated[CleanText, Field(min_length=1, max_length=190)]
+    name: Name
     task: Dataset
     ids: Annotated[list[ShortText], Field(min_length=1, max_length=100_000)]
 
 
-class Divided(Record):
+class RowCounts(Record):
     """How many rows are trained on, and how many are held out for evaluations."""
 
     train: int
     held_out: int
 
 
-class Split(Divided):
-    """How a task's rows are divided by their prompts, and how those of each source are, by its name."""
+class Split(RowCounts):
+    """How a task's rows are divided by their prompts, and how those of each source are: of the first by name, out of `source_count`."""
 
-    sources: dict[str, Divided] = {}
+    sources: dict[str, RowCounts] = {}
+    source_count: int = 0
 
 
-class Kept(Record):
-    """The upload that was made, and the share to hold out, so that the same rows are held out as before."""
+class Band(Record):
+    """The upload of the rows that were kept, and what a task on it changes.
+
+    `held_out` is the share of its prompts that holds out the same prompts as before; of the shares those remain whose sources
+    have rows to train on.
+    """
 
     upload: Upload
     held_out: float
+    shares: dict[str, float]
 
 
 class UploadPreview(Record):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -12,7 +12,10 @@ from backend.contract.base import CleanText, Frozen, Json, Misfit, clean
 
 Prompt = Annotated[CleanText, Field(min_length=1, max_length=20_000)]
 Operand = Annotated[int, Field(ge=-1000, le=1000)]
-Column = Annotated[CleanText, Field(min_length=1, max_length=200)]
+LONGEST_NAME = 200
+Name = Annotated[CleanText, Field(min_length=1, max_length=LONGEST_NAME)]
+"""Of a column, a source or an upload."""
+Column = Name
 _HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _DATA = re.compile(rf"upload:[1-9][0-9]{{0,17}}|hub:{_HUB_NAME}/{_HUB_NAME}")
 MOST_SOURCES = 20
@@ -143,7 +146,7 @@ class Dataset(Rows):
     )
     shares: Annotated[dict[Column, Share], Field(max_length=MOST_SOURCES)] = Field(
         default_factory=dict,
-        description="The share of each source in the prompts of a step; a source that is not named is only evaluated. None: as the rows are.",
+        description="The share of each source in a run's prompts; a source that is not named is only evaluated. If none is named, prompts are drawn as the rows are.",
     )
     held_out: HeldOut = Field(0.1, description="Share of the items kept for evaluation.")
 
@@ -156,16 +159,37 @@ class Dataset(Rows):
         return self
 
 
+def template_columns(template: str, columns: Container[str]) -> list[str]:
+    """Those of the columns that stand in the template; `{prompt}` is the prompt, whatever a column of this name holds."""
+    return [name for name in PLACES.findall(template) if name in columns and name != "prompt"]
+
+
+def missing_text(column: str, rows: int, first: Sequence[int]) -> str:
+    """How many rows have no value in a column, with the numbers of the first."""
+    more = f" and {rows - len(first)} more" if rows > len(first) else ""
+    return f"column {column} is missing in {'row' if rows == 1 else 'rows'} {', '.join(map(str, first))}{more}"
+
+
+def source_of(column: str | None, row: Mapping[str, Json]) -> str:
+    """The name of the source that a row is from, of a long one its beginning; empty if no column says it."""
+    return "" if column is None else as_text(row.get(column))[:LONGEST_NAME]
+
+
+def named_sources(sources: Iterable[str], first: Iterable[str] = ()) -> list[str]:
+    """The sources that have figures of their own, since a run's metrics are bounded: those that come first, then the others by name."""
+    return list(dict.fromkeys([*first, *sorted(set(sources))]))[:MOST_SOURCES]
+
+
 def row_id(data: Dataset, row: Mapping[str, Json]) -> str:
     """The stable id of the item that a row makes: of its prompt, its answer, and the other columns of the template."""
-    others = [name for name in PLACES.findall(data.template) if name in row and name != "prompt"]
+    others = template_columns(data.template, row)
     answer = None if data.answer_column is None else as_text(row.get(data.answer_column))
     what = [as_text(row.get(data.prompt_column)), answer, *(as_text(row[name]) for name in others)]
     return f"dataset:{digest(json.dumps(what))}"
 
 
 def held_out_keys(keys: Iterable[str], share: float) -> set[str]:
-    """Of the digests of prompts the lowest, one at least where any are asked for: rows added later hardly change who is held out."""
+    """Of the digests of prompts the lowest, at least one unless the share is 0: rows added later hardly change which are held out."""
     distinct = sorted(set(keys))
     return set(distinct[: max(1, round(share * len(distinct)))]) if share else set()
 

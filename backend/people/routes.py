@@ -1,9 +1,5 @@
 """Routes of bookmarks and judgements."""
 
-import os
-import tempfile
-from pathlib import Path
-
 from fastapi import APIRouter, Response
 
 from backend.answers import Lines, file
@@ -86,17 +82,9 @@ def keep_preferences(services: ServicesDep, run_id: RowId) -> r.Upload:
     lines = _lines(services, run_id)
     if not lines:
         raise Conflict(_why_none(services, run_id))
-    folder = services.settings.home / uploads.FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-            return uploads.keep(services, _file_name(run_id), partial, again=False)
-        finally:
-            partial.unlink(missing_ok=True)
+    with uploads.partial_file(services.settings.home) as partial:
+        partial.writelines(lines)
+        return uploads.keep(services, _file_name(run_id), partial, again=False)
 
 
 def _lines(services: Services, run_id: int) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Uploads: JSONL files that runs take their prompts from."""
+"""Uploads: rows that runs take their prompts from, kept as JSON lines."""

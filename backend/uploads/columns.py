@@ -1,13 +1,12 @@
 """Whether an upload has what a configuration reads from it."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from backend.contract.config import RunConfig, data_of
-from backend.contract.task import PLACES
+from backend.contract.task import missing_text, template_columns
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
@@ -29,7 +28,7 @@ def upload_of(config: RunConfig) -> int | None:
 
 
 def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
-    """Raises Invalid where the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
+    """Raises Invalid if the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
     read, upload_id = data_of(config), upload_of(config)
     if read is None or upload_id is None:
         return
@@ -41,21 +40,15 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
     missing = found["missing"] if found["missing"] is not None else _missing(file)
     errors = []
     wanted = [(name, getattr(data, name, None)) for name in NAMING]
-    places = PLACES.findall(getattr(data, "template", ""))  # other braces are text
-    wanted += [("template", name) for name in places if name in found["columns"]]
+    wanted += [("template", name) for name in template_columns(getattr(data, "template", ""), found["columns"])]
     for name, column in wanted:
         if column is not None:
             nowhere = found["rows"], list(range(1, min(found["rows"], NAMED) + 1))
             count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
             if count:
-                errors.append(FieldError(f"{path}.{name}", _in_words(column, count, first)))
+                errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
     if errors:
         raise Invalid(*errors)
-
-
-def _in_words(column: str, count: int, first: Sequence[int]) -> str:
-    more = f" and {count - len(first)} more" if count > len(first) else ""
-    return f"column {column} is missing in {'row' if count == 1 else 'rows'} {', '.join(map(str, first))}{more}"
 
 
 @lru_cache(maxsize=64)

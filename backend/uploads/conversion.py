@@ -18,7 +18,7 @@ from typing import Any
 from backend.contract.base import to_json
 from backend.errors import Invalid
 from backend.field_errors import FieldError
-from backend.uploads.formats import Found, read
+from backend.uploads.formats import FileFormat, read
 from backend.uploads.jsonl import (
     LONGEST_LINE,
     MOST_COLUMNS,
@@ -37,7 +37,7 @@ TOO_LARGE = (
     "save it as CSV or JSON lines, or upload a part of it."
 )
 NICE = 5
-TELL_SECONDS = 0.3
+PROGRESS_SECONDS = 0.3
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 _ROOT = str(Path(__file__).parents[2])
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from backend.uploads.conversion import main; main(*sys.argv[2:])"
@@ -55,7 +55,7 @@ class Contents:
     `missing` has, by column, the number of rows without a value there and the first of them, counted from 1.
     """
 
-    found: Found
+    file: FileFormat
     rows: int
     columns: list[str]
     duplicates: int
@@ -68,11 +68,11 @@ def convert(
 ) -> Contents:
     """Write the rows of `source` to `target`; `on_rows` hears now and then how many there are so far.
 
-    Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError where the disk is full.
+    Raises Invalid for what cannot be read, or takes more than `most_bytes` as JSON lines; OSError if the disk is full.
     """
     arguments = [_ROOT, str(source.resolve()), suffix, str(target.resolve()), str(most_bytes)]
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}  # no token
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     with subprocess.Popen(
         [sys.executable, "-I", "-W", "ignore", "-c", _MAIN, *arguments],
         stdin=subprocess.DEVNULL,
@@ -83,57 +83,53 @@ def convert(
     ) as process:
         try:
             for line in process.stdout or ():
-                told = json.loads(line)
-                if "rows_so_far" in told:
-                    on_rows(told["rows_so_far"])
+                answer = json.loads(line)
+                if "rows_so_far" in answer:
+                    on_rows(answer["rows_so_far"])
         except BaseException:
             process.kill()
             raise
-    if "invalid" in told:
-        raise Invalid(*(FieldError(**error) for error in told["invalid"]))
-    if "errno" in told:
-        raise OSError(told["errno"], os.strerror(told["errno"]))
-    if "found" not in told:  # the kernel ended it, or a library's code in C
+    if "invalid" in answer:
+        raise Invalid(*(FieldError(**error) for error in answer["invalid"]))
+    if "errno" in answer:
+        raise OSError(answer["errno"], os.strerror(answer["errno"]))
+    if "file" not in answer:  # the kernel ended it, or a library's code in C
         raise refused(TOO_LARGE)
-    return Contents(Found(**told.pop("found")), **told)
+    return Contents(FileFormat(**answer.pop("file")), **answer)
 
 
 def main(source: str, suffix: str, target: str, most_bytes: str) -> None:
-    """Convert, and tell how it went in JSON lines."""
+    """Convert, and send how far it is and what came of it, as JSON lines. What libraries print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
     os.nice(NICE)  # pages go first
     for what, most in LIMITS.items():
         hard = resource.getrlimit(what)[1]
         with suppress(OSError, ValueError):  # macOS refuses some of them
             resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-    told = time.monotonic()
+    latest = time.monotonic()
 
-    def tell(rows: int) -> None:
-        nonlocal told
-        if time.monotonic() > told + TELL_SECONDS:
-            told = time.monotonic()
-            _tell({"rows_so_far": rows})
+    def send_progress(rows: int) -> None:
+        nonlocal latest
+        if time.monotonic() > latest + PROGRESS_SECONDS:
+            latest = time.monotonic()
+            answers.write(f"{json.dumps({'rows_so_far': rows})}\n")
 
     try:
-        answer = asdict(canonical(Path(source), suffix, Path(target), int(most_bytes), tell))
+        answer = asdict(canonical(Path(source), suffix, Path(target), int(most_bytes), send_progress))
     except Invalid as invalid:
         answer = {"invalid": [asdict(error) for error in invalid.errors]}
     except MemoryError:
         answer = {"invalid": [asdict(FieldError("", TOO_LARGE))]}
     except OSError as error:
         answer = {"errno": error.errno or errno.EIO}
-    _tell(answer)
+    answers.write(f"{json.dumps(answer)}\n")
+    answers.close()
 
 
-def _tell(message: object) -> None:
-    sys.stdout.write(f"{json.dumps(message)}\n")
-    sys.stdout.flush()
-
-
-def canonical(
-    source: Path, suffix: str, target: Path, most_bytes: int, on_rows: Callable[[int], None] = lambda rows: None
-) -> Contents:
-    """The same, in this process."""
-    found, read_rows = read(source, suffix)
+def canonical(source: Path, suffix: str, target: Path, most_bytes: int, on_rows: Callable[[int], None]) -> Contents:
+    """As `convert`, in this process; `on_rows` hears of each row."""
+    file_format, read_rows = read(source, suffix)
     missing: dict[str, Missing] = {}
     digests = [array("Q") for _ in range(256)]  # by their first byte: few are counted at once
     rows = empty = written = 0
@@ -144,14 +140,14 @@ def canonical(
             if row is None or all(value is None or value == "" for value in row.values()):
                 empty += 1
                 continue
-            require_bounds(number, row, found.unit)
+            require_bounds(number, row, file_format.unit)
             note_columns(missing, rows + 1, row)
             if len(missing) > MOST_COLUMNS:
                 what = f"brings the file to {len(missing):,} columns; an upload may have {MOST_COLUMNS}"
-                raise wrong(number, what, found.unit)
+                raise wrong(number, what, file_format.unit)
             line = line or f"{to_json(row)}\n".encode()
             if len(line) > LONGEST_LINE:
-                raise too_long(number, found.unit)
+                raise too_long(number, file_format.unit)
             written += len(line)
             if written > most_bytes:
                 raise refused(f"The file unpacks to more than {most_bytes:,} bytes of rows; upload a part of it.")
@@ -163,7 +159,7 @@ def canonical(
     if not rows:
         raise refused("The file holds no rows, or nothing but the names of columns; add rows below them.")
     without = {name: one for name, one in missing.items() if one[0]}
-    return Contents(found, rows, list(missing), rows - sum(len(set(part)) for part in digests), empty, without)
+    return Contents(file_format, rows, list(missing), rows - sum(len(set(part)) for part in digests), empty, without)
 
 
 def note_columns(missing: dict[str, Missing], number: int, row: Row) -> None:

@@ -51,7 +51,7 @@ _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(frozen=True)
-class Found:
+class FileFormat:
     """What a file turned out to be."""
 
     format: Format
@@ -64,16 +64,18 @@ class Found:
         return "line" if self.format in ("jsonl", "csv") else "row"
 
 
-def read(path: Path, suffix: str) -> tuple[Found, Iterator[tuple[int, Row | None, bytes | None]]]:
-    """What the file is, and its rows: the line or the number of each, the row (None: an empty one), and its line where the file
-    has it as it is to be kept. Raises Invalid, also while the rows are read.
-    """
+NumberedRow = tuple[int, Row | None, bytes | None]
+"""The line or the number of a row, the row (None: an empty one), and its line if the file has it as it is to be kept."""
+
+
+def read(path: Path, suffix: str) -> tuple[FileFormat, Iterator[NumberedRow]]:
+    """What the file is, and its rows. Raises Invalid, also while the rows are read."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     if not head.strip():
         raise refused(EMPTY)
     if head.startswith(b"PAR1"):
-        return Found("parquet"), _parquet(path)
+        return FileFormat("parquet"), _parquet(path)
     for magic, what in _PACKED.items():
         if head.startswith(magic):
             raise refused(f"The file is {what}. Save it as CSV, JSON lines or Parquet, unpacked.")
@@ -86,12 +88,12 @@ def read(path: Path, suffix: str) -> tuple[Found, Iterator[tuple[int, Row | None
     shown = None if encoding in ("utf-8", "utf-8-sig", "ascii") else encoding
     kind = _kind(text, suffix)
     if kind == "jsonl":
-        return Found("jsonl", shown), _json_lines(path, encoding)
+        return FileFormat("jsonl", shown), _json_lines(path, encoding)
     if kind == "json":
-        return Found("json", shown), _json_document(path, encoding, text)
+        return FileFormat("json", shown), _json_document(path, encoding, text)
     separator = None if kind == "lines" else _separator(text)
     words = None if separator is None else SEPARATORS[separator]
-    return Found("csv", shown, words), _table(path, encoding, separator)
+    return FileFormat("csv", shown, words), _table(path, encoding, separator)
 
 
 def _encoding(path: Path, head: bytes) -> str:
@@ -165,7 +167,7 @@ _BROKEN, _MARK = "groupscope-broken", "\udcff"  # half of a pair, which no encod
 codecs.register_error(_BROKEN, lambda error: (_MARK, error.end if isinstance(error, UnicodeDecodeError) else 0))
 
 
-def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
+def _json_lines(path: Path, encoding: str) -> Iterator[NumberedRow]:
     with path.open("rb") as file:
         lines: Iterable[bytes] = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
         if encoding not in ("utf-8", "utf-8-sig"):
@@ -181,7 +183,7 @@ def _json_lines(path: Path, encoding: str) -> Iterator[tuple[int, Row | None, by
 
 
 def _decoded(path: Path, encoding: str) -> Iterator[str]:
-    """The lines of a text. Raises Invalid where a byte is none of the encoding, or a line is too long."""
+    """The lines of a text. Raises Invalid if a byte does not belong to the encoding, or a line is too long."""
     with path.open(encoding=encoding, newline="", errors=_BROKEN) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
             if len(line) > LONGEST_LINE:
@@ -192,7 +194,7 @@ def _decoded(path: Path, encoding: str) -> Iterator[str]:
             yield line.lstrip("\ufeff") if number == 1 else line
 
 
-def _json_document(path: Path, encoding: str, head: str) -> Iterator[tuple[int, Row | None, bytes | None]]:
+def _json_document(path: Path, encoding: str, head: str) -> Iterator[NumberedRow]:
     """The objects of the document's array, or of the one array in its object: {"data": [...]}."""
     import ijson
 
@@ -233,7 +235,7 @@ def _separator(text: str) -> str:
     return best
 
 
-def _table(path: Path, encoding: str, separator: str | None) -> Iterator[tuple[int, Row | None, bytes | None]]:
+def _table(path: Path, encoding: str, separator: str | None) -> Iterator[NumberedRow]:
     """A row of texts for each record; an empty cell is null. Without a separator each line is a prompt."""
     if separator is None:
         for number, line in enumerate(_decoded(path, encoding), 1):
@@ -248,7 +250,7 @@ def _table(path: Path, encoding: str, separator: str | None) -> Iterator[tuple[i
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise wrong(number, f"cannot be read: {_in_words(error)}") from None
+            raise wrong(number, f"cannot be read: {_mistake(error)}") from None
         if cells is None:
             return
         if not any(cell.strip() for cell in cells):
@@ -259,7 +261,8 @@ def _table(path: Path, encoding: str, separator: str | None) -> Iterator[tuple[i
             yield number, _row(number, names, cells), None
 
 
-def _in_words(error: csv.Error) -> str:
+def _mistake(error: csv.Error) -> str:
+    """What is wrong with a record, and what to do."""
     doubled = "put the whole cell into quotation marks, and double those inside"
     if "limit" in str(error):
         return f"a cell has more than {LONGEST_LINE // 2**20} MiB, or a quotation mark opens it that nothing closes"
@@ -303,7 +306,7 @@ def _row(number: int, names: list[str], cells: list[str]) -> Row:
     return {name: cell if cell != "" else None for name, cell in zip(names, cells + [""] * len(names), strict=False)}
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Row | None, bytes | None]]:
+def _parquet(path: Path) -> Iterator[NumberedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from backend.contract.base import Json, storable, to_json
+from backend.contract.task import LONGEST_NAME
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 
 Row = dict[str, Json]
 
 LONGEST_LINE = 4 * 2**20  # bytes; its keys and values take twenty times as many in memory
-LONGEST_NAME = 200
 MOST_COLUMNS = 256
 MOST_ROWS = 10_000_000
 SHOWN_CHARACTERS = 2000  # of a value in a preview

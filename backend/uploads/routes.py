@@ -1,26 +1,26 @@
 """Routes of uploads."""
 
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from backend.answers import NDJSON, LinesFile
 from backend.contract import records as r
 from backend.contract.base import to_json
 from backend.contract.queries import ProgressQuery, SplitQuery, UploadQuery
-from backend.contract.task import MOST_SOURCES, as_text, digest, held_out_keys, row_id
+from backend.contract.task import as_text, digest, held_out_keys, named_sources, row_id, source_of
 from backend.document import raw_body
 from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
 
+T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
 
 PREVIEW_ROWS = 20
@@ -31,14 +31,22 @@ LINES = {"type": "string", "format": "binary", "description": "CSV, TSV, JSON, J
 
 @router.post("", status_code=201, openapi_extra=raw_body(NDJSON, LINES))
 async def create_upload(services: ServicesDep, request: Request, query: Annotated[UploadQuery, Query()]) -> r.Upload:
-    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet. What it holds and the name's ending show which."""
-    folder = services.settings.home / store.FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    """Store rows, sent as the raw body: CSV, TSV, JSON, JSON lines or Parquet. What it holds and the file's ending show which."""
     try:
-        async with _received(request, folder) as partial:
-            return await run_in_threadpool(store.keep, services, query.name, partial, on_rows=_counting(query.progress))
+        with store.partial_file(services.settings.home) as file:
+            async for chunk in request.stream():
+                file.write(chunk)
+            suffix, on_rows = query.suffix or Path(query.name).suffix, _counting(query.progress)
+            return await _in_turn(
+                services, partial(store.keep, services, query.name, file, suffix=suffix, on_rows=on_rows)
+            )
     finally:
         _rows_so_far.pop(query.progress, None)
+
+
+async def _in_turn(services: Services, make: Callable[[], T]) -> T:
+    """What `make` makes in a thread, once fewer files are read than may be at once."""
+    return await to_thread.run_sync(make, limiter=services.conversions)
 
 
 _rows_so_far: dict[str, int] = {}
@@ -60,46 +68,41 @@ def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgres
 
 
 @router.post("/join", status_code=201)
-def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
+async def join_uploads(services: ServicesDep, body: r.UploadJoin) -> r.Upload:
     """Make one upload of several, whose rows follow each other; the parts stay."""
+    return await _in_turn(services, partial(_joined, services, body))
+
+
+def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
+    """Raises NotFound and Invalid."""
     parts = [_found(services, one) for one in body.uploads]
     if taken := next((part for part, _ in parts if body.source_column in part.columns), None):
         text = f"{taken.name} has a column {body.source_column} of its own; choose another name"
         raise Invalid(FieldError("source_column", text))
-    with tempfile.NamedTemporaryFile(dir=parts[0][1].parent, suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            for part, path in parts:
-                with path.open("rb") as rows:
-                    named = b"{"
-                    if body.source_column is not None:
-                        named = f"{{{to_json(body.source_column)}:{to_json(part.name)},".encode()
-                    for row in map(bytes.strip, rows):
-                        if row not in (b"", b"{}"):  # an earlier version kept both
-                            file.write(named + row[1:] + b"\n")
-            file.flush()
-            return store.keep(services, body.name, partial, suffix=".jsonl")
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-@asynccontextmanager
-async def _received(request: Request, folder: Path) -> AsyncIterator[Path]:
-    """The body in a file of its own, which is gone afterwards unless it was moved."""
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            async for chunk in request.stream():
-                file.write(chunk)
-            file.flush()
-            yield partial
-        finally:
-            partial.unlink(missing_ok=True)
+    whole, most = sum(part.size_bytes for part, _ in parts), store.most_bytes(services)
+    if whole > most:
+        text = f"the {len(parts)} uploads have {whole:,} bytes in all, and one may have {most:,}; join fewer"
+        raise Invalid(FieldError("uploads", text))
+    with store.partial_file(services.settings.home) as file:
+        for part, path in parts:
+            with path.open("rb") as rows:
+                named = b"{"
+                if body.source_column is not None:
+                    named = f"{{{to_json(body.source_column)}:{to_json(part.name)},".encode()
+                for row in map(bytes.strip, rows):
+                    if row not in (b"", b"{}"):  # an earlier version kept both
+                        file.write(named + row[1:] + b"\n")
+        return store.keep(services, body.name, file)
 
 
 @router.post("/keep", status_code=201)
-def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
+async def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Band:
     """Make an upload of some rows of another one: those that a person kept, and what evaluations hold out."""
+    return await _in_turn(services, partial(_band, services, body))
+
+
+def _band(services: Services, body: r.UploadKeep) -> r.Band:
+    """Raises NotFound and Invalid."""
     kind, _, number = body.task.source.partition(":")
     if kind != "upload":
         raise Invalid(
@@ -115,18 +118,18 @@ def keep_rows(services: ServicesDep, body: r.UploadKeep) -> r.Kept:
         )
     # At most half of the prompts can be held out, so of a small band some of them are left out rather than trained on.
     evaluated = set(sorted(held_out)[: len(trained)])
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            for row in jsonl.rows_of(path):
-                key = _key(row, column)
-                if key in evaluated or (key in trained and row_id(body.task, row) in wanted):
-                    file.write(f"{to_json(row)}\n".encode())
-            file.flush()
-            upload = store.keep(services, body.name, partial, suffix=".jsonl")
-        finally:
-            partial.unlink(missing_ok=True)
-    return r.Kept(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)))
+    sources = set[str]()
+    with store.partial_file(services.settings.home) as file:
+        for row in jsonl.rows_of(path):
+            key = _key(row, column)
+            chosen = key in trained and row_id(body.task, row) in wanted
+            if chosen:
+                sources.add(source_of(body.task.source_column, row))
+            if chosen or key in evaluated:
+                file.write(f"{to_json(row)}\n".encode())
+        upload = store.keep(services, body.name, file)
+    shares = {name: share for name, share in body.task.shares.items() if name in sources}
+    return r.Band(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)), shares=shares)
 
 
 @router.get("")
@@ -157,17 +160,16 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
 @lru_cache(maxsize=256)
 def _split(path: Path, query: SplitQuery) -> r.Split:
     """A file's number is never given again."""
-    keys = [_key(row, query.prompt_column) for row in jsonl.rows_of(path)]
-    held_out = held_out_keys(keys, query.held_out)
-    sources: dict[str, list[bool]] = {}  # of each row whether it is held out
-    if query.source_column is not None:
-        for key, row in zip(keys, jsonl.rows_of(path), strict=True):
-            name = as_text(row.get(query.source_column))[: jsonl.LONGEST_NAME]
-            if name in sources or len(sources) < MOST_SOURCES:
-                sources.setdefault(name, []).append(key in held_out)
-    whole = [key in held_out for key in keys]
-    parts = {name: r.Divided(train=part.count(False), held_out=part.count(True)) for name, part in sources.items()}
-    return r.Split(train=whole.count(False), held_out=whole.count(True), sources=parts)
+    rows = [(_key(row, query.prompt_column), source_of(query.source_column, row)) for row in jsonl.rows_of(path)]
+    held_out = held_out_keys((key for key, _ in rows), query.held_out)
+    whole = Counter(key in held_out for key, _ in rows)
+    by_source = Counter((source, key in held_out) for key, source in rows)
+    sources = {source for source, _ in by_source} if query.source_column is not None else set[str]()
+    parts = {
+        name: r.RowCounts(train=by_source[name, False], held_out=by_source[name, True])
+        for name in named_sources(sources)
+    }
+    return r.Split(train=whole[False], held_out=whole[True], sources=parts, source_count=len(sources))
 
 
 def _key(row: jsonl.Row, prompt_column: str) -> str:

@@ -2,8 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select
 
@@ -27,29 +31,46 @@ def path_of(home: Path, upload_id: int) -> Path:
     return home / FOLDER / f"{upload_id}.jsonl"
 
 
+def most_bytes(services: Services) -> int:
+    """How many bytes the rows of an upload may take."""
+    return GROWTH * services.settings.max_upload_bytes
+
+
+@contextmanager
+def partial_file(home: Path) -> Iterator[IO[bytes]]:
+    """A file beside the uploads, which is gone afterwards unless it was moved."""
+    (home / FOLDER).mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=home / FOLDER, suffix=".partial", delete=False) as file:
+        try:
+            yield file
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
 def keep(
     services: Services,
     name: str,
-    partial: Path,
+    file: IO[bytes],
     *,
-    suffix: str | None = None,
+    suffix: str = ".jsonl",
     again: bool = True,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
-    """Make JSON lines of a file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
+    """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    What it holds and the name's ending, or `suffix`, show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    What it holds and its `suffix` show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
-    home, canonical = services.settings.home, partial.with_suffix(".rows.partial")
-    most = GROWTH * services.settings.max_upload_bytes
+    file.flush()
+    home, partial = services.settings.home, Path(file.name)
+    canonical = partial.with_suffix(".rows.partial")
     try:
-        found = convert(partial, suffix or Path(name).suffix.lower(), canonical, most_bytes=most, on_rows=on_rows)
+        found = convert(partial, suffix.lower(), canonical, most_bytes=most_bytes(services), on_rows=on_rows)
         os.replace(canonical, partial)
     finally:
         canonical.unlink(missing_ok=True)
-    with partial.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
+    with partial.open("rb") as rows:
+        sha256 = hashlib.file_digest(rows, "sha256").hexdigest()
+        os.fsync(rows.fileno())
     with services.database.write() as tx:
         same = select(upload).where(upload.c.name == name, upload.c.sha256 == sha256).limit(1)
         earlier = None if again else tx.execute(same).mappings().one_or_none()
@@ -59,9 +80,7 @@ def keep(
             "name": name,
             "rows": found.rows,
             "columns": found.columns,
-            "format": found.found.format,
-            "encoding": found.found.encoding,
-            "separator": found.found.separator,
+            **asdict(found.file),
             "duplicates": found.duplicates,
             "empty": found.empty,
             "missing": found.missing,

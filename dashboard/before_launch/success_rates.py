@@ -9,6 +9,7 @@ from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import GroupScores
 from backend.contract.records import Run
+from backend.contract.task import LONGEST_NAME
 from dashboard.charts.success_rates import bar_of, bar_title, success_rates_figure
 from dashboard.components.chart import heading, show
 from dashboard.forecast import is_right
@@ -17,7 +18,6 @@ from dashboard.format import counted, number, percent
 from dashboard.session import client, explain
 
 WORTH_A_CHART = 8  # prompts; the rates of fewer are read one by one
-MOST_LETTERS = 190  # of an upload's name
 _REFUSED = "band-refused"
 
 
@@ -102,16 +102,29 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
     )
     if pressed:
         try:
-            measured = client().preview_upload(int(source.removeprefix("upload:"))).upload.name
-            name = f"{low} to {high} % of {measured}"
-            made = client().keep_rows(name[:MOST_LETTERS], task, kept)
+            _keep(draft, task, kept)
         except ApiError as refusal:
             st.session_state[_REFUSED] = explain(refusal)
         except Unreachable:
             st.session_state[_REFUSED] = "The backend does not answer; try again when it is back\\."
         else:
             st.session_state.pop(_REFUSED, None)
-            draft.change({"task": {**task, "source": f"upload:{made.upload.id}", "held_out": made.held_out}})
             st.rerun()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")
+
+
+def _keep(draft: Draft, measured: Mapping[str, Json], kept: Sequence[str]) -> None:
+    """Make an upload of the band, and put it into the form's task; the rest of it stays, unless it asks other prompts by now.
+
+    Raises ApiError and Unreachable.
+    """
+    form = draft.get("task")
+    same = isinstance(form, dict) and all(form.get(name) == measured.get(name) for name in ("kind", "prompt_column"))
+    task: dict[str, Json] = {**(form if isinstance(form, dict) and same else measured)}
+    asked = {**measured, **{name: task.get(name) for name in ("source_column", "shares")}}
+    upload = client().preview_upload(int(str(measured["source"]).removeprefix("upload:"))).upload
+    name = "{} to {} % of {}".format(*draft.sample_band, upload.name)
+    band = client().keep_rows(name[:LONGEST_NAME], asked, kept)
+    shares: Json = dict(band.shares)
+    draft.change({"task": {**task, "source": f"upload:{band.upload.id}", "held_out": band.held_out, "shares": shares}})

@@ -1,11 +1,12 @@
 """One's own data, as a task or as preference pairs: upload a file, look at its first rows, say which column is what."""
 
 import io
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import BinaryIO
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import pandas as pd
@@ -13,7 +14,7 @@ import streamlit as st
 from pydantic import ValidationError
 
 from backend.contract.base import Json
-from backend.contract.client import ApiError, Unreachable
+from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.queries import SplitQuery
 from backend.contract.records import Upload
 from backend.contract.task import as_text
@@ -21,7 +22,7 @@ from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
 from dashboard.format import count, counted, plain, size
-from dashboard.session import client, explain
+from dashboard.session import client, queued
 from dashboard.text import one_line
 
 UPLOAD, HUB = "Uploaded file", "Hub"
@@ -32,8 +33,7 @@ USUAL = {  # what columns are called, the likeliest first
     "chosen_column": ("chosen", "preferred", "better", "winner"),
     "rejected_column": ("rejected", "other", "worse", "loser"),
 }
-_REFUSED, _TRIED = "upload-refused", "upload-tried"
-TICK = 0.3  # seconds between two looks at an upload under way
+TICK = 0.3  # seconds between two looks at a transfer
 PASTED = 1_000_000  # characters
 
 
@@ -84,16 +84,41 @@ def _show_upload(draft: Draft, path: str) -> list[str]:
     return upload.columns
 
 
+@dataclass
+class Transfer:
+    """Files on their way to the backend, in a thread of their own: a click elsewhere draws the page again, and they go on."""
+
+    files: Sequence[tuple[str, BinaryIO]]
+    sent: tuple[str, int, int]  # a file's name, its bytes, and those that are on their way
+    key: str = field(default_factory=lambda: uuid4().hex)
+    upload: Future[Upload] = field(default_factory=Future)
+
+    def send(self, to: Client) -> None:
+        """Upload them, and let go of them."""
+        try:
+            self.upload.set_result(to.upload_files(self.files, progress=self.key, on_sent=self._note))
+        except Exception as error:  # noqa: BLE001 — the page raises it again
+            self.upload.set_exception(error)
+        finally:
+            self.files = ()
+
+    def _note(self, *sent: Any) -> None:
+        self.sent = sent
+
+
 def _show_uploader(draft: Draft, path: str) -> None:
     """Files of any known format, several of which become one, or rows that are pasted."""
+    place = f"transfer-{draft.id}-{path}"
+    transfer: Transfer | None = st.session_state.get(place)
+    under_way = transfer is not None and not transfer.upload.done()
     files = st.file_uploader(
         "CSV, TSV, JSON, JSON lines or Parquet",
         accept_multiple_files=True,
-        key=draft.key(f"{path}.upload"),
+        key=f"{draft.key(f'{path}.upload')}-{transfer.key if transfer else ''}",  # empty after each transfer
+        disabled=under_way,
         help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. A file of "
         "several gigabytes is better sent by `groupscope upload`\\.",
     )
-    sources: list[tuple[str, BinaryIO]] = [(file.name, file) for file in files]
     with st.popover("Paste rows", icon=":material/content_paste:"):
         text = st.text_area(
             "Rows",
@@ -102,56 +127,35 @@ def _show_uploader(draft: Draft, path: str) -> None:
             placeholder="question,answer\n1 + 1,2",
             max_chars=PASTED,
         )
-        if st.button("Use these rows", disabled=not text.strip()):
-            sources = [("pasted", io.BytesIO(text.encode()))]
-    known = tuple(getattr(file, "file_id", None) for file in files)
-    if sources and (not files or st.session_state.get(_TRIED) != known):
-        st.session_state[_TRIED] = known
-        upload = _uploaded(sources)
+        pasted = st.button("Use these rows", disabled=under_way or not text.strip())
+    if files or pasted:
+        sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
+        st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0))
+        Thread(
+            target=begun.send, args=(client(),), daemon=True
+        ).start()  # it ends with the process, whatever it waits for
+        wait([begun.upload], timeout=TICK)
+        st.rerun()
+    if transfer is not None and under_way:
+        st.fragment(_show_sent, run_every=TICK)(transfer)
+    elif transfer is not None:
+        upload = queued(transfer.upload.result, "The backend does not answer; upload the file again once it is up\\.")
         if upload is not None:
+            del st.session_state[place]
             draft.change(_with_columns(draft, path, upload))
             st.rerun()
-    if _REFUSED in st.session_state:
-        st.error(st.session_state[_REFUSED], icon=":material/error:")
 
 
-def _uploaded(sources: Sequence[tuple[str, BinaryIO]]) -> Upload | None:
-    """One upload of all, whose progress is shown; None, and the reason kept for the page, where one is refused."""
-    st.session_state.pop(_REFUSED, None)
-    uploads: list[Upload] = []
-    for name, file in sources:
-        try:
-            uploads.append(_sent(name, file))
-        except ApiError as refusal:
-            which = f"{plain(name)}: " if len(sources) > 1 else ""
-            st.session_state[_REFUSED] = f"{which}{explain(refusal)}"
-        except Unreachable:
-            st.session_state[_REFUSED] = "The backend does not answer; upload the file again once it is up\\."
-        if _REFUSED in st.session_state:
-            with suppress(ApiError, Unreachable):
-                for one in uploads:
-                    client().delete_upload(one.id)
-            return None
-    name = f"{sources[0][0][:100]} and {len(sources) - 1} more"
-    return client().merge_uploads(name, uploads)
-
-
-def _sent(name: str, file: BinaryIO) -> Upload:
-    """Upload one file, and show how much of it is on its way and how many rows were read. Raises ApiError, Unreachable."""
-    whole, key, sent = file.seek(0, os.SEEK_END), uuid4().hex, [0]
-    file.seek(0)
-    bar = st.progress(0.0, f"{plain(name)}: on its way")
-    ask, on_sent = client(), lambda bytes_: sent.__setitem__(0, bytes_)
-    with ThreadPoolExecutor(1) as pool:
-        upload = pool.submit(ask.upload, name, file, progress=key, on_sent=on_sent)
-        while not wait([upload], timeout=TICK).done:
-            if sent[0] < whole:
-                bar.progress(sent[0] / whole, f"{plain(name)}: {size(sent[0])} of {size(whole)} on its way")
-            else:
-                with suppress(ApiError, Unreachable):
-                    bar.progress(1.0, f"{plain(name)}: {counted(ask.upload_progress(key), 'row')} read")
-    bar.empty()
-    return upload.result()
+def _show_sent(transfer: Transfer) -> None:
+    """How much of a file is on its way, then how many rows were read; the page is drawn again at the end."""
+    if transfer.upload.done():
+        st.rerun()
+    name, whole, sent = transfer.sent
+    if sent < whole:
+        st.progress(sent / whole, f"{plain(name)}: {size(sent)} of {size(whole)} on its way")
+    else:
+        with suppress(ApiError, Unreachable):
+            st.progress(1.0, f"{plain(name)}: {counted(client().upload_progress(transfer.key), 'row')} read")
 
 
 def _with_columns(draft: Draft, path: str, upload: Upload) -> dict[str, Json]:
@@ -226,6 +230,9 @@ def _show_split(draft: Draft, path: str, upload: Upload) -> None:
         columns=["source", "to train on", "held out"],
     )
     st.dataframe(table, hide_index=True, key=f"sources-{upload.id}")
+    if split.source_count > len(split.sources):
+        st.caption(f"The first {len(split.sources)} of {count(split.source_count)} sources, by name\\.")
+        return  # equal shares of these would leave the others out of training
     equal: Json = dict.fromkeys(split.sources, 1)
     if named.get("shares") != equal and len(split.sources) > 1:
         st.button(

@@ -19,6 +19,8 @@ from serving import Backend, Backends
 from backend.contract.client import ApiError
 from backend.errors import Invalid
 from backend.uploads import conversion
+from backend.uploads.formats import read
+from backend.uploads.jsonl import MOST_ROWS
 
 # Each file is read by a process of its own.
 pytestmark = pytest.mark.slow
@@ -191,6 +193,14 @@ def test_what_cannot_be_read_is_refused_in_one_sentence_and_leaves_nothing(share
     assert len(caught.value.message) < 300
     assert "\n" not in caught.value.message
     assert not list((shared_backend.home / "uploads").glob("*.partial"))
+
+
+def test_a_parquet_file_with_too_many_rows_is_refused_before_any_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    file.write_bytes(parquet(pa.table({"a": pa.nulls(MOST_ROWS + 1, pa.int8())})))
+    _, rows = read(file, ".parquet")
+    with pytest.raises(Invalid, match="The file has more than 10,000,000 rows"):
+        next(rows)
 
 
 def peak(pid: int) -> int:

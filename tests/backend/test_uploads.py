@@ -1,15 +1,20 @@
 """Uploads: rows in, errors that name the line, what is counted, joined, divided and kept, and runs that find what they read."""
 
+import io
 import json
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import pytest
 from acting import GRPO, Actor
-from serving import Backend
+from serving import Backend, Backends
 
-from backend.contract.client import ApiError
+from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.queries import SplitQuery
 from backend.contract.task import Dataset, row_id
+from backend.uploads import conversion, store
 from worker.tasks.loading import load_items
 
 ROWS = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(30)]
@@ -84,6 +89,14 @@ def test_a_run_is_refused_if_its_upload_is_not_there_or_lacks_a_column(backend: 
     assert backend.client.create_run(reading(upload.id, answer_column="prompt")).status == "queued"
 
 
+def test_the_prompt_in_a_template_is_the_prompt_whatever_a_column_of_this_name_holds(backend: Backend) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(30)]
+    rows[3]["prompt"] = "something else"
+    upload = backend.client.upload("x", jsonl(rows))
+    task = {"prompt_column": "question", "template": "{prompt}, {answer}"}
+    assert backend.client.create_run(reading(upload.id, **task)).status == "queued"
+
+
 def test_an_upload_that_a_run_still_needs_cannot_be_deleted(backend: Backend) -> None:
     upload = backend.client.upload("x", jsonl(ROWS))
     run = backend.client.create_run(reading(upload.id))
@@ -136,6 +149,132 @@ def test_uploads_of_an_earlier_version_are_joined_too(backend: Backend) -> None:
     path.write_bytes(b'{}\r\n  {"prompt": "a"}')  # no line end, and an object without a column
     joined = backend.client.join_uploads("both", [upload.id, upload.id], source_column="from")
     assert backend.client.preview_upload(joined.id).rows == [{"from": "x", "prompt": "a"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "rows"),
+    [(".txt", b"a, b\nc, d\n", [{"prompt": "a, b"}, {"prompt": "c, d"}]), (".CSV", b'{"a"\n[1]\n', [{'{"a"': "[1]"}])],
+)
+def test_a_files_own_ending_shows_its_kind_whatever_its_name_is(
+    backend: Backend, suffix: str, content: bytes, rows: list[object]
+) -> None:
+    upload = backend.client.upload("my problems", content, suffix=suffix)
+    assert backend.client.preview_upload(upload.id).rows == rows
+    named = backend.client.upload_files([(f"mine{suffix}", io.BytesIO(content))], "v1.jsonl")
+    assert named.name == "v1.jsonl"
+    assert backend.client.preview_upload(named.id).rows == rows
+    long = backend.client.upload_files([(f"{'x' * 240}{suffix}", io.BytesIO(content))])
+    assert backend.client.preview_upload(long.id).rows == rows
+
+
+class Torn(io.BytesIO):
+    """A file whose reading ends with somebody's Ctrl-C."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise KeyboardInterrupt
+
+
+TABLE = b"question,answer\n1 + 1,2\n"
+WIDE = [f"{','.join(f'{letter}{n}' for n in range(200))}\n1\n".encode() for letter in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "error", "message"),
+    [
+        ([io.BytesIO(TABLE), io.BytesIO(b"%PDF-1.7")], ApiError, r"1\.csv: The file is a PDF"),
+        ([io.BytesIO(TABLE), Torn()], KeyboardInterrupt, None),
+        ([io.BytesIO(one) for one in WIDE], ApiError, "brings the file to 401 columns"),
+    ],
+    ids=["one is refused", "one is not read to its end", "they cannot be joined"],
+)
+def test_of_several_files_nothing_stays_if_they_do_not_become_one(
+    backend: Backend, contents: list[BinaryIO], error: type[BaseException], message: str | None
+) -> None:
+    with pytest.raises(error, match=message):
+        backend.client.upload_files([(f"{place}.csv", content) for place, content in enumerate(contents)])
+    assert backend.client.uploads() == []
+
+
+def test_several_files_are_one_upload_also_if_their_parts_cannot_be_deleted(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: Client, upload_id: int) -> None:
+        raise Unreachable("the backend restarts")
+
+    monkeypatch.setattr(Client, "delete_upload", away)
+    made = backend.client.upload_files([(name, io.BytesIO(TABLE)) for name in ("a.csv", "b.csv")])
+    assert (made.name, made.rows, made.columns) == ("a.csv and 1 more", 2, ["source", "question", "answer"])
+
+
+def test_uploads_that_are_too_large_together_are_refused_before_any_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Backends(tmp_path / "home") as backends:
+        client = backends.start(max_upload_bytes=1_000).client
+        upload = client.upload("x", jsonl(ROWS)[:900].rpartition(b"\n")[0])
+        monkeypatch.setattr(store, "partial_file", None)
+        with pytest.raises(
+            ApiError, match=r"the 5 uploads have 4,\d+ bytes in all, and one may have 4,000; join fewer"
+        ):
+            client.join_uploads("five", [upload.id] * 5)
+
+
+def test_two_files_are_read_at_once_and_the_others_wait(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert, lock, both = store.convert, threading.Lock(), threading.Barrier(2, timeout=60)
+    reading, at_once = [0], list[int]()
+
+    def counted(*args: Any, **kwargs: Any) -> conversion.Contents:
+        with lock:
+            reading[0] += 1
+            at_once.append(reading[0])
+        both.wait()
+        try:
+            return convert(*args, **kwargs)
+        finally:
+            with lock:
+                reading[0] -= 1
+
+    part = backend.client.upload("x", jsonl(ROWS))
+    task = Dataset(source=f"upload:{part.id}", held_out=0.0)
+    ids = [row_id(task, row) for row in ROWS[:3]]
+    monkeypatch.setattr(store, "convert", counted)
+    asked = [
+        lambda: backend.client.upload("y", jsonl(ROWS)),
+        lambda: backend.client.join_uploads("z", [part.id]),
+        lambda: backend.client.keep_rows("band", task.model_dump(mode="json"), ids),
+    ] * 2
+    with ThreadPoolExecutor(len(asked)) as pool:
+        for made in [pool.submit(cast(Any, ask)) for ask in asked]:
+            made.result()
+    assert max(at_once) == 2
+
+
+def test_what_a_library_prints_is_not_taken_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_bytes(TABLE)
+    printing = "import os; from backend.uploads import conversion; read = conversion.read\n"
+    printing += (
+        "conversion.read = lambda *file: (os.write(1, b'a warning of a library\\n'), print('hi'), read(*file))[2]\n"
+    )
+    beginning, _, main = conversion._MAIN.rpartition("from backend.uploads.conversion")
+    monkeypatch.setattr(conversion, "_MAIN", f"{beginning}\n{printing}from backend.uploads.conversion{main}")
+    found = conversion.convert(tmp_path / "a.csv", ".csv", tmp_path / "rows", most_bytes=1_000)
+    assert (found.rows, found.columns) == (1, ["question", "answer"])
+
+
+def test_of_many_sources_the_first_by_name_are_counted_as_a_run_logs_them(backend: Backend) -> None:
+    long = "x" * 300
+    rows = [{"prompt": str(n), "answer": "", "source": f"{30 - n:02}"} for n in range(30)]
+    rows = [{**row, "answer": "1"} for row in rows] + [{"prompt": "y", "answer": "1", "source": f"00{long}"}]
+    content = jsonl(rows)
+    upload = backend.client.upload("x", content)
+    query = SplitQuery(prompt_column="prompt", held_out=0.0, source_column="source")
+    split = backend.client.split_upload(upload.id, query)
+    assert (list(split.sources), split.source_count) == ([f"00{long}"[:200], *(f"{n:02}" for n in range(1, 20))], 31)
+    task = Dataset(source=f"upload:{upload.id}", held_out=0.0, source_column="source")
+    items = load_items(task, fetch_upload=lambda _: content)
+    assert {item.source for item in items.train} - {""} == set(split.sources)
+    shared = task.model_copy(update={"shares": {f"00{long}"[:200]: 1.0}})
+    assert len(load_items(shared, fetch_upload=lambda _: content).parts[0][0]) == 1
 
 
 def test_the_split_that_is_shown_is_the_split_of_a_run(backend: Backend) -> None:

@@ -17,7 +17,7 @@ def choose_dataset(page: Page) -> None:
     settled(page)
 
 
-def test_a_table_is_sent_with_its_progress_in_sight_and_its_rows_and_split_are_shown(
+def test_a_table_is_sent_while_the_form_is_filled_in_and_its_rows_and_split_are_shown(
     open_page: Callable[[str], Page], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.csv"
@@ -28,13 +28,16 @@ def test_a_table_is_sent_with_its_progress_in_sight_and_its_rows_and_split_are_s
     expect(page.get_by_role("button", name="Start run")).to_be_disabled()
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_text("mine.csv: ")).to_contain_text("rows read")
+    page.get_by_role("textbox", name="System prompt").fill("Answer with a number.")
+    page.get_by_role("textbox", name="System prompt").press("Control+Enter")
     expect(page.get_by_text("200,000 rows · 3 columns")).to_contain_text("CSV, separated by semicolons")
     expect(page.get_by_text("rows to train on")).to_contain_text("180,000 rows to train on, 20,000 held out")
     assert rows(page, "topic")[1][1:] == ["2", "b"]
+    expect(page.get_by_role("textbox", name="System prompt")).to_have_value("Answer with a number.")
     expect(page.get_by_role("button", name="Start run")).to_be_enabled()
 
 
-def test_a_file_that_cannot_be_read_is_refused_where_it_was_chosen(
+def test_a_file_that_cannot_be_read_is_refused_where_it_was_chosen_and_the_next_one_is_sent_alone(
     open_page: Callable[[str], Page], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.csv"
@@ -45,3 +48,6 @@ def test_a_file_that_cannot_be_read_is_refused_where_it_was_chosen(
     refusal = page.locator(".st-key-section-task-dataset").get_by_test_id("stAlert")
     expect(refusal).to_contain_text("line 3: cannot be read: a quotation mark opens a cell, and nothing closes it")
     expect(page.get_by_role("button", name="Start run")).to_be_disabled()
+    file.write_text("question,answer\n1,2\n3,4\n")
+    page.locator("input[type=file]").set_input_files(file)
+    expect(page.get_by_text("2 rows · 2 columns")).to_be_visible()

@@ -1,6 +1,7 @@
 """The typed client and the routes are two sides of one thing: each method has its route, each route its method."""
 
 import inspect
+import io
 import re
 from collections.abc import Callable, Mapping
 
@@ -58,7 +59,7 @@ CALLS: Mapping[str, Callable[[Client], object]] = {
     "upload": lambda c: c.upload("x.jsonl", b"{}\n"),
     "upload_progress": lambda c: c.upload_progress("key"),
     "join_uploads": lambda c: c.join_uploads("x", [1, 2]),
-    "merge_uploads": lambda c: c.merge_uploads("x", [c.upload(name, b"{}\n") for name in "ab"]),
+    "upload_files": lambda c: c.upload_files([(name, io.BytesIO(b"{}\n")) for name in "ab"]),
     "split_upload": lambda c: c.split_upload(1, q.SplitQuery(prompt_column="prompt", held_out=0.1)),
     "keep_rows": lambda c: c.keep_rows("x", {"kind": "dataset", "source": "upload:1"}, ["one"]),
     "uploads": lambda c: c.uploads(),

@@ -1,11 +1,19 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
 from collections.abc import Callable
+from concurrent.futures import wait
+from threading import Event
+from typing import Any, cast
 
 import pytest
 from on_screen import draft_of, key, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import FileUploader
+
+from backend.contract.client import Client
+from backend.contract.records import Upload
+from dashboard.form.dataset import Transfer
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +40,33 @@ def at(open_page: OpenPage) -> AppTest:
     return at
 
 
-def send(at: AppTest, *files: tuple[str, bytes]) -> None:
+def uploader(at: AppTest) -> FileUploader:
+    return next(one for one in at.file_uploader if one.label.startswith("CSV"))
+
+
+def choose(at: AppTest, *files: tuple[str, bytes]) -> None:
     uploaded = [(name, content, "text/plain") for name, content in files]
-    at.file_uploader(key=key(at, "task.upload")).set_value(uploaded).run()
+    uploader(at).set_value(uploaded).run()
+
+
+def arrive(at: AppTest) -> None:
+    """The page once what is on its way has come to its end, as its own ticks would draw it."""
+    place = f"transfer-{draft_of(at).id}-task"
+    if place in at.session_state:
+        assert wait([cast(Transfer, at.session_state[place]).upload], timeout=60).done
+        at.run()
     assert not at.exception
+
+
+def send(at: AppTest, *files: tuple[str, bytes]) -> None:
+    choose(at, *files)
+    arrive(at)
+
+
+def paste(at: AppTest, rows: str) -> None:
+    at.text_area(key=key(at, "task.pasted")).set_value(rows).run()
+    next(button for button in at.button if button.label == "Use these rows").click().run()
+    arrive(at)
 
 
 def start_disabled(at: AppTest) -> bool:
@@ -111,10 +142,63 @@ def test_of_several_files_of_which_one_cannot_be_read_none_is_kept(at: AppTest, 
 
 
 def test_rows_that_are_pasted_become_the_data(at: AppTest, backend: Backend) -> None:
-    at.text_area(key=key(at, "task.pasted")).set_value("question\tanswer\n1 + 1\t2\n2 + 2\t4\n").run()
-    next(button for button in at.button if button.label == "Use these rows").click().run()
-    assert not at.exception
+    paste(at, "question\tanswer\n1 + 1\t2\n2 + 2\t4\n")
     upload = backend.client.uploads()[0]
     assert (upload.name, upload.rows, upload.separator) == ("pasted", 2, "tab")
     assert draft_of(at).get("task.source") == f"upload:{upload.id}"
     assert list(at.dataframe[0].value.iloc[0]) == ["1 + 1", "2"]
+
+
+def test_a_file_that_was_refused_is_in_nobodys_way(at: AppTest, backend: Backend) -> None:
+    send(at, ("bad.pdf", b"%PDF-1.7"))
+    assert "bad.pdf: The file is a PDF" in texts(at)
+    paste(at, "question,answer\n1 + 1,2\n")
+    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
+    assert backend.client.uploads()[0].name == "pasted"
+
+
+def test_a_refused_file_is_not_sent_again_by_a_click_elsewhere(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(at, ("bad.pdf", b"%PDF-1.7"))
+    monkeypatch.setattr(Client, "upload", None)
+    at.text_area(key=key(at, "task.system_prompt")).set_value("Reckon.").run()
+    assert "bad.pdf: The file is a PDF" in texts(at)
+
+
+def test_an_upload_goes_on_when_something_else_is_clicked_meanwhile(
+    at: AppTest, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived, sent, upload = Event(), list[str](), Client.upload
+
+    def slow(self: Client, name: str, *args: Any, **kwargs: Any) -> Upload:
+        sent.append(name)
+        assert arrived.wait(60)
+        return upload(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(Client, "upload", slow)
+    choose(at, ("mine.csv", SEMICOLONS.encode()))
+    at.text_area(key=key(at, "task.system_prompt")).set_value("Rechne.").run()
+    assert uploader(at).disabled
+    assert draft_of(at).get("task.source") == ""
+    arrived.set()
+    arrive(at)
+    assert sent == ["mine.csv"]
+    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"
+    assert draft_of(at).get("task.system_prompt") == "Rechne."
+    assert "**36** rows to train on" in texts(at)
+
+
+def test_of_several_files_that_cannot_be_joined_none_is_kept_and_the_reason_is_said(
+    at: AppTest, backend: Backend
+) -> None:
+    before = backend.client.uploads()
+    wide = [",".join(f"{letter}{n}" for n in range(200)) + "\n" + "1," * 199 + "1\n" for letter in "ab"]
+    send(at, *((f"{place}.csv", text.encode()) for place, text in enumerate(wide)))
+    assert "0.csv and 1 more: line 2: brings the file to 401 columns; an upload may have 256" in texts(at)
+    assert backend.client.uploads() == before
+
+
+def test_shares_are_not_offered_of_the_first_sources_alone(at: AppTest) -> None:
+    rows = "".join(f"{n} + 1,{n + 1},s{n // 2:02}\n" for n in range(42))
+    send(at, ("many.csv", f"question,answer,source\n{rows}".encode()))
+    assert "The first 20 of 21 sources, by name" in texts(at)
+    assert not any(button.label == "Equal shares" for button in at.button)

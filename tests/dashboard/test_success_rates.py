@@ -17,7 +17,7 @@ from dashboard.before_launch.success_rates import rates_of
 from dashboard.charts.success_rates import ALWAYS, LABELS, NEVER, bar_of, bar_title, success_rates_figure
 
 OpenPage = Callable[..., AppTest]
-ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n)} for n in range(1, 25)]
+ROWS = [{"prompt": f"Calculate {n} + {n}", "answer": str(2 * n), "level": "abc"[n // 9]} for n in range(1, 25)]
 G = 8
 
 
@@ -154,6 +154,38 @@ def test_a_band_becomes_the_forms_data_with_one_click(open_page: OpenPage, backe
     again = backend.client.uploads()[0]
     assert again.name == "100 to 100 % of sums.jsonl"
     assert again.rows == 8
+
+
+@pytest.mark.slow
+def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: OpenPage, backend: Backend) -> None:
+    at, task = measured(open_page, backend, RATES)
+    shares = {"a": 1.0, "b": 2.0, "c": 3.0}
+    changed = {"template": "Reckon: {prompt}", "system_prompt": "A number.", "source_column": "level", "shares": shares}
+    draft_of(at).change({f"task.{name}": value for name, value in changed.items()})
+    at.run()
+    kept = {row["level"] for row, right in zip(ROWS, RATES, strict=True) if right == G}
+    assert kept == {"b", "c"}
+    at.slider[0].set_range(100, 100).run()
+    press(at, "Keep 8 of 24")
+    assert not at.error
+    now = draft_of(at).get("task")
+    assert isinstance(now, dict)
+    assert now == {
+        **task.model_dump(mode="json"),
+        **changed,
+        "source": f"upload:{backend.client.uploads()[0].id}",
+        "shares": {name: shares[name] for name in kept},
+    }
+
+
+@pytest.mark.slow
+def test_a_band_brings_its_task_back_if_the_form_asks_another(open_page: OpenPage, backend: Backend) -> None:
+    at, task = measured(open_page, backend, RATES)
+    draft_of(at).change({"task": {"kind": "single_prompt", "prompt": "1 + 1", "answer": "2"}})
+    at.run()
+    press(at, "Keep 6 of 24")
+    source = f"upload:{backend.client.uploads()[0].id}"
+    assert draft_of(at).get("task") == {**task.model_dump(mode="json"), "source": source}
 
 
 @pytest.mark.slow

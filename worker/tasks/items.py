@@ -70,15 +70,16 @@ def system_message(prompted: Prompted) -> tuple[ChatMessage, ...]:
     return ({"role": "system", "content": prompted.system_prompt},) if prompted.system_prompt else ()
 
 
-def draw(items: Sequence[T], *, cursor: int, count: int, seed: int) -> list[T]:
+def draw(items: Sequence[T], *, cursor: int, count: int, seed: int, part: int = 0) -> list[T]:
     """The items at positions cursor … cursor + count of an endless sequence: one permutation after another.
 
-    The permutation of an epoch depends on (seed, epoch) alone, so nothing but the cursor needs to be saved.
+    The permutation of an epoch depends on (seed, epoch, part) alone, so nothing but the cursor needs to be saved. Of a mixture,
+    each source is a part of its own: rows of the same number in two of them are not drawn together. Part 0 draws as it would alone.
     """
     drawn: list[T] = []
     while len(drawn) < count:
         epoch, start = divmod(cursor + len(drawn), len(items))
-        order = np.random.default_rng([seed, epoch]).permutation(len(items))
+        order = np.random.default_rng([seed, epoch, part]).permutation(len(items))
         drawn += [items[int(index)] for index in order[start : start + count - len(drawn)]]
     return drawn
 

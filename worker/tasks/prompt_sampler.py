@@ -19,7 +19,7 @@ _STREAM = 0x70726F6D70747321  # apart from the permutations, which have the seed
 
 
 class PromptSampler:
-    """Draws the items of a run."""
+    """Draws the items of a run; each source has random numbers of its own."""
 
     def __init__(self, items: Items, seed: int, curriculum: Curriculum | None = None) -> None:
         parts = items.parts or [(items.train, 1.0)]
@@ -27,7 +27,11 @@ class PromptSampler:
         shares = np.array([share for _, share in parts], dtype=np.float64)
         self._ends = (shares / shares.sum()).cumsum()
         self._counts, self._counted = np.zeros(len(parts), dtype=np.int64), 0
-        self._learnable = None if curriculum is None else [Learnability(part, seed, curriculum) for part in self._parts]
+        self._learnable = (
+            None
+            if curriculum is None
+            else [Learnability(items, seed, curriculum, part) for part, items in enumerate(self._parts)]
+        )
 
     def draw(self, step: int, *, cursor: int, count: int) -> list[Item]:
         """The items at these positions of the run's endless sequence."""
@@ -39,7 +43,7 @@ class PromptSampler:
                 drawn[part] = self._learnable[part].draw(step, cursor, wanted)
             else:
                 before = int(self._counts[part])
-                drawn[part] = draw(self._parts[part], cursor=before, count=wanted, seed=self._seed)
+                drawn[part] = draw(self._parts[part], cursor=before, count=wanted, seed=self._seed, part=part)
         return [drawn[part].pop(0) for part in sources]
 
     def see(self, step: int, items: Sequence[Item], successes_P_G: NDArray[np.float64]) -> None:
@@ -58,7 +62,7 @@ class PromptSampler:
         return {"curriculum/seen": float(seen.mean()), "curriculum/success": success}
 
     def state(self) -> dict[str, torch.Tensor] | None:
-        """What a checkpoint keeps; None without a curriculum, since the draws then follow from the cursor."""
+        """What a checkpoint keeps; None if everything follows from the cursor."""
         if self._learnable is None:
             return None
         return {
@@ -74,7 +78,7 @@ class PromptSampler:
         """The source of each position. Multiples of the golden ratio fall into the shares as evenly as anything does."""
         if cursor < self._counted:
             self._counts[:], self._counted = 0, 0
-        while self._counted < cursor:  # after a resume; else the steps before have counted
+        while self._counted < cursor:  # only after a resume is more than the last step left to count
             until = min(cursor, self._counted + 2**20)
             self._counts += np.bincount(self._at(self._counted, until), minlength=len(self._parts))
             self._counted = until
@@ -94,8 +98,8 @@ class Learnability:
     anything was seen; successes between 0 and 1 count by their variance, too. The older an observation, the less it counts.
     """
 
-    def __init__(self, items: Sequence[Item], seed: int, curriculum: Curriculum) -> None:
-        self._items, self._seed, self._curriculum = items, seed, curriculum
+    def __init__(self, items: Sequence[Item], seed: int, curriculum: Curriculum, part: int = 0) -> None:
+        self._items, self._seed, self._curriculum, self._part = items, seed, curriculum, part
         self._places: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             self._places.setdefault(item.id, []).append(place)
@@ -126,7 +130,7 @@ class Learnability:
         weights = self.weights(step)
         chosen: list[int] = []
         while len(chosen) < count:
-            random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen)])
+            random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen), self._part])
             # The largest of these is drawn in proportion to the weights, the next among the others, and so on (Gumbel).
             keys = np.log(weights) - np.log(-np.log(random.random(len(weights))))
             if len(self._drawn) < len(weights):
@@ -151,11 +155,11 @@ class Learnability:
                 self._when[place] = step
 
     def state(self) -> dict[str, torch.Tensor]:
-        """A copy of the four arrays, each (items,), float64."""
+        """What was seen of each item, in float64: nothing is rounded between a checkpoint and a resumed run."""
         return {name: torch.from_numpy(value.copy()) for name, value in self._arrays().items()}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Go on with what `state` gave."""
+        """Take back what `state` gave."""
         for name, value in self._arrays().items():
             value[:] = state[name].cpu().numpy()
 

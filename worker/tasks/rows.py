@@ -9,7 +9,18 @@ from types import MappingProxyType
 from backend.contract.base import Json
 from backend.contract.client import ApiError
 from backend.contract.preference import DatasetPairs
-from backend.contract.task import MOST_SOURCES, PLACES, Dataset, as_text, digest, held_out_keys, row_id
+from backend.contract.task import (
+    PLACES,
+    Dataset,
+    as_text,
+    digest,
+    held_out_keys,
+    missing_text,
+    named_sources,
+    row_id,
+    source_of,
+    template_columns,
+)
 from worker.tasks.items import ChatMessage, Item, Items, Prompted, TaskError, by_digest, chat, system_message
 
 Row = dict[str, Json]
@@ -79,7 +90,7 @@ _ROWS_NAMED = 5
 
 
 def read_rows(data: Dataset | DatasetPairs, fetch_upload: Callable[[int], bytes]) -> list[tuple[int, Row]]:
-    """The rows with their numbers, from 1; one at least. Raises TaskError where they cannot be read."""
+    """The rows with their numbers, from 1; one at least. Raises TaskError if they cannot be read."""
     kind, _, name = data.source.partition(":")
     if kind == "hub":
         rows = read_hub(name, data.subset, data.split)
@@ -96,16 +107,13 @@ def read_rows(data: Dataset | DatasetPairs, fetch_upload: Callable[[int], bytes]
 
 
 def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
-    """Raises TaskError where some rows lack a value in the column."""
+    """Raises TaskError if some rows lack a value in the column."""
     if not any(column in row for _, row in rows):
         columns = ", ".join(dict.fromkeys(name for _, row in rows for name in row))
         raise TaskError("dataset_columns", f"the data set has no column {column}; its columns are {columns:.500}")
     missing = [number for number, row in rows if row.get(column) in (None, "", [])]
     if missing:
-        named = ", ".join(map(str, missing[:_ROWS_NAMED]))
-        more = f" and {len(missing) - _ROWS_NAMED} more" if len(missing) > _ROWS_NAMED else ""
-        plural = "s" if len(missing) > 1 else ""
-        raise TaskError("dataset_columns", f"column {column} is missing in row{plural} {named}{more}")
+        raise TaskError("dataset_columns", missing_text(column, len(missing), missing[:_ROWS_NAMED]))
 
 
 def prompt_keys(column: str, rows: Sequence[tuple[int, Row]]) -> list[str]:
@@ -153,7 +161,7 @@ def filled(template: str, prompt: str, row: Mapping[str, Json]) -> str:
 
 
 def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
-    """The messages of a chat in row `number`. Raises TaskError where one is not a text by a known role."""
+    """The messages of a chat in row `number`. Raises TaskError if one is not a text by a known role."""
     turns: list[ChatMessage] = []
     for message in messages:
         turn = message if isinstance(message, dict) else {}
@@ -168,11 +176,11 @@ def turns_of(number: int, messages: Sequence[Json]) -> list[ChatMessage]:
 def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Items:
     """The rows as items. The share `held_out` of the distinct prompts is kept for evaluation, chosen by their hash.
 
-    Raises TaskError where the source cannot be read or a row lacks its prompt or answer.
+    Raises TaskError if the source cannot be read or a row lacks its prompt or answer.
     """
     rows = read_rows(task, fetch_upload)
     columns = {name for _, row in rows for name in row}
-    others = [name for name in PLACES.findall(task.template) if name in columns and name != "prompt"]
+    others = template_columns(task.template, columns)
     for column in (task.prompt_column, task.answer_column, task.source_column, *others):
         if column is not None:
             require_column(column, rows)
@@ -183,15 +191,13 @@ def load_dataset(task: Dataset, *, fetch_upload: Callable[[int], bytes]) -> Item
     for key, (number, row) in zip(keys, rows, strict=True):
         item = _item(task, number, row)
         (held_out if key in evaluated else train).append(item)
-    named = _named(task, rows)
+    named = _naming(task, rows)
     return Items(named(train), named(by_digest(held_out)), _parts(task, train))
 
 
-def _named(task: Dataset, rows: Sequence[tuple[int, Row]]) -> Callable[[Sequence[Item]], list[Item]]:
-    """Takes the source from all items but those of the first 20 sources (those with shares, then by name), since each source has
-    metrics of its own, and the names of a run's metrics are bounded."""
-    every = {as_text(row[task.source_column]) for _, row in rows} if task.source_column is not None else set()
-    kept = [*task.shares, *sorted(every - task.shares.keys())][:MOST_SOURCES]
+def _naming(task: Dataset, rows: Sequence[tuple[int, Row]]) -> Callable[[Sequence[Item]], list[Item]]:
+    """Takes the source from all items but those of the sources that have metrics of their own."""
+    kept = named_sources((source_of(task.source_column, row) for _, row in rows), task.shares)
     return lambda items: [item if item.source in kept else replace(item, source="") for item in items]
 
 
@@ -206,12 +212,12 @@ def _item(task: Dataset, number: int, row: Row) -> Item:
         answer=answer,
         verifier={"kind": "exact"},
         columns=row,
-        source="" if task.source_column is None else as_text(row[task.source_column]),
+        source=source_of(task.source_column, row),
     )
 
 
 def _parts(task: Dataset, train: Sequence[Item]) -> list[tuple[Sequence[Item], float]]:
-    """The items of each source that has a share. Raises TaskError where one of them has none."""
+    """The items of each source that has a share. Raises TaskError if one of them has none."""
     parts = {name: [item for item in train if item.source == name] for name in task.shares}
     for name, items in parts.items():
         if not items:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from backend.contract.task import Dataset
+from backend.contract.training import Curriculum
 from worker.tasks.items import Items, TaskError
 from worker.tasks.loading import load_items
 from worker.tasks.prompt_sampler import PromptSampler
@@ -93,6 +94,29 @@ def test_within_a_source_all_its_prompts_come_before_any_comes_again() -> None:
     of_a = [item.id for item in PromptSampler(items, 0).draw(0, cursor=0, count=200) if item.source == "a"]
     assert len(set(of_a[:30])) == 30
     assert set(of_a[30:60]) == set(of_a[:30])
+
+
+@pytest.mark.parametrize("curriculum", [None, Curriculum()], ids=["rounds", "curriculum"])
+def test_rows_of_the_same_number_in_two_sources_are_not_drawn_together(curriculum: Curriculum | None) -> None:
+    rows = [{"prompt": f"{name}{n}", "answer": str(n), "from": name} for n in range(200) for name in "ab"]
+    items = load(rows, source_column="from", shares={"a": 1, "b": 1})
+    together = 0
+    for seed in range(20):
+        drawn_now = PromptSampler(items, seed, curriculum).draw(0, cursor=0, count=40)
+        numbers = [{item.answer for item in drawn_now if item.source == name} for name in "ab"]
+        together += len(numbers[0] & numbers[1])
+    assert (
+        10 < together < 90
+    )  # 20 of 200 and 20 of 200 have 2 in common on average, in 20 seeds 40; all 400 with equal draws
+
+
+def test_the_first_source_and_a_task_without_sources_are_drawn_by_seed_and_round_alone() -> None:
+    items = load(ROWS, source_column="from", shares={"a": 1})
+    of_a = [item for item in items.train if item.source == "a"]
+    order = [*np.random.default_rng([4, 0]).permutation(30), *np.random.default_rng([4, 1]).permutation(30)]
+    wanted = [of_a[place].id for place in order]
+    assert drawn(items, 4, 60) == wanted
+    assert drawn(Items(of_a, []), 4, 60) == wanted
 
 
 def test_a_source_without_a_share_is_evaluated_and_never_trained_on() -> None:
