@@ -130,7 +130,7 @@ class Learnability:
         weights = self.weights(step)
         chosen: list[int] = []
         while len(chosen) < count:
-            random = np.random.default_rng([self._seed, _STREAM, step, cursor, len(chosen), self._part])
+            random = np.random.default_rng([self._seed, _STREAM + self._part, step, cursor, len(chosen)])
             # The largest of these is drawn in proportion to the weights, the next among the others, and so on (Gumbel).
             keys = np.log(weights) - np.log(-np.log(random.random(len(weights))))
             if len(self._drawn) < len(weights):
