@@ -1,9 +1,12 @@
 """What a page says and keeps, without a browser."""
 
+from concurrent.futures import wait
 from typing import cast
 
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import FileUploader
 
+from dashboard.form.dataset import Transfer
 from dashboard.form.draft import Draft
 
 
@@ -27,3 +30,29 @@ def draft_of(at: AppTest) -> Draft:
 def key(at: AppTest, path: str) -> str:
     """The key of a field's widget."""
     return draft_of(at).key(path)
+
+
+def uploader(at: AppTest) -> FileUploader:
+    """Where files are chosen for the task."""
+    return next(one for one in at.file_uploader if one.label.startswith("CSV"))
+
+
+def choose(at: AppTest, *files: tuple[str, bytes]) -> None:
+    """Files, by name and content; they are on their way then."""
+    uploaded = [(name, content, "text/plain") for name, content in files]
+    uploader(at).set_value(uploaded).run()
+
+
+def arrive(at: AppTest) -> None:
+    """The page once what is on its way has come to its end, as its own ticks would draw it."""
+    place = f"transfer-{draft_of(at).id}-task"
+    if place in at.session_state:
+        assert wait([cast(Transfer, at.session_state[place]).upload], timeout=60).done
+        at.run()
+    assert not at.exception
+
+
+def send(at: AppTest, *files: tuple[str, bytes]) -> None:
+    """Files, until they have arrived or were refused."""
+    choose(at, *files)
+    arrive(at)

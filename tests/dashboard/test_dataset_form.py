@@ -1,19 +1,16 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
 from collections.abc import Callable
-from concurrent.futures import wait
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from on_screen import draft_of, key, texts
+from on_screen import arrive, choose, draft_of, key, send, texts, uploader
 from serving import Backend
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import FileUploader
 
 from backend.contract.client import Client
 from backend.contract.records import Upload
-from dashboard.form.dataset import Transfer
 
 pytestmark = pytest.mark.slow
 
@@ -38,29 +35,6 @@ def at(open_page: OpenPage) -> AppTest:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     return at
-
-
-def uploader(at: AppTest) -> FileUploader:
-    return next(one for one in at.file_uploader if one.label.startswith("CSV"))
-
-
-def choose(at: AppTest, *files: tuple[str, bytes]) -> None:
-    uploaded = [(name, content, "text/plain") for name, content in files]
-    uploader(at).set_value(uploaded).run()
-
-
-def arrive(at: AppTest) -> None:
-    """The page once what is on its way has come to its end, as its own ticks would draw it."""
-    place = f"transfer-{draft_of(at).id}-task"
-    if place in at.session_state:
-        assert wait([cast(Transfer, at.session_state[place]).upload], timeout=60).done
-        at.run()
-    assert not at.exception
-
-
-def send(at: AppTest, *files: tuple[str, bytes]) -> None:
-    choose(at, *files)
-    arrive(at)
 
 
 def paste(at: AppTest, rows: str) -> None:

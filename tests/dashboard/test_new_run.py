@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from acting import SAMPLE
 from following import follow
-from on_screen import draft_of, key, texts
+from on_screen import draft_of, key, send, texts
 from serving import Backend
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup, NumberInput, Selectbox, TextArea, TextInput, Toggle
@@ -331,7 +331,7 @@ def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, ba
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
     assert start_disabled(at)
-    at.file_uploader(key=key(at, "task.upload")).set_value(("mine.jsonl", DATA, "application/x-ndjson")).run()
+    send(at, ("mine.jsonl", DATA))
     upload = backend.client.uploads()[0]
     assert draft_of(at).get("task.source") == f"upload:{upload.id}"
     assert list(at.dataframe[0].value.iloc[0]) == ["2 + 2?", "4"]
@@ -344,8 +344,7 @@ def test_an_uploaded_file_shows_its_rows_and_its_columns(open_page: OpenPage, ba
 def test_an_unreadable_file_is_refused_with_its_line(open_page: OpenPage) -> None:
     at = open_page("new-run")
     at.selectbox(key=key(at, "task.kind")).set_value("dataset").run()
-    broken = ("mine.jsonl", DATA + b"{broken", "application/x-ndjson")
-    at.file_uploader(key=key(at, "task.upload")).set_value(broken).run()
+    send(at, ("mine.jsonl", DATA + b"{broken"))
     assert "line 3" in texts(at)
 
 
