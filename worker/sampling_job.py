@@ -25,8 +25,9 @@ from worker.rewards.scoring import RewardScorer, Sample
 from worker.rollout.draws import Draws
 from worker.rollout.engine import Completion, Rollout
 from worker.rollout.sampler import NativeEngine
-from worker.tasks.items import Item, draw, prompt_item
+from worker.tasks.items import Item, prompt_item
 from worker.tasks.loading import load_items
+from worker.tasks.prompt_sampler import PromptSampler
 
 
 def run_sample(
@@ -93,7 +94,8 @@ def sampled_items(config: SampleConfig, *, fetch_upload: Callable[[int], bytes])
         verifier = {"kind": "numeric" if is_number else "exact"}  # the task that would know is not asked
         return [replace(prompt_item(config, prompt, config.answer), verifier=verifier) for prompt in config.prompts]
     items = load_items(config.task, fetch_upload=fetch_upload)
-    return draw(items.train, cursor=0, count=min(config.task_prompts, len(items.train)), seed=config.seed)
+    drawn = PromptSampler(items, config.seed).draw(0, cursor=0, count=config.task_prompts)
+    return list({item.id: item for item in drawn}.values())
 
 
 def sample_groups(

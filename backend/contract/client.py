@@ -292,8 +292,8 @@ class Client:
         )
         return r.Upload.model_validate_json(response.content)
 
-    def upload_progress(self, key: str) -> int:
-        """How many rows of an upload that is under way were read."""
+    def upload_progress(self, key: str) -> int | None:
+        """How many rows of an upload that is under way were read; None while no file of it is read."""
         return self._to.get(r.UploadProgress, "/api/v1/uploads/progress", q.ProgressQuery(key=key)).rows
 
     def join_uploads(self, name: str, uploads: Iterable[int], *, source_column: str | None = None) -> r.Upload:

@@ -244,9 +244,9 @@ class Upload(Record):
 
 
 class UploadProgress(Record):
-    """How many rows were read of an upload that is under way."""
+    """How many rows were read of an upload that is under way; None while no file of it is read."""
 
-    rows: int
+    rows: int | None
 
 
 MOST_PARTS = 1000

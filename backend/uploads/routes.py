@@ -64,7 +64,7 @@ def _counting(key: str) -> Callable[[int], None]:
 @router.get("/progress")
 def upload_progress(query: Annotated[ProgressQuery, Query()]) -> r.UploadProgress:
     """How many rows of an upload that is under way were read."""
-    return r.UploadProgress(rows=_rows_so_far.get(query.key, 0))
+    return r.UploadProgress(rows=_rows_so_far.get(query.key))
 
 
 @router.post("/join", status_code=201)

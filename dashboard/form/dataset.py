@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from uuid import uuid4
 
 import pandas as pd
@@ -18,6 +18,7 @@ from backend.contract.client import ApiError, Client, Unreachable
 from backend.contract.queries import SplitQuery
 from backend.contract.records import Upload
 from backend.contract.task import as_text
+from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft, on_change
 from dashboard.form.fields import Form, own_first, show, show_fields, show_problems
 from dashboard.form.schema import Record
@@ -102,8 +103,8 @@ class Transfer:
         finally:
             self.files = ()
 
-    def _note(self, *sent: Any) -> None:
-        self.sent = sent
+    def _note(self, name: str, whole: int, sent: int) -> None:
+        self.sent = name, whole, sent
 
 
 def _show_uploader(draft: Draft, path: str) -> None:
@@ -111,10 +112,11 @@ def _show_uploader(draft: Draft, path: str) -> None:
     place = f"transfer-{draft.id}-{path}"
     transfer: Transfer | None = st.session_state.get(place)
     under_way = transfer is not None and not transfer.upload.done()
+    turn = transfer.key if transfer else ""  # both are empty after each transfer
     files = st.file_uploader(
         "CSV, TSV, JSON, JSON lines or Parquet",
         accept_multiple_files=True,
-        key=f"{draft.key(f'{path}.upload')}-{transfer.key if transfer else ''}",  # empty after each transfer
+        key=f"{draft.key(f'{path}.upload')}-{turn}",
         disabled=under_way,
         help="The first row of a table names its columns, for example prompt and answer\\. Several files become one data set\\. A file of "
         "several gigabytes is better sent by `groupscope upload`\\.",
@@ -122,7 +124,7 @@ def _show_uploader(draft: Draft, path: str) -> None:
     with st.popover("Paste rows", icon=":material/content_paste:"):
         text = st.text_area(
             "Rows",
-            key=draft.key(f"{path}.pasted"),
+            key=f"{draft.key(f'{path}.pasted')}-{turn}",
             height=200,
             placeholder="question,answer\n1 + 1,2",
             max_chars=PASTED,
@@ -131,9 +133,8 @@ def _show_uploader(draft: Draft, path: str) -> None:
     if files or pasted:
         sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
         st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0))
-        Thread(
-            target=begun.send, args=(client(),), daemon=True
-        ).start()  # it ends with the process, whatever it waits for
+        # it ends with the process, whatever it waits for
+        Thread(target=begun.send, args=(client(),), daemon=True).start()
         wait([begun.upload], timeout=TICK)
         st.rerun()
     if transfer is not None and under_way:
@@ -149,22 +150,27 @@ def _show_uploader(draft: Draft, path: str) -> None:
 def _show_sent(transfer: Transfer) -> None:
     """How much of a file is on its way, then how many rows were read; the page is drawn again at the end."""
     if transfer.upload.done():
-        st.rerun()
+        draw_again()
     name, whole, sent = transfer.sent
     if sent < whole:
         st.progress(sent / whole, f"{plain(name)}: {size(sent)} of {size(whole)} on its way")
     else:
         with suppress(ApiError, Unreachable):
-            st.progress(1.0, f"{plain(name)}: {counted(client().upload_progress(transfer.key), 'row')} read")
+            rows = client().upload_progress(transfer.key)
+            doing = "waiting for its turn, or being put together" if rows is None else f"{counted(rows, 'row')} read"
+            st.progress(1.0, f"{plain(name)}: {doing}")
 
 
 def _with_columns(draft: Draft, path: str, upload: Upload) -> dict[str, Json]:
     """The upload as the source, with the columns that are most likely meant."""
     described = draft.get(path)
-    wanted = [name for name in USUAL if isinstance(described, dict) and name in described]
+    described = described if isinstance(described, dict) else {}
+    wanted = [name for name in USUAL if name in described]
     found: dict[str, Json] = {
         f"{path}.{name}": next((usual for usual in USUAL[name] if usual in upload.columns), None) for name in wanted
     }
+    if "shares" in described:  # of the sources of other rows
+        found[f"{path}.shares"] = {}
     prompt = f"{path}.prompt_column"
     first = upload.columns[0] if upload.columns else ""
     return {f"{path}.source": f"upload:{upload.id}", **found, prompt: found.get(prompt) or first}

@@ -1,5 +1,6 @@
 """The run that is being written: one plain dict, what may change it, and the way out of and into a YAML file."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -24,10 +25,10 @@ _KEY = "draft"
 
 @dataclass
 class Draft:
-    """What the form holds. Widgets show `config` and write into it; `generation` numbers their keys.
+    """What the form holds. Widgets show `config` and write into it.
 
-    Whatever replaces values from outside the widgets (a recipe, a file, a fix) begins a new generation, so that every
-    widget starts again from the dict.
+    Whatever changes values from outside their widgets (a recipe, a file, a fix) gives new keys to the widgets that show them, so that
+    these start again from the dict. All others stay, with what somebody is typing in them.
     """
 
     config: dict[str, Json] = field(default_factory=dict)
@@ -44,12 +45,13 @@ class Draft:
     sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
     sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
     sample_refused: str | None = None
-    generation: int = 0
+    changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
     id: str = field(default_factory=lambda: uuid4().hex)
 
     def key(self, path: str) -> str:
         """The key of the widget at a path."""
-        return f"{path}@{self.generation}"
+        inside = (times for changed, times in self.changes.items() if _overlap(changed, path))
+        return f"{path}@{sum(inside)}"
 
     def get(self, path: str) -> Json:
         """The value at a path."""
@@ -63,7 +65,7 @@ class Draft:
         """Set values from outside the widgets."""
         for path, value in values.items():
             self.write(path, value)
-        self.generation += 1
+        self.changes.update(values.keys())
 
     def taking(self, path: str, shown: object, read: Callable[..., Json] = lambda value: value) -> Callable[[], None]:
         """The callback of the widget at a path that shows something: write what it holds then, as `read` makes a value of it."""
@@ -73,7 +75,7 @@ class Draft:
         """Replace the whole configuration; what it lacks gets its default, what nobody knows is left out and named."""
         self.config = cast("dict[str, Json]", complete(fields_of(dict(config)), dict(config)))
         self.left_out = list(unknown(dict(config), self.config))
-        self.generation += 1
+        self.changes[""] += 1
 
     def fill_from_run(self, run: Run, *, checkpoint: int | None = None) -> None:
         """Start from a run's stored configuration, and from its weights where a checkpoint is given."""
@@ -93,9 +95,10 @@ class Draft:
 def on_change(key: str, shown: object, take: Callable[[Any], None]) -> Callable[[], None]:
     """The callback of the widget with this key that shows something: `take` what it holds, if that is something else.
 
-    A click may come while the browser still has widgets of an older generation. Streamlit has forgotten what they held and
+    A click may come while the browser still has widgets of older keys. Streamlit has forgotten what they held and
     calls back for each of them, as if a person had changed it: what newer widgets wrote would be undone.
     """
+    shown = st.session_state.get(key, shown)  # as a person wrote it: 09, not 9
 
     def callback() -> None:
         nonlocal shown
@@ -104,6 +107,12 @@ def on_change(key: str, shown: object, take: Callable[[Any], None]) -> Callable[
             take(held)
 
     return callback
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one of two paths is the other, or lies within it."""
+    short, long = sorted((one, other), key=len)
+    return not short or long == short or long.startswith(f"{short}.")
 
 
 def current() -> Draft:

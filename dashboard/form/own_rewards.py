@@ -82,7 +82,11 @@ def _consequences(draft: Draft, path: str, offered: Mapping[str, OwnReward], fun
     file, _, called = function.partition(":")
     name = file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")
     named: dict[str, Json] = {}
-    if function and re.match("python|$", str(draft.get(f"{path}.name"))) and name not in reward_names(draft.config):
+    if (
+        function
+        and re.fullmatch(r"(python(-\d+)?)?", str(draft.get(f"{path}.name")))
+        and name not in reward_names(draft.config)
+    ):
         named = {f"{path}.name": name}
     one = offered.get(function)
     if one is None:

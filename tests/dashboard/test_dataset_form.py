@@ -38,7 +38,7 @@ def at(open_page: OpenPage) -> AppTest:
 
 
 def paste(at: AppTest, rows: str) -> None:
-    at.text_area(key=key(at, "task.pasted")).set_value(rows).run()
+    next(area for area in at.text_area if area.label == "Rows").set_value(rows).run()
     next(button for button in at.button if button.label == "Use these rows").click().run()
     arrive(at)
 
@@ -176,3 +176,18 @@ def test_shares_are_not_offered_of_the_first_sources_alone(at: AppTest) -> None:
     send(at, ("many.csv", f"question,answer,source\n{rows}".encode()))
     assert "The first 20 of 21 sources, by name" in texts(at)
     assert not any(button.label == "Equal shares" for button in at.button)
+
+
+def test_what_is_typed_elsewhere_stays_when_a_file_has_arrived(at: AppTest) -> None:
+    name, column = key(at, "name"), key(at, "task.prompt_column")
+    send(at, ("mine.csv", SEMICOLONS.encode()))
+    assert key(at, "name") == name
+    assert key(at, "task.prompt_column") != column
+
+
+def test_shares_of_earlier_rows_go_with_them(at: AppTest) -> None:
+    send(at, ("a.csv", b"prompt,answer\n1 + 1,2\n2 + 2,4\n"), ("b.csv", b"prompt,answer\n3 + 3,6\n4 + 4,8\n"))
+    draft_of(at).change({"task.source_column": "source", "task.shares": {"a.csv": 1.0, "b.csv": 2.0}})
+    at.run()
+    send(at, ("c.csv", b"prompt,answer\n1 + 1,2\n2 + 2,4\n"))
+    assert draft_of(at).get("task.shares") == {}

@@ -16,6 +16,7 @@ from backend.contract.catalog import RecipeCard
 from backend.contract.grpo import GrpoConfig
 from backend.contract.protocol import ClaimRequest, WorkerInfo
 from backend.contract.recipes import RECIPES
+from dashboard.form.draft import Draft
 from dashboard.session import script
 from dashboard.stored import get, put
 
@@ -137,6 +138,18 @@ def test_a_name_that_is_typed_while_a_kind_changes_is_kept(open_page: OpenPage) 
     at.run()
     assert not at.exception
     assert draft_of(at).name == "mine"
+
+
+def test_a_change_from_outside_renews_the_widgets_that_show_it_and_no_others() -> None:
+    draft = Draft()
+    draft.fill(RECIPES[0].config)
+    others = ("name", "budget.seed", "rewards.functionsX", "task.prompt")
+    renewed = ("rewards", "rewards.functions", "rewards.functions.0.name", "task.prompt_column")
+    before = {path: draft.key(path) for path in (*others, *renewed)}
+    draft.change({"rewards.functions": [], "task.prompt_column": "question"})
+    assert [path for path in before if draft.key(path) != before[path]] == [*renewed]
+    draft.fill(RECIPES[0].config)
+    assert [path for path in before if draft.key(path) == before[path]] == []
 
 
 def test_what_the_browser_still_holds_of_older_widgets_undoes_nothing(open_page: OpenPage) -> None:

@@ -90,12 +90,13 @@ def test_a_choice_that_is_taken_back_leaves_the_name(open_page: Callable[..., Ap
     assert at.session_state["draft"].get(f"{PATH}.name") == "python"
     assert choose(at, "short.py:reward")["name"] == "short"
     assert choose(with_python(at, name=""), "short.py:reward")["name"] == "short"
+    assert choose(with_python(at, name="python-2"), "short.py:reward")["name"] == "short"
 
 
 def test_a_name_that_a_person_gave_stays(open_page: Callable[..., AppTest], backend: Backend) -> None:
     connect(backend, SHORT)
-    at = with_python(open_page("new-run"), name="mine")
-    assert choose(at, "short.py:reward")["name"] == "mine"
+    for name in ("mine", "python_style"):
+        assert choose(with_python(open_page("new-run"), name=name), "short.py:reward")["name"] == name
 
 
 def test_a_file_that_cannot_be_used_says_why_in_a_line_where_a_function_is_chosen(

@@ -166,6 +166,7 @@ def test_a_model_that_writes_no_text_is_not_offered_from_the_cache_and_refused_b
         ("gemma3", ["Gemma3ForConditionalGeneration"]),
         ("openai-gpt", ["OpenAIGPTLMHeadModel"]),
         ("gpt2", None),
+        ("llama", ["LLaMAForCausalLM"]),
     ],
 )
 def test_what_transformers_loads_as_a_causal_language_model_can_be_trained_whatever_it_is_called(

@@ -135,7 +135,9 @@ def _read(folder: Path, stamps: tuple[Stamp, ...]) -> OfferedModel:
         weights = [name for name, *_ in stamps if name.endswith(".safetensors") and name != adapter.WEIGHTS]
         parameters = sum(_parameters(folder / name) for name in weights) if weights else None
     kinds = config.architectures or [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, config.model_type)]
-    causal = not _TRAINABLE.isdisjoint(kinds)
+    # transformers goes by the type alone, and old or own names of an architecture say no less
+    named = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    causal = any(kind in _TRAINABLE or (named and "CausalLM" in kind) for kind in kinds)
     problem = None if causal else f"it is of the kind {kinds[0]:.100}, and only causal language models are trained"
     shape = shape_of(config)
     return OfferedModel(

@@ -14,7 +14,8 @@ from backend.contract.task import as_text, digest, held_out_keys
 from worker.algorithms.advantages import group_statistics
 from worker.groups import GroupSampler, Scored
 from worker.rollout.draws import Draws
-from worker.tasks.items import ChatMessage, Item, Items, TaskError, draw
+from worker.tasks.items import ChatMessage, Item, Items, TaskError
+from worker.tasks.prompt_sampler import PromptSampler
 from worker.tasks.rows import prompt_keys, prompt_of, read_rows, require_column, turns_of
 
 
@@ -129,7 +130,7 @@ def sample_pairs(
 
     `on_progress` gets the finished completions and their total, again while they are scored, and may raise.
     """
-    train = draw(items.train, cursor=0, count=config.prompts, seed=seed)
+    train = PromptSampler(items, seed).draw(0, cursor=0, count=config.prompts)
     other = items.held_out[: config.held_out_prompts]
     total = (len(train) + len(other)) * config.group_size
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 from backend.contract.training import Curriculum
+from worker.sampling_job import sampled_items
 from worker.tasks.items import Items, TaskError
 from worker.tasks.loading import load_items
 from worker.tasks.prompt_sampler import PromptSampler
@@ -70,6 +72,21 @@ def test_each_source_has_its_share_of_the_prompts_to_within_one_or_two() -> None
             "b": True,
             "c": True,
         }
+
+
+def test_a_sample_and_sampled_pairs_ask_what_a_run_would() -> None:
+    rows = [{**row, "from": "hard" if n < 9 else "easy"} for n, row in enumerate(ROWS)]
+    content = "\n".join(json.dumps(row) for row in rows).encode()
+    task = {"kind": "dataset", "source": "upload:7", "source_column": "from", "shares": {"hard": 3, "easy": 1}}
+    items = load(rows, **task)
+    config = SampleConfig.model_validate({"task": {**task, "held_out": 0}, "task_prompts": 16, "seed": 3})
+    asked = [item.id for item in sampled_items(config, fetch_upload=lambda _: content)]
+    assert asked == list(dict.fromkeys(drawn(items, 3, 16)))
+    assert len({id for id in asked if items_of(items, id) == "hard"}) == 9
+
+
+def items_of(items: Items, id: str) -> str:
+    return next(item.source for item in items.train if item.id == id)
 
 
 def test_over_all_seeds_the_first_prompt_is_from_each_source_as_often_as_its_share_says() -> None:
