@@ -44,6 +44,7 @@ class Draft:
     sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
     sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
     sample_refused: str | None = None
+    sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     generation: int = 0
     id: str = field(default_factory=lambda: uuid4().hex)
 
