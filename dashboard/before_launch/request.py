@@ -89,10 +89,15 @@ def score_again(draft: Draft, sample: Run) -> None:
         "algorithm": draft.get("algorithm"),
         "launch": draft.config,
     }
-    if sample.status == "finished" or sample.config.get("rescores") is not None:
+    if has_groups(sample):
         changed["rescores"] = sample.config.get("rescores") or sample.id
     scored = sample.id if sample.status == "finished" else draft.sample_before
     _queue(draft, {**sample.config, **changed}, before=scored)
+
+
+def has_groups(sample: Run) -> bool:
+    """Whether completions are there that can be scored again, once it is over."""
+    return sample.status == "finished" or sample.config.get("rescores") is not None
 
 
 def reward_files(config: Mapping[str, Json]) -> list[str]:

@@ -50,7 +50,8 @@ def _look(draft: Draft, sample: Run) -> None:
         request.score_again(draft, sample)
         draw_again()
     else:
-        st.caption(f"Save {plain(' or '.join(names))} in your editor, and these completions are scored again.")
+        then = "these completions are scored" if request.has_groups(sample) else "the prompts are sampled"
+        st.caption(f"Save {plain(' or '.join(names))} in your editor, and {then} again.")
 
 
 def _is_due(draft: Draft, scored: Mapping[str, str], now: Files) -> bool:

@@ -272,6 +272,30 @@ def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
     assert third != second
 
 
+@pytest.mark.slow
+def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    tell(backend, with_file("a"))
+    at = open_page("new-run", recipe="grpo")
+    draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
+    at.run()
+    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    first = draft_of(at).sample_id
+    claim = backend.client.claim(p.ClaimRequest(worker=with_file("a"), kinds=["sample"]))
+    assert claim is not None
+    error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
+    backend.client.fail(claim.run_id, p.Fail(attempt=claim.attempt, error=error))
+    assert "Save own.py in your editor, and the prompts are sampled again." in texts(drawn(at))
+    assert draft_of(at).sample_id == first
+    tell(backend, with_file("b", new=2))
+    second = draft_of(drawn(at)).sample_id
+    assert second not in (first, None)
+    config = backend.client.run(cast(int, second)).config
+    assert config["rescores"] is None
+    assert arguments(config) == {"new": 2}
+
+
 def arguments(config: dict[str, Json]) -> Json:
     return config["rewards"]["functions"][0]["arguments"]  # type: ignore[call-overload,index]
 

@@ -159,7 +159,7 @@ def _sampled(
         sampler = GroupSampler(policy, NativeEngine(policy), chooser)
         pairs = sample_pairs(wanted, sampler, items, seed=config.budget.seed, on_progress=show)
         pairs = replace(pairs, reward_texts=texts)
-        chooser.take_metrics()  # what judges cost here is no part of an evaluation
+        chooser.take_metrics()  # what judges cost here would be counted with the first evaluation
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
