@@ -348,11 +348,15 @@ def _scorer(worker: Worker, claim: Claim, rewards: Rewards, dtype: str) -> Itera
     ):
         before, now = claim.scored_by.items(), {one.name: one.sha256 for one in scorer.load_own()}.items()
         if before and before != now:
-            name, _ = min(before ^ now)
+            changed = {name for name, _ in before ^ now}
+            name = min(changed & claim.scored_by.keys() or changed)  # one that can be put back, if there is one
+            what, mend = "is new and did not score this run so far", "Take it away"
+            if name in claim.scored_by:
+                what, mend = "has changed since it scored this run", "Put the text back that Configuration shows"
             raise RunFailure(
                 REWARD_CHANGED,
-                f"{name} has changed since it scored this run, whose rewards would then mean two things. Put the text back "
-                "that Configuration shows and retry the run, or retry it with the changed reward.",
+                f"{name} {what}, whose rewards would then mean two things. {mend} and retry the run, or retry it with the "
+                "changed reward.",
             )
         yield scorer
 

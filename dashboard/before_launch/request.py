@@ -1,16 +1,19 @@
 """What is asked of a worker before a launch: a sample of the form's task, as the form stands."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
-from backend.contract.records import Run
+from backend.contract.records import Run, Worker
+from backend.contract.reward import file_of
 from backend.contract.sample import SampleConfig
 from backend.contract.training import Decoding
 from dashboard.components.address import write
 from dashboard.form.draft import Draft
+from dashboard.form.own_rewards import take_settings
+from dashboard.form.sections import workers_now
 from dashboard.session import carried_out, client, explain
-from dashboard.stored import get, number_at
+from dashboard.stored import get, number_at, reward_functions, text_at
 
 SAMPLE = "sample"  # in the address: the sample whose groups are shown
 NAME = "before launch"  # of a sample whose form has no name
@@ -62,12 +65,8 @@ def changed_since(draft: Draft, stored: Mapping[str, Json]) -> list[str]:
 
 def ask(draft: Draft) -> None:
     """Queue the sample, and keep its number with the form. A refusal is shown on the next page."""
+    take_settings(draft, workers_now())  # a parameter may be another since the form was drawn
     _queue(draft, sample_config(draft), before=None)
-
-
-def again(draft: Draft, sample: Run) -> None:
-    """The same as another sample asked for: it failed, and what it failed of is mended."""
-    _queue(draft, sample.config, before=None)
 
 
 def in_the_way(sample: Run) -> list[str]:
@@ -80,19 +79,41 @@ def in_the_way(sample: Run) -> list[str]:
 
 
 def score_again(draft: Draft, sample: Run) -> None:
-    """Have the sample's completions scored by the form's rewards, as their files are now; the page goes on with what comes of it."""
+    """Have the sample's completions scored by the form's rewards, as their files are now; the page goes on with what comes of it.
+
+    A sample that failed before it had any is asked for anew.
+    """
+    take_settings(draft, workers_now())
     changed: dict[str, Json] = {
         "rewards": draft.get("rewards"),
         "algorithm": draft.get("algorithm"),
         "launch": draft.config,
-        "rescores": sample.config.get("rescores") or sample.id,
     }
+    if has_groups(sample):
+        changed["rescores"] = sample.config.get("rescores") or sample.id
     scored = sample.id if sample.status == "finished" else draft.sample_before
     _queue(draft, {**sample.config, **changed}, before=scored)
 
 
+def has_groups(sample: Run) -> bool:
+    """Whether completions are there that can be scored again, once it is over."""
+    return sample.status == "finished" or sample.config.get("rescores") is not None
+
+
+def reward_files(config: Mapping[str, Json]) -> list[str]:
+    """The files of a person's own that a configuration's rewards name."""
+    return [file for one in reward_functions(config) if (file := file_of(text_at(one, "function")))]
+
+
+def files_now(config: Mapping[str, Json], workers: Sequence[Worker]) -> frozenset[tuple[str, str]]:
+    """The same with all that they import, as the workers have them: each with its hash, of which two machines may have two."""
+    named = reward_files(config)
+    files = [file for worker in workers for file in worker.reward_files if file.name in named]
+    return frozenset(pair for file in files for pair in file.texts.items())
+
+
 def _queue(draft: Draft, config: Mapping[str, Json], *, before: int | None) -> None:
-    draft.sample_refused = None
+    draft.sample_refused, draft.sample_files = None, files_now(config, workers_now())
     try:
         sample = client().create_run(
             config, name=draft.name.strip() or NAME, tags=draft.tags, priority=100, parent_id=draft.parent_id
@@ -101,6 +122,7 @@ def _queue(draft: Draft, config: Mapping[str, Json], *, before: int | None) -> N
         draft.sample_refused = explain(refusal)
         return
     except Unreachable:
+        draft.sample_files = frozenset()  # nobody refused them
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
     draft.sample_id, draft.sample_before, draft.sample_bar = sample.id, before, None

@@ -1,7 +1,7 @@
 """The editor's companion: a changed reward file scores the sampled groups again, and what that changed is said; and what in the scores looks like a mistake."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 import numpy as np
@@ -10,8 +10,7 @@ import streamlit as st
 from backend.contract.base import Json
 from backend.contract.client import ApiError, Unreachable
 from backend.contract.inspection import CompletionScores, GroupScores
-from backend.contract.records import Run, Worker
-from backend.contract.reward import file_of
+from backend.contract.records import Run
 from dashboard.before_launch import request
 from dashboard.components.live import draw_again
 from dashboard.form.draft import Draft
@@ -24,43 +23,49 @@ TICK = 0.5  # seconds between two looks at the files
 LONGER = 0.5  # a correlation with length from which on a score is about length, too
 NEARLY_ALL = 0.95  # of the completions
 ENOUGH = 8  # scored completions from which something is said
+Files = Set[tuple[str, str]]
+"""Names and hashes."""
 
 
 def watch_files(draft: Draft, sample: Run) -> None:
     """Score the sample again once a file that scored it has changed, and can be imported."""
-    if any(file_of(text_at(one, "function")) for one in reward_functions(sample.config)):
+    if request.reward_files(sample.config):
         st.fragment(partial(_look, draft, sample), run_every=TICK)()
 
 
 def _look(draft: Draft, sample: Run) -> None:
-    names = [file for one in reward_functions(sample.config) if (file := file_of(text_at(one, "function")))]
+    names = request.reward_files(sample.config)
     try:
         workers, scored = fetch_workers(), _scored_by(sample.id)
     except (ApiError, Unreachable):
         st.caption("The backend does not answer. These completions are scored again once it is back.")
         return
+    now = request.files_now(sample.config, workers)
+    if draft.sample_files is None:  # a page that was loaded again
+        draft.sample_files = now
     broken = [file.error for worker in workers for file in worker.reward_files if file.name in names and file.error]
     if broken:
         st.error(plain(broken[0].partition("\n")[0]), icon=":material/error:")
-    elif changed(workers, scored) and draft.sample_refused is None:
-        (request.score_again if has_groups(sample) else request.again)(draft, sample)
+    elif _is_due(draft, scored, now):
+        request.score_again(draft, sample)
         draw_again()
     else:
-        st.caption(f"Save {plain(' or '.join(names))} in your editor, and these completions are scored again.")
+        then = "these completions are scored" if request.has_groups(sample) else "the prompts are sampled"
+        st.caption(f"Save {plain(' or '.join(names))} in your editor, and {then} again.")
 
 
-def has_groups(sample: Run) -> bool:
-    """Whether completions are there that can be scored again."""
-    return sample.status == "finished" or sample.config.get("rescores") is not None
+def _is_due(draft: Draft, scored: Mapping[str, str], now: Files) -> bool:
+    """Whether the files are others than those that scored the sample, and than those with which a scoring was refused or failed."""
+    is_new = not now <= (draft.sample_files or frozenset())
+    if not scored:  # it failed before anything was scored
+        return is_new
+    return changed(now, scored) and (draft.sample_refused is None or is_new)
 
 
-def changed(workers: Sequence[Worker], scored: Mapping[str, str]) -> bool:
+def changed(now: Files, scored: Mapping[str, str]) -> bool:
     """Whether a file that scored is another now, on every worker that has it: two machines may have two."""
-    now: dict[str, set[str]] = {}
-    for file in (file for worker in workers for file in worker.reward_files):
-        for name, digest in file.texts.items():
-            now.setdefault(name, set()).add(digest)
-    return any(digest not in now.get(name, {digest}) for name, digest in scored.items())
+    known = {name for name, _ in now}
+    return any(name in known and (name, digest) not in now for name, digest in scored.items())
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)

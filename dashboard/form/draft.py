@@ -45,6 +45,7 @@ class Draft:
     sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
     sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
     sample_refused: str | None = None
+    sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
     id: str = field(default_factory=lambda: uuid4().hex)
 

@@ -32,8 +32,9 @@ class OwnRewards:
 
 
 def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
-    """The settings of each chosen function as fields, which the draft is given where it lacks them, and the files that are wrong."""
-    offered = {name: one for worker in workers for name, one in worker.own_rewards.items()}
+    """The settings of each chosen function as fields, with the draft's values brought up to date, and the files that are wrong."""
+    take_settings(draft, workers)
+    offered = _offered(workers)
     broken = {file.name: file.error for worker in workers for file in worker.reward_files if file.error}
     records: dict[str, Record] = {}
     consequences: dict[str, Consequences] = {}
@@ -48,15 +49,26 @@ def own_rewards(draft: Draft, workers: Sequence[Worker]) -> OwnRewards:
             if chosen in (None, file)
         ]
         if (one := offered.get(function)) is not None:
+            fields = tuple(_field(name, default) for name, default in one.arguments.items())
+            records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)
+    return OwnRewards(records, consequences, problems)
+
+
+def take_settings(draft: Draft, workers: Sequence[Worker]) -> None:
+    """Give the draft the settings that its functions have now, and no others; what it holds of them stays."""
+    offered = _offered(workers)
+    for path, function in python_rewards(draft):
+        if (one := offered.get(function)) is not None:
             settings = draft.get(f"{path}.arguments")
             kept = settings if isinstance(settings, dict) else {}
             if kept.keys() != one.arguments.keys():
                 draft.write(
                     f"{path}.arguments", {**one.arguments, **{k: v for k, v in kept.items() if k in one.arguments}}
                 )
-            fields = tuple(_field(name, default) for name, default in one.arguments.items())
-            records[f"{path}.arguments"] = Record("arguments", help=one.help, fields=fields)
-    return OwnRewards(records, consequences, problems)
+
+
+def _offered(workers: Sequence[Worker]) -> dict[str, OwnReward]:
+    return {name: one for worker in workers for name, one in worker.own_rewards.items()}
 
 
 def python_rewards(draft: Draft) -> Iterator[tuple[str, str]]:

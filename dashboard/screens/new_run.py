@@ -91,6 +91,8 @@ def show_page() -> None:
         draft.origin = f"recipe={recipe_id}"
         write_only(recipe=recipe_id)
 
+    workers = workers_now()
+    own = own_rewards(draft, workers)
     written, beside = st.columns([2.5, 1], gap="medium")
     with beside, st.container(key="preflight", border=True):
         preflight = check(draft)
@@ -110,9 +112,7 @@ def show_page() -> None:
         for message in preflight.messages if preflight else []:
             if message.field:
                 messages.setdefault(message.field, []).append(message)
-        workers = workers_now()
         follow(draft, workers)
-        own = own_rewards(draft, workers)
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
         form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.consequences)

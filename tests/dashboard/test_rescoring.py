@@ -15,7 +15,8 @@ from backend.contract import protocol as p
 from backend.contract.base import Json
 from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
-from dashboard.before_launch.rescoring import changed, difference, suspicions
+from dashboard.before_launch.request import ask, files_now
+from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
 
 OpenPage = Callable[..., AppTest]
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
@@ -115,24 +116,28 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def with_file(text: str, name: str = "recorder", error: str | None = None) -> p.WorkerInfo:
-    """A worker whose folder has own.py with this text."""
-    functions = [] if error else [OwnReward(function="own.py:reward")]
+def with_file(text: str, error: str | None = None, **arguments: Json) -> p.WorkerInfo:
+    """A worker whose folder has own.py with this text, whose function has these settings."""
+    functions = [] if error else [OwnReward(function="own.py:reward", arguments=arguments)]
     file = RewardFile(name="own.py", texts={"own.py": digest(text)}, functions=functions, error=error)
-    return recorded.WORKER.model_copy(update={"name": name, "reward_files": [file]})
+    return recorded.WORKER.model_copy(update={"reward_files": [file]})
 
 
 def test_a_file_has_changed_once_no_worker_has_what_scored() -> None:
-    def workers(*texts: str) -> list[p.WorkerInfo]:
-        return [with_file(text) for text in texts]
+    def workers(*texts: str) -> frozenset[tuple[str, str]]:
+        return files_now({"rewards": {"functions": [OWN]}}, [with_file(text) for text in texts])  # type: ignore[misc]
 
     scored = {"own.py": digest("a")}
-    assert not changed(workers("a"), scored)  # type: ignore[arg-type]
-    assert changed(workers("b"), scored)  # type: ignore[arg-type]
-    assert not changed(workers("b", "a"), scored)  # type: ignore[arg-type]
-    assert not changed(workers("a", "b"), scored)  # type: ignore[arg-type]
-    assert not changed([], scored)
-    assert not changed(workers("b"), {})  # type: ignore[arg-type]
+    assert not changed(workers("a"), scored)
+    assert changed(workers("b"), scored)
+    assert not changed(workers("b", "a"), scored)
+    assert not changed(workers("a", "b"), scored)
+    assert not changed(workers(), scored)
+    assert not changed(workers("b"), {})
+
+
+def test_a_file_that_no_reward_names_is_not_watched() -> None:
+    assert files_now({"rewards": {"functions": [{**OWN, "function": "other.py:reward"}]}}, [with_file("a")]) == set()  # type: ignore[list-item]
 
 
 def tell(backend: Backend, worker: p.WorkerInfo) -> None:
@@ -247,6 +252,101 @@ def test_a_rescoring_that_failed_waits_for_the_next_change(backend: Backend, sam
     third = rescoring(backend, drawn(at), first)
     score(backend, third, "c", [1.0] * 16)
     assert "16 of 16 rewards changed: the mean went from 0 to 1" in texts(drawn(at))
+
+
+@pytest.mark.slow
+def test_a_rescoring_that_failed_before_its_start_waits_for_the_next_change(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, first = sampled
+    tell(backend, with_file("b"))
+    second = rescoring(backend, drawn(at), first)
+    claim = backend.client.claim(p.ClaimRequest(worker=with_file("b"), kinds=["sample"]))
+    assert claim is not None
+    error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
+    backend.client.fail(second, p.Fail(attempt=claim.attempt, error=error))
+    assert "own.py cannot be imported" in texts(drawn(at))
+    assert draft_of(at).sample_id == second
+    tell(backend, with_file("c"))
+    third = rescoring(backend, drawn(at), first)
+    assert third != second
+
+
+@pytest.mark.slow
+def test_a_sample_that_failed_before_its_start_is_sampled_again_at_the_next_change(
+    open_page: OpenPage, backend: Backend
+) -> None:
+    tell(backend, with_file("a"))
+    at = open_page("new-run", recipe="grpo")
+    draft_of(at).change({"rewards.functions": [OWN], "rewards.gates": []})
+    at.run()
+    next(button for button in at.button if button.label == "Sample before launch").click().run()
+    first = draft_of(at).sample_id
+    claim = backend.client.claim(p.ClaimRequest(worker=with_file("a"), kinds=["sample"]))
+    assert claim is not None
+    error = RunError(code="reward_unavailable", message="own.py cannot be imported", retryable=False)
+    backend.client.fail(claim.run_id, p.Fail(attempt=claim.attempt, error=error))
+    assert "Save own.py in your editor, and the prompts are sampled again." in texts(drawn(at))
+    assert draft_of(at).sample_id == first
+    tell(backend, with_file("b", new=2))
+    second = draft_of(drawn(at)).sample_id
+    assert second not in (first, None)
+    config = backend.client.run(cast(int, second)).config
+    assert config["rescores"] is None
+    assert arguments(config) == {"new": 2}
+
+
+def arguments(config: dict[str, Json]) -> Json:
+    return config["rewards"]["functions"][0]["arguments"]  # type: ignore[call-overload,index]
+
+
+@pytest.mark.slow
+def test_a_save_that_changes_the_parameters_scores_with_the_new_ones(
+    backend: Backend, sampled: tuple[AppTest, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, first = sampled
+    draft = draft_of(at)
+    draft.change({"rewards.functions": [{**OWN, "arguments": {"most": 9, "old": 1}}]})
+    monkeypatch.setattr("dashboard.before_launch.rescoring.draw_again", lambda: None)
+    tell(backend, with_file("b", most=3, new=2))
+    st.cache_data.clear()
+    _look(draft, backend.client.run(first))  # between two drawings of the page
+    assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"most": 9, "new": 2}
+
+
+@pytest.mark.slow
+def test_a_new_sample_after_a_save_that_changes_the_parameters_has_the_new_ones(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, _ = sampled
+    draft = draft_of(at)
+    tell(backend, with_file("b", new=2))
+    st.cache_data.clear()
+    ask(draft)
+    assert arguments(backend.client.run(cast(int, draft.sample_id)).config) == {"new": 2}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_started_beside_the_sample_has_the_parameters_of_the_last_save(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, _ = sampled
+    tell(backend, with_file("a", new=2))
+    assert arguments(draft_of(drawn(at)).config) == {"new": 2}
+
+
+@pytest.mark.slow
+def test_a_refused_rescoring_waits_for_the_next_change(backend: Backend, sampled: tuple[AppTest, int]) -> None:
+    at, first = sampled
+    functions = draft_of(at).get("rewards.functions")
+    draft_of(at).change({"rewards.functions": [OWN, OWN]})  # two of one name
+    tell(backend, with_file("b"))
+    drawn(at)
+    assert draft_of(at).sample_refused is not None
+    draft_of(at).change({"rewards.functions": functions})
+    assert draft_of(drawn(at)).sample_id == first
+    tell(backend, with_file("c"))
+    rescoring(backend, drawn(at), first)
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def rescored(
     """Score again by a function of the whole group with this body; `takes` are parameters beside the completions, `scored_by` what
     scored in the attempt before.
     """
-    (home / "rewards").mkdir(parents=True)
+    (home / "rewards").mkdir(parents=True, exist_ok=True)
     (home / "rewards" / "own.py").write_text(f"def reward(completions, {takes}**given):\n    {body}\n")
     mine = {"kind": "python", "name": "mine", "function": "own.py:reward", "unit": "group"}
     config = {**SAMPLE, "rewards": {"functions": [mine], **rewards}}
@@ -134,7 +134,7 @@ def test_a_prompt_that_left_the_data_says_so(tmp_path: Path) -> None:
         ({"own.py": SHA256}, None),
         ({"own.py": "0"}, "own.py"),
         ({"own.py": SHA256, "extra.py": "0"}, "extra.py"),
-        ({"extra.py": "0"}, "extra.py"),
+        ({"zest.py": "0"}, "zest.py"),  # own.py is new, and cannot be put back
     ],
     ids=["the same", "changed", "one is gone", "another one"],
 )
@@ -149,3 +149,18 @@ def test_an_attempt_is_scored_by_exactly_the_files_of_the_one_before(
         [failed] = [message for message in wire.told if isinstance(message, Fail)]
         assert failed.error.code == "reward_changed"
         assert failed.error.message.startswith(f"{changed} has changed since it scored this run")
+        assert "Put the text back that Configuration shows" in failed.error.message
+
+
+def test_a_file_that_is_imported_since_is_said_to_be_new(tmp_path: Path) -> None:
+    (tmp_path / "rewards").mkdir()
+    (tmp_path / "rewards" / "helper.py").write_text("")
+    wire, takes = Stored(), "helper=__import__('helper'), "
+    own = sha256(f"def reward(completions, {takes}**given):\n    {BODY}\n".encode()).hexdigest()
+    rescored(wire, tmp_path, BODY, takes=takes, scored_by={"own.py": own})
+    [failed] = [message for message in wire.told if isinstance(message, Fail)]
+    assert failed.error.code == "reward_changed"
+    assert failed.error.message == (
+        "helper.py is new and did not score this run so far, whose rewards would then mean two things. Take it away and retry "
+        "the run, or retry it with the changed reward."
+    )

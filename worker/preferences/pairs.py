@@ -10,6 +10,7 @@ import numpy as np
 
 from backend.contract.base import Json
 from backend.contract.preference import DatasetPairs, SampledPairs
+from backend.contract.records import RewardText
 from backend.contract.task import as_text, digest, held_out_keys
 from worker.algorithms.advantages import group_statistics
 from worker.groups import GroupSampler, Scored
@@ -40,19 +41,25 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs to train on, and pairs of other prompts; `undecided` counts prompts or rows that gave none."""
+    """Pairs to train on, and pairs of other prompts; `undecided` counts prompts or rows that gave none.
+
+    `reward_texts` are the files of a person's own that chose between completions.
+    """
 
     train: Sequence[Pair]
     held_out: Sequence[Pair]
     undecided: int
+    reward_texts: Sequence[RewardText] = ()
 
 
 def save_pairs(path: Path, pairs: Pairs, *, origin: str) -> None:
-    """Write JSON lines that exist entirely or not at all: what they were made from (its hash), then a line for each pair."""
+    """Write JSON lines that exist entirely or not at all: what they were made from (its hash) and chosen by, then a line for each pair."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"origin": digest(origin), "undecided": pairs.undecided}) + "\n")
+        texts = [one.model_dump() for one in pairs.reward_texts]
+        head = {"origin": digest(origin), "undecided": pairs.undecided, "reward_texts": texts}
+        file.write(json.dumps(head) + "\n")
         for split, some in (("train", pairs.train), ("held_out", pairs.held_out)):
             for pair in some:
                 file.write(json.dumps({"split": split, **asdict(pair)}) + "\n")
@@ -68,7 +75,8 @@ def stored_pairs(path: Path, *, origin: str) -> Pairs | None:
         if head["origin"] != digest(origin):
             return None
         split = {name: [_stored_pair(row) for row in rows if row["split"] == name] for name in ("train", "held_out")}
-        return Pairs(split["train"], split["held_out"], head["undecided"])
+        texts = [RewardText.model_validate(one) for one in head["reward_texts"]]
+        return Pairs(split["train"], split["held_out"], head["undecided"], texts)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -1,8 +1,8 @@
 """A run on preference pairs, put together: its pairs, its model, and the loop over them."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,8 +10,8 @@ from peft import PeftModel
 
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import Model
-from backend.contract.preference import DatasetPairs, DpoConfig, RewardModelConfig, SampledPairs
-from backend.contract.records import Progress, RewardText
+from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
+from backend.contract.records import Progress
 from backend.contract.reward import Rewards
 from backend.contract.training import Budget, Sampling
 from worker.errors import Interrupted, RunFailure
@@ -19,8 +19,9 @@ from worker.evaluation import evaluate
 from worker.groups import GroupSampler
 from worker.policy.classifier import RewardModel, load_reward_model, new_reward_model
 from worker.policy.loading import load_policy
+from worker.policy.policy import Policy
 from worker.policy.sources import Pretrained, commit_of, pinned
-from worker.preferences.objective import BradleyTerry, DirectPreference
+from worker.preferences.objective import BradleyTerry, DirectPreference, Objective
 from worker.preferences.pairs import Pairs, load_pairs, sample_pairs, save_pairs, stored_pairs
 from worker.preferences.trainer import PairTrainer
 from worker.reporter import Channels, Ending, Place
@@ -48,56 +49,70 @@ def train_on_pairs(config: RewardModelConfig | DpoConfig, means: Means, place: P
     channels.load("model", config.budget.steps)
     means = replace(means, source=pinned(means.source, place.model_commit))
     place = replace(place, model_commit=commit_of(means.source))
-    pairs, texts = _pairs(config, means, place, channels)
-    place = replace(place, reward_texts=texts)
+    if isinstance(config, DpoConfig) and isinstance(config.pairs, SampledPairs) and config.budget.eval_every:
+        channels.load("rewards", config.budget.steps)
+        # One for the choice of the pairs and for the evaluations: a file of a person's own that is edited meanwhile is read once.
+        with means.scorer(config.pairs.rewards) as scorer:
+            pairs = _pairs(config, means, place, channels, scorer)
+            return _train_evaluated(config, config.pairs, pairs, scorer, means, place, channels)
+    pairs = _pairs(config, means, place, channels)
+    place = replace(place, reward_texts=pairs.reward_texts)
     channels.load("model", config.budget.steps)
+    objective: Objective
     if isinstance(config, RewardModelConfig):
-        return PairTrainer(config, BradleyTerry(_reward_model(config, means, place)), pairs, place, channels).run()
-    resume = None if place.resume is None else place.resume / "model"
-    policy = load_policy(
-        config.model, means.source, means.device, resume=resume, reference=True, seed=config.budget.seed
-    )
-    objective = DirectPreference(policy, beta=config.beta)
-    if isinstance(config.pairs, DatasetPairs) or not config.budget.eval_every:
-        return PairTrainer(config, objective, pairs, place, channels).run()
-    # The GRPO run on the same task: its evaluations are what this run's are compared with, draw for draw.
-    budget = config.budget
+        objective = BradleyTerry(_reward_model(config, means, place))
+    else:
+        objective = DirectPreference(_policy(config, means, place), beta=config.beta)
+    return PairTrainer(config, objective, pairs, place, channels).run()
+
+
+def _train_evaluated(
+    config: DpoConfig,
+    wanted: SampledPairs,
+    pairs: Pairs,
+    scorer: RewardScorer,
+    means: Means,
+    place: Place,
+    channels: Channels,
+) -> Ending:
+    """Train a policy that is evaluated as in the GRPO run on the same task: what the two reach is compared, draw for draw."""
+    place = replace(place, reward_texts=pairs.reward_texts)
+    channels.load("model", config.budget.steps)
+    policy, budget = _policy(config, means, place), config.budget
     examined = GrpoConfig(
         model=config.model,
-        task=config.pairs.task,
-        rewards=config.pairs.rewards,
-        sampling=Sampling(**config.pairs.decoding.model_dump()),
+        task=wanted.task,
+        rewards=wanted.rewards,
+        sampling=Sampling(**wanted.decoding.model_dump()),
         optimizer=config.optimizer,
         budget=Budget(
             steps=budget.steps, eval_items=budget.eval_items, eval_samples=budget.eval_samples, seed=budget.seed
         ),
     )
-    items = load_items(config.pairs.task, fetch_upload=means.fetch_upload).held_out[: config.budget.eval_items]
-    total = len(items) * (config.budget.eval_samples + 1)
+    items = load_items(wanted.task, fetch_upload=means.fetch_upload).held_out[: budget.eval_items]
+    total = len(items) * (budget.eval_samples + 1)
     engine = NativeEngine(policy)
-    channels.load("rewards", config.budget.steps)
-    with means.scorer(config.pairs.rewards) as scorer:
-        place = replace(place, reward_texts=scorer.load_own())
-        return PairTrainer(
-            config,
-            objective,
-            pairs,
-            place,
-            channels,
-            lambda show: evaluate(
-                GroupSampler(policy, engine, scorer), items, examined, lambda done: show(done, total)
-            ),
-            engine.make_room,
-        ).run()
+    return PairTrainer(
+        config,
+        DirectPreference(policy, beta=config.beta),
+        pairs,
+        place,
+        channels,
+        lambda show: evaluate(GroupSampler(policy, engine, scorer), items, examined, lambda done: show(done, total)),
+        engine.make_room,
+    ).run()
 
 
 def _pairs(
-    config: RewardModelConfig | DpoConfig, means: Means, place: Place, channels: Channels
-) -> tuple[Pairs, Sequence[RewardText]]:
-    """The pairs, and the files of a person's own that chose between completions now. Raises RunFailure if there are too few."""
-    texts: Sequence[RewardText] = ()
+    config: RewardModelConfig | DpoConfig,
+    means: Means,
+    place: Place,
+    channels: Channels,
+    scorer: RewardScorer | None = None,
+) -> Pairs:
+    """The pairs. Raises RunFailure if there are too few."""
     if isinstance(config.pairs, SampledPairs):
-        pairs, texts = _sampled(config, config.pairs, means, place, channels)
+        pairs = _sampled(config, config.pairs, means, place, channels, scorer)
     else:
         channels.load("pairs", config.budget.steps)
         pairs = load_pairs(config.pairs, fetch_upload=means.fetch_upload)
@@ -108,17 +123,26 @@ def _pairs(
             f"{pairs.undecided:,} gave none, since nothing in them was better than anything else. Use more or other prompts, "
             "larger groups, or rewards that tell completions apart.",
         )
-    return pairs, texts
+    return pairs
 
 
 def _sampled(
-    config: RewardModelConfig | DpoConfig, wanted: SampledPairs, means: Means, place: Place, channels: Channels
-) -> tuple[Pairs, Sequence[RewardText]]:
-    """Sampled once, by the weights at step 0: a later attempt finds them in the run's folder."""
+    config: RewardModelConfig | DpoConfig,
+    wanted: SampledPairs,
+    means: Means,
+    place: Place,
+    channels: Channels,
+    scorer: RewardScorer | None,
+) -> Pairs:
+    """Sampled once, by the weights at step 0: a later attempt finds them in the run's folder.
+
+    They are sampled again if `scorer`, which evaluates, has other files of a person's own than those that chose them: what scores
+    a run is one text. (What an attempt may score with is the caller's to check.)
+    """
     path, origin = place.folder / PAIRS_FILE, config.model_dump_json(include={"model", "pairs", "budget"})
     stored = stored_pairs(path, origin=origin) if place.attempt > 1 else None
-    if stored is not None:
-        return stored, ()
+    if stored is not None and (scorer is None or stored.reward_texts == scorer.load_own()):
+        return stored
     channels.load("task", config.budget.steps)
     items = load_items(wanted.task, fetch_upload=means.fetch_upload)
     channels.load("model", config.budget.steps)
@@ -130,14 +154,21 @@ def _sampled(
             raise Interrupted
         channels.show(Progress(total_steps=config.budget.steps, phase="pairs", done=done, total=total))
 
-    with means.scorer(wanted.rewards) as scorer:
-        sampler = GroupSampler(policy, NativeEngine(policy), scorer)
+    with means.scorer(wanted.rewards) if scorer is None else nullcontext(scorer) as chooser:
+        texts = chooser.load_own()
+        sampler = GroupSampler(policy, NativeEngine(policy), chooser)
         pairs = sample_pairs(wanted, sampler, items, seed=config.budget.seed, on_progress=show)
-        texts = scorer.load_own()
+        pairs = replace(pairs, reward_texts=texts)
+        chooser.take_metrics()  # what judges cost here would be counted with the first evaluation
     for remark in policy.remarks:
         log.warning("run %s: %s", place.run_id, remark)
     save_pairs(path, pairs, origin=origin)
-    return pairs, texts
+    return pairs
+
+
+def _policy(config: DpoConfig, means: Means, place: Place) -> Policy:
+    resume = None if place.resume is None else place.resume / "model"
+    return load_policy(config.model, means.source, means.device, resume=resume, reference=True, seed=config.budget.seed)
 
 
 def _reward_model(config: RewardModelConfig, means: Means, place: Place) -> RewardModel:

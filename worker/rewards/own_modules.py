@@ -15,7 +15,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import TypeGuard
 
 LONGEST_FILE = 2**17
 NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
@@ -25,7 +26,7 @@ RESERVED = NO_COLUMNS | {"prompts", "completions", "answer", "trainer_state", "l
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
 NAMES = "reward, reward_… or …_reward"
-"""What `is_reward` takes, as people read it."""
+"""What `_is_own_reward` takes, as people read it."""
 
 LONGEST_TRACEBACK = 2048
 
@@ -67,7 +68,7 @@ def read(folder: Path, name: str) -> str:
             f"{name} is longer than {LONGEST_FILE // 1024} KiB, and each run keeps its text: move data elsewhere"
         )
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         raise Refused(f"{name} is not UTF-8 (byte {error.start + 1}): save it as UTF-8") from None
 
@@ -133,7 +134,7 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
         return {"name": file, "error": error_text(error, modules.folder)}
     functions, wrong = [], []
     for name, found in vars(module).items():
-        if is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__:
+        if _is_own_reward(module, name, found):
             try:
                 functions.append(
                     {"function": f"{file}:{name}", "help": inspect.getdoc(found) or "", **_signature(found)}
@@ -147,16 +148,16 @@ def describe(modules: OwnModules, file: str) -> dict[str, object]:
 
 def require_reward(module: ModuleType, name: str) -> None:
     """Raises Refused for what is not offered as a reward: the file's imports are not a configuration's to call."""
-    found = vars(module).get(name)
-    if not (is_reward(name) and inspect.isfunction(found) and found.__module__ == module.__name__):
+    if not _is_own_reward(module, name, vars(module).get(name)):
         raise Refused(
             f"{module.__name__}.py has no reward {name}: a reward is a function of the file that is called {NAMES}"
         )
 
 
-def is_reward(name: str) -> bool:
-    """Whether a function of this name is offered as a reward."""
-    return name == "reward" or name.startswith("reward_") or name.endswith("_reward")
+def _is_own_reward(module: ModuleType, name: str, found: object) -> TypeGuard[FunctionType]:
+    """Whether what the module has under this name is offered as a reward: a function of its own that is called so."""
+    is_named_so = name == "reward" or name.startswith("reward_") or name.endswith("_reward")
+    return is_named_so and inspect.isfunction(found) and found.__module__ == module.__name__
 
 
 def _signature(function: Callable[..., object]) -> dict[str, object]:
@@ -185,16 +186,17 @@ def error_text(error: BaseException, folder: Path | None) -> str:
 
 
 def summary(error: BaseException, folder: Path | None) -> str:
-    """The error in a line, with the file and the line of the folder where it happened, if it happened there."""
+    """The error in a line, with the file and the line of the folder where it happened, if it happened there.
+
+    A syntax error is named with its own file, wherever that lies.
+    """
     return f"{_place(error, folder)}{traceback.format_exception_only(error)[-1].rstrip():.500}"
 
 
 def _place(error: BaseException, folder: Path | None) -> str:
     """`lengths.py, line 7: `, or nothing."""
-    at: list[tuple[str, int]] = []
-    if folder is not None:
-        at = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError) and error.filename:
-            at.append((error.filename, error.lineno or 0))
-        at = [(name, line) for name, line in at if Path(name).parent == folder]
-    return f"{Path(at[-1][0]).name}, line {at[-1][1]}: " if at else ""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_absolute():
+        path = Path(error.filename)
+        return f"{path.name if path.parent == folder else path}, line {error.lineno}: "
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).parent == folder]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""

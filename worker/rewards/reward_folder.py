@@ -59,14 +59,15 @@ class RewardFolder:
     def _look(self, pool: ThreadPoolExecutor) -> None:
         """Describe what is new or has changed."""
         stamps = self._stamps()
-        names = sorted(name for name in stamps if not name.startswith(("_", ".")))
+        names = sorted(name for name in stamps if not name.startswith(("_", ".", "/")))
         self._described = {name: known for name, known in self._described.items() if name in stamps}
         stale = [name for name in names[:MOST_REWARD_FILES] if self._is_stale(name, stamps)]
+        stale.sort(key=lambda name: self._urgency(name, stamps), reverse=True)
         self._show(names)
         for look in as_completed([pool.submit(self._describe, name, stamps) for name in stale]):
             described = look.result()
             # What does not import may do so once any other file is there, or is another.
-            read = stamps.keys() if described.error else {described.name, *described.texts} & stamps.keys()
+            read = stamps.keys() if described.error else _own_files(described) & stamps.keys()
             self._described[described.name] = ({file: stamps[file] for file in read}, described)
             self._show(names)
 
@@ -83,18 +84,25 @@ class RewardFolder:
         seen, described = self._described[name]
         return seen != stamps if described.error else any(stamps.get(file) != stamp for file, stamp in seen.items())
 
+    def _urgency(self, name: str, stamps: Mapping[str, Stamp]) -> tuple[bool, int]:
+        """A file whose import may hang waits for the others, and among equals the latest change comes first."""
+        if name not in self._described:
+            return True, max(stamps[name][:2])
+        described = self._described[name][1]
+        return not described.error, max(max(stamps[file][:2]) for file in _own_files(described) & stamps.keys())
+
     def _stamps(self) -> dict[str, Stamp]:
-        """Of every Python file of the folder, with the folder's own rights."""
+        """Of every Python file of the folder, by name and with the folder's own rights, and of the path, by path."""
         stamps: dict[str, Stamp] = {}
         with suppress(OSError):
             own = self._folder.lstat()
-            for path in self._folder.glob("*.py"):
+            for file in self._folder.glob("*.py"):
                 with suppress(OSError):
-                    found = path.stat()
-                    stamps[path.name] = (
-                        *(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino),
-                        *(own.st_mode, own.st_uid),
-                    )
+                    stamps[file.name] = (*_stamp(file), own.st_mode, own.st_uid)
+        for folder in self._path:
+            for file in Path(str(folder)).glob("*.py"):
+                with suppress(OSError):
+                    stamps[str(file)] = _stamp(file)
         return stamps
 
     def _describe(self, name: str, stamps: Mapping[str, Stamp]) -> RewardFile:
@@ -116,3 +124,13 @@ class RewardFolder:
             return RewardFile.model_validate(answer.get("described"))
         except ValidationError as error:
             return RewardFile(name=name, error=f"{name} offers what no form can show: {error}")
+
+
+def _own_files(described: RewardFile) -> set[str]:
+    """The file and what it imported of the folder."""
+    return {described.name, *described.texts}
+
+
+def _stamp(file: Path) -> Stamp:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

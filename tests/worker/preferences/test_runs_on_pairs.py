@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from backend.contract.preference import DpoConfig, RewardModelConfig
-from backend.contract.protocol import CheckpointReport, Report
+from backend.contract.protocol import CheckpointReport, Report, Start
 from backend.contract.records import Progress
 from worker.checkpoint import damage
 from worker.errors import Interrupted, RunFailure
@@ -21,6 +21,7 @@ from worker.preferences.objective import BradleyTerry
 from worker.preferences.pairs import stored_pairs
 from worker.preferences.run import PAIRS_FILE, Means, train_on_pairs
 from worker.reporter import Channels, Ending, Place
+from worker.rewards.resources import RewardResources
 from worker.rewards.scoring import RewardScorer
 
 Config = RewardModelConfig | DpoConfig
@@ -86,11 +87,14 @@ def train(
     attempt: int = 1,
     resume: Path | None = None,
     rows: bytes = b"",
+    own: Path | None = None,
     shutting_down: Callable[[], bool] = lambda: False,
 ) -> Ending:
     torch.set_num_threads(1)
     source = resolve(TINY_ARITHMETIC, converted=store, root=None, checkpoint=None)
-    means = Means(source, torch.device("cpu"), lambda _: rows, RewardScorer)
+    means = Means(
+        source, torch.device("cpu"), lambda _: rows, lambda rewards: RewardScorer(rewards, RewardResources(own=own))
+    )
     place = Place(1, attempt, store, "store", resume, "CPU", {})
     channels = Channels(
         send=witness.send,
@@ -261,6 +265,88 @@ def test_prompts_whose_completions_are_all_alike_give_no_pairs_and_the_run_says_
     rewards = {"functions": [{"kind": "format", "name": "format", "tags": ["poem"]}]}
     with pytest.raises(RunFailure, match="32 gave none"):
         train(configured("reward_model", pairs=PAIRS | {"rewards": rewards}), tmp_path, Witness())
+
+
+# ---- a person's own reward, in a file that is edited meanwhile
+
+OWN = {"functions": [{"kind": "python", "name": "own", "function": "own.py:reward"}]}
+FIRST = "def reward(completion):\n    return len(completion)\n"
+SECOND = "def reward(completion):\n    return -len(completion)\n"
+
+
+def with_own(kind: str, own: Path) -> Config:
+    """A run whose pairs are chosen by a file of the folder, which prefers long completions."""
+    own.mkdir()
+    (own / "own.py").write_text(FIRST)
+    return configured(kind, pairs=PAIRS | {"rewards": OWN})
+
+
+def chosen_by(folder: Path, config: Config) -> str:
+    """The text that chose the pairs that are stored, by what is in them: the longer or the shorter completions."""
+    origin = config.model_dump_json(include={"model", "pairs", "budget"})
+    pairs = stored_pairs(folder / "run-1" / PAIRS_FILE, origin=origin)
+    assert pairs is not None
+    longer = {len(pair.chosen.text) > len(pair.rejected.text) for pair in pairs.train}
+    return {(True,): FIRST, (False,): SECOND}[tuple(longer)]  # type: ignore[index]
+
+
+def started_with(witness: Witness) -> list[str]:
+    [start] = [one for one in witness.messages if isinstance(one, Start)]
+    return [one.text for one in start.reward_texts]
+
+
+class KilledBeforeStart(Witness):
+    def send(self, kind: str, message: BaseModel) -> None:
+        if kind == "start":
+            raise Killed
+        super().send(kind, message)
+
+
+def test_what_chose_the_pairs_evaluates_them_whatever_becomes_of_the_file_meanwhile(tmp_path: Path) -> None:
+    own = tmp_path / "rewards"
+
+    class Edited(Witness):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shown = Editor()
+
+    class Editor(list[Progress]):
+        def append(self, progress: Progress) -> None:
+            if progress.phase == "pairs":
+                (own / "own.py").write_text(SECOND)
+
+    config, witness = with_own("dpo", own), Edited()
+    assert train(config, tmp_path, witness, own=own) == "finished"
+    assert (own / "own.py").read_text() == SECOND
+    assert started_with(witness) == [chosen_by(tmp_path, config)] == [FIRST]
+    assert (witness.evaluations[0]["eval/reward"] or 0.0) > 0
+
+
+def test_a_later_attempt_knows_what_chose_the_pairs_that_it_finds(tmp_path: Path) -> None:
+    own = tmp_path / "rewards"
+    config = with_own("reward_model", own)
+    with pytest.raises(Killed):
+        train(config, tmp_path, KilledBeforeStart(), own=own)
+    (own / "own.py").write_text(SECOND)
+    witness = Witness()
+    train(config, tmp_path, witness, attempt=2, own=own)
+    assert not any(progress.phase == "pairs" for progress in witness.shown)
+    assert started_with(witness) == [chosen_by(tmp_path, config)] == [FIRST]
+
+
+def test_pairs_are_chosen_again_if_something_else_than_what_chose_them_would_evaluate_them(tmp_path: Path) -> None:
+    own = tmp_path / "rewards"
+    config = with_own("dpo", own)
+    with pytest.raises(Killed):
+        train(config, tmp_path, KilledBeforeStart(), own=own)
+    assert chosen_by(tmp_path, config) == FIRST
+    unchanged = Witness()
+    train(config, tmp_path, unchanged, attempt=2, own=own)
+    assert not any(progress.phase == "pairs" for progress in unchanged.shown)
+    (own / "own.py").write_text(SECOND)
+    witness = Witness()
+    train(config, tmp_path, witness, attempt=3, own=own)
+    assert started_with(witness) == [chosen_by(tmp_path, config)] == [SECOND]
 
 
 ROWS = [

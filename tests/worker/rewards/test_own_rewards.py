@@ -38,11 +38,16 @@ def offered(
 ) -> list[RewardFile]:
     """What the folder offers, once that is so."""
     with RewardFolder(folder, path) as own:
-        for _ in range(600):
-            if until(own.files):
-                return own.files
-            time.sleep(0.05)
-    raise AssertionError(f"never so: {own.files}")
+        return await_files(own, until)
+
+
+def await_files(own: RewardFolder, condition: Callable[[list[RewardFile]], object]) -> list[RewardFile]:
+    """What a folder under watch offers, once that is so: long before a file that hangs is given up, after 120 s."""
+    deadline = time.monotonic() + 60
+    while not condition(own.files):
+        assert time.monotonic() < deadline, own.files
+        time.sleep(0.02)
+    return own.files
 
 
 def scored(
@@ -101,6 +106,7 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         ("import os\nos._exit(3)\n", "own.py cannot be imported: reward_crash: it ended its process (exit code 3)"),
         ("x = 1\n", "own.py has no reward: name a function reward"),
         ("def reward(text):\n    return 1\n", "own.py, line 1: reward takes neither completion"),
+        ("eval('1 +')\n", "own.py, line 1: SyntaxError"),
         ("x = '\ud800'\n", "own.py is not UTF-8 (byte 6)"),
         (f"x = '{'x' * 2**17}'\n", "own.py is longer than 128 KiB"),
     ],
@@ -117,22 +123,15 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_costs_no_other(fold
 def test_an_edit_a_repaired_import_and_a_removal_are_seen(folder: Path) -> None:
     (folder / "own.py").write_text("import shared\n" + GOOD)
     with RewardFolder(folder) as own:
-
-        def comes(condition: Callable[[list[RewardFile]], object]) -> None:
-            begun = time.monotonic()
-            while not condition(own.files):
-                assert time.monotonic() < begun + 60, own.files
-                time.sleep(0.02)
-
-        comes(lambda files: files and files[0].error)
+        await_files(own, lambda files: files and files[0].error)
         (folder / "shared.py").write_text(GOOD)
-        comes(lambda files: len(files) == 2 and not files[0].error)
+        await_files(own, lambda files: len(files) == 2 and not files[0].error)
         first = own.files[0].texts
         assert set(first) == {"own.py", "shared.py"}
         (folder / "shared.py").write_text(GOOD + "\nmore = 1\n")
-        comes(lambda files: files[0].texts != first)
+        await_files(own, lambda files: files[0].texts != first)
         (folder / "own.py").unlink()
-        comes(lambda files: [one.name for one in files] == ["shared.py"])
+        await_files(own, lambda files: [one.name for one in files] == ["shared.py"])
 
 
 def test_a_file_is_described_with_the_modules_that_a_run_has(folder: Path, tmp_path: Path) -> None:
@@ -145,6 +144,25 @@ def test_a_file_is_described_with_the_modules_that_a_run_has(folder: Path, tmp_p
     assert [one.function for one in own.functions] == ["own.py:reward"]
 
 
+def test_a_module_of_the_path_is_named_with_its_line_and_seen_once_it_is_mended(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "path"
+    path.mkdir()
+    (path / "words_of_all.py").write_text("WORDS = 3\nmore = (\n")
+    (folder / "own.py").write_text("import json\nfrom words_of_all import WORDS\n" + GOOD)
+    with RewardFolder(folder, path) as own:
+        await_files(own, bool)
+        assert (own.files[0].error or "").startswith(f"{path / 'words_of_all.py'}, line 2: SyntaxError")
+        (path / "words_of_all.py").write_text("WORDS = 3\n")
+        await_files(own, lambda files: not files[0].error)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "own.py").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    [own] = offered(folder)
+    assert own.error is None
+    assert raws(scored(folder, RAW, "abc")) == [3.0]
+
+
 def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described(folder: Path) -> None:
     (folder / "own.py").write_text(f"bytearray(8 * 2**30)\n{GOOD}")
     [own] = offered(folder)
@@ -153,20 +171,47 @@ def test_a_file_is_imported_by_a_run_within_the_bounds_in_which_it_was_described
         scored(folder, RAW, "a")
 
 
+HANGS = "while True: pass\n"
+
+
 def test_a_file_that_hangs_keeps_no_other_waiting_and_is_read_again_once_it_is_edited(folder: Path) -> None:
-    (folder / "hangs.py").write_text("while True: pass\n")
+    (folder / "hangs.py").write_text(HANGS)
     with RewardFolder(folder) as own:
-
-        def comes(names: list[str]) -> None:
-            begun = time.monotonic()
-            while [one.name for one in own.files] != names:
-                assert time.monotonic() < begun + 60, own.files  # it would hang for 120 s
-                time.sleep(0.02)
-
         (folder / "well.py").write_text(GOOD)
-        comes(["well.py"])
+        await_files(own, lambda files: [one.name for one in files] == ["well.py"])
         (folder / "hangs.py").write_text(GOOD)
-        comes(["hangs.py", "well.py"])
+        await_files(own, lambda files: [one.name for one in files] == ["hangs.py", "well.py"])
+
+
+def test_as_many_files_that_hang_as_are_read_at_once_keep_neither_a_new_nor_an_edited_one_waiting(folder: Path) -> None:
+    (folder / "well.py").write_text(GOOD)
+    with RewardFolder(folder) as own:
+        await_files(own, bool)
+        for name in ("a.py", "b.py"):
+            (folder / name).write_text(HANGS)
+        (folder / "new.py").write_text(GOOD)
+        await_files(own, lambda files: [one.name for one in files] == ["new.py", "well.py"])
+        earlier = own.files[1].texts
+        (folder / "well.py").write_text(f"more = 1\n{GOOD}")
+        await_files(own, lambda files: files[1].texts != earlier)
+
+
+def test_files_that_failed_and_hang_now_wait_for_all_others(folder: Path, tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        hangs_later = (
+            f"import pathlib\nwhile pathlib.Path({str(tmp_path / 'hang')!r}).exists(): pass\nraise ValueError\n"
+        )
+        (folder / name).write_text(hangs_later)
+    (folder / "well.py").write_text(GOOD)
+    with RewardFolder(folder) as own:
+        await_files(own, lambda files: len(files) == 3)
+        (tmp_path / "hang").touch()
+        for name in ("a.py", "b.py"):  # the latest change of all
+            later = time.time_ns() + 10**12
+            os.utime(folder / name, ns=(later, later))
+        earlier = own.files[2].texts
+        (folder / "well.py").write_text(f"more = 1\n{GOOD}")
+        await_files(own, lambda files: files[2].texts != earlier)
 
 
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
