@@ -3,7 +3,8 @@
     python benchmarks/own_task.py --seeds 0 1 2 --out docs/measured/own-task.json
 
 A person brings a CSV of 400 problems and ten lines of reward, which are written and mended while the form is open; measures the
-data set; keeps a band of it; and starts: first with the tiny model, then with SmolLM2 and LoRA. Both forms are then trained with every seed.
+data set; keeps a band of it; and starts: first with the tiny model, then, with easier problems, SmolLM2 and LoRA. Both forms are then
+trained with every seed.
 """
 
 import csv
@@ -26,9 +27,9 @@ from backend.contract.base import Json
 from backend.operations.new_reward import new_reward
 from dashboard.charts.interval import estimate
 from dashboard.stored import put
-from worker.tasks.arithmetic import problems
+from worker.tasks.arithmetic import Problem, problems
 
-ROWS = 400  # half of them for either model: sums and the like of two numbers, and problems where precedence matters
+ROWS = 400
 MEASURING = 600_000.0  # milliseconds
 REWARDS = ".st-key-section-rewards"
 SERIES = ("eval/pass@1", "reward")
@@ -53,6 +54,7 @@ def reward(completion, answer, *, for_digits=0.0):
 class Model:
     """What a person chooses for a model; `measured` are prompts and completions, or what the button measures by itself."""
 
+    problems: Sequence[Problem]
     recipe: str
     template: str
     adapters: bool = False
@@ -60,18 +62,22 @@ class Model:
 
 
 MODELS = {
-    "tiny-arithmetic": Model("grpo", "Calculate {problem}"),
-    "SmolLM2-135M": Model("smollm2-arithmetic", "What is {problem}?", adapters=True, measured=(160, 8)),
+    "tiny-arithmetic": Model(
+        problems(3, 1, 9, ("+", "-", "x"), precedence=True), recipe="grpo", template="Calculate {problem}"
+    ),
+    "SmolLM2-135M": Model(
+        problems(2, 1, 20, ("+",), precedence=False),
+        recipe="smollm2-arithmetic",
+        template="What is {problem}?",
+        adapters=True,
+        measured=(160, 8),
+    ),
 }
 
 
-def write_problems(file: Path) -> None:
+def write_problems(file: Path, every: Sequence[Problem]) -> None:
     """The spreadsheet, the same always."""
-    two = problems(2, 1, 9, ("+", "-", "x"), precedence=False)
-    three = problems(3, 1, 9, ("+", "-", "x"), precedence=True)
-    draw = Random(0)
-    rows = draw.sample(two, ROWS // 2) + draw.sample(three, ROWS // 2)
-    draw.shuffle(rows)
+    rows = Random(0).sample(every, ROWS)
     with file.open("w", newline="") as opened:
         writer = csv.writer(opened)
         writer.writerow(["problem", "answer"])
@@ -196,12 +202,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the series as JSON")
     asked = parser.parse_args()
     home = home_in(asked.home, "own-task")
-    file = home / "problems.csv"
-    write_problems(file)
     expect.set_options(timeout=PATIENCE)
     with site(home, workers=1, dashboard=True) as running:
         results, clocks, lines = [], {}, []
         for name in asked.models:
+            file = home / "problems.csv"
+            write_problems(file, MODELS[name].problems)
             with chromium(running.dashboard_url) as page:
                 started, clocks[name] = walk(page, home, file, MODELS[name])
             config: Json = running.client.run(started).config
