@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from worker.rewards.child_process import START_LIMIT
 from worker.rewards.functions import (
     BrokenContract,
     Completion,
@@ -60,6 +61,8 @@ def main(functions_module: str) -> None:
     requests, replies = take_over_pipes()
     settings = json.loads(requests.readline())
     table = importlib.import_module(functions_module).FUNCTIONS
+    # The kernel ends the process if an import hangs, even if the worker is gone.
+    signal.setitimer(signal.ITIMER_REAL, START_LIMIT + GRACE_SECONDS)
     sys.path += settings["path"]
     modules = None if settings["own"] is None else OwnModules(Path(settings["own"]), settings["texts"])
     if modules is not None and (file := settings.get("describe")):
@@ -75,6 +78,7 @@ def main(functions_module: str) -> None:
         trace = "".join(traceback.format_exception(error))
         reply(replies, {"unavailable": f"{what}{error}\n{trace:.{LONGEST_TRACEBACK}}"})
         return
+    signal.setitimer(signal.ITIMER_REAL, 0)
     calls = [call_of(table, function) for function in settings["functions"]]
     reply(replies, {"ready": modules.texts if modules else {}})
     owner = os.getpid()

@@ -1,7 +1,10 @@
 """A person's own rewards: what a folder offers, what is refused, how functions are called, and what a failure costs."""
 
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +71,14 @@ def scored(
 
 def raws(scores: Scores) -> list[float | None]:
     return [parts[0].raw for parts in scores.components]
+
+
+def test_an_import_that_hangs_ends_even_if_the_worker_is_gone(folder: Path) -> None:
+    (folder / "own.py").write_text("while True:\n    pass\n")
+    code = "from worker.rewards import process; process.START_LIMIT = 0; process.main('worker.rewards.functions')"
+    settings = {"functions": [], "time_limit": 1, "path": [], "own": str(folder), "texts": None, "describe": "own.py"}
+    left = subprocess.run([sys.executable, "-c", code], input=json.dumps(settings) + "\n", text=True, timeout=60)
+    assert left.returncode == -signal.SIGALRM
 
 
 # ---- what is offered
