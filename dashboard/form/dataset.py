@@ -93,6 +93,7 @@ class Transfer:
     sent: tuple[str, int, int]  # a file's name, its bytes, and those that are on their way
     key: str = field(default_factory=lambda: uuid4().hex)
     upload: Future[Upload] = field(default_factory=Future)
+    taken: bool = False  # by the form
 
     def send(self, to: Client) -> None:
         """Upload them, and let go of them."""
@@ -139,10 +140,10 @@ def _show_uploader(draft: Draft, path: str) -> None:
         st.rerun()
     if transfer is not None and under_way:
         st.fragment(_show_sent, run_every=TICK)(transfer)
-    elif transfer is not None:
+    elif transfer is not None and not transfer.taken:
         upload = queued(transfer.upload.result, "The backend does not answer; upload the file again once it is up\\.")
         if upload is not None:
-            del st.session_state[place]
+            transfer.taken = True
             draft.change(_with_columns(draft, path, upload))
             st.rerun()
 

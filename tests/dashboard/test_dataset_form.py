@@ -1,8 +1,8 @@
 """A person's own data in the form: what was found in the file, how it is divided, and which columns the prompts are made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from on_screen import arrive, choose, draft_of, key, send, texts, uploader
@@ -191,3 +191,17 @@ def test_shares_of_earlier_rows_go_with_them(at: AppTest) -> None:
     at.run()
     send(at, ("c.csv", b"prompt,answer\n1 + 1,2\n2 + 2,4\n"))
     assert draft_of(at).get("task.shares") == {}
+
+
+def test_a_file_is_sent_once(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Sequence[tuple[str, BinaryIO]]] = []
+    upload = Client.upload_files
+
+    def counted(client: Client, files: Sequence[tuple[str, BinaryIO]], **options: Any) -> Upload:
+        sent.append(files)
+        return upload(client, files, **options)
+
+    monkeypatch.setattr(Client, "upload_files", counted)
+    send(at, ("mine.csv", SEMICOLONS.encode()))
+    at.run()
+    assert len(sent) == 1

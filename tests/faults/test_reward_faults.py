@@ -203,7 +203,7 @@ def test_a_function_that_forks_scores_and_leaves_nobody_behind(misbehaving: Misb
 def test_a_reward_process_of_a_user_without_rights_starts_threads_while_it_imports_and_nothing_later() -> None:
     # the kernel binds root by no such limit, and these tests may run as root: nobody is someone else
     code = """
-import os, tempfile
+import encodings.utf_8_sig, os, tempfile
 from pathlib import Path
 from worker.rewards.own_modules import OwnModules
 from worker.rewards.process import load
