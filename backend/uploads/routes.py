@@ -127,7 +127,7 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
                 sources.add(source_of(body.task.source_column, row))
             if chosen or key in evaluated:
                 file.write(f"{to_json(row)}\n".encode())
-        upload = store.keep(services, body.name, file)
+        upload = store.keep(services, body.name, file, again=False)
     shares = {name: share for name, share in body.task.shares.items() if name in sources}
     return r.Band(upload=upload, held_out=len(evaluated) / (len(evaluated) + len(trained)), shares=shares)
 

@@ -25,9 +25,9 @@ TICK = 0.5  # seconds between two looks at a sample under way
 def draw_before_launch(draft: Draft) -> None:
     """What to sample, and the sample."""
     named = number_in_address(request.SAMPLE)
-    if named is not None:  # the sample in the address is the form's
-        draft.sample_id = named
-    elif draft.sample_id is not None:
+    if named is not None and named != draft.sample_id:  # the sample in the address is the form's
+        draft.sample_id, draft.sample_before, draft.sample_bar, draft.sample_files = named, None, None, None
+    elif named is None and draft.sample_id is not None:
         write(**{request.SAMPLE: draft.sample_id})
     st.caption(
         "For each of a few prompts a worker samples one group from the form's model, with the form's decoding, and scores it with the "

@@ -46,7 +46,7 @@ def _look(draft: Draft, sample: Run) -> None:
     broken = [file.error for worker in workers for file in worker.reward_files if file.name in names and file.error]
     if broken:
         st.error(plain(broken[0].partition("\n")[0]), icon=":material/error:")
-    elif _is_due(draft, scored, now):
+    elif _is_due(draft, scored, now) or (changed(now, scored) and _is_wanted(names)):
         request.score_again(draft, sample)
         draw_again()
     else:
@@ -55,11 +55,15 @@ def _look(draft: Draft, sample: Run) -> None:
 
 
 def _is_due(draft: Draft, scored: Mapping[str, str], now: Files) -> bool:
-    """Whether the files are others than those that scored the sample, and than those with which a scoring was refused or failed."""
+    """Whether a file was saved since the sample was asked for or opened, and is another than what scored it."""
     is_new = not now <= (draft.sample_files or frozenset())
-    if not scored:  # it failed before anything was scored
-        return is_new
-    return changed(now, scored) and (draft.sample_refused is None or is_new)
+    return is_new and (not scored or changed(now, scored))  # nothing scored it if it failed before
+
+
+def _is_wanted(names: Sequence[str]) -> bool:
+    """Whether somebody wants an earlier sample to be scored by the files of now."""
+    st.caption(f"{plain(' or '.join(names))} changed since these completions were scored.")
+    return st.button("Score again", icon=":material/refresh:", key="score-by-files-of-now")
 
 
 def changed(now: Files, scored: Mapping[str, str]) -> bool:

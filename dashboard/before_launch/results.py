@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import streamlit as st
 
@@ -19,7 +20,7 @@ from dashboard.charts.dead_forecast import LITTLE, dead_forecast_figure, in_perc
 from dashboard.components.address import number_in_address, write
 from dashboard.components.chart import heading, show
 from dashboard.forecast import TOLD_APART, Forecast, forecast, is_right, says_right
-from dashboard.form.draft import Draft
+from dashboard.form.draft import Draft, on_change
 from dashboard.format import MISSING, count, counted, percent, plain
 from dashboard.group.cards import STYLE, draw_cards
 from dashboard.group.numbers import draw_numbers, draw_strip
@@ -219,15 +220,13 @@ def _choose_threshold(draft: Draft, sample: Run) -> float | None:
     if threshold is None:
         return None
 
-    def take() -> None:
-        draft.sample_right = st.session_state[THRESHOLD]
-
+    key = f"{THRESHOLD}-{highest_reward(sample.config)}"  # other rewards, another field
     return st.number_input(
         "Counts as right from a reward of",
         value=threshold,
         step=0.1,
-        key=THRESHOLD,
-        on_change=take,
+        key=key,
+        on_change=on_change(key, threshold, partial(setattr, draft, "sample_right")),
         width=260,
         help="No reward of this form compares with a reference answer, so you say how much is enough\\.",
     )

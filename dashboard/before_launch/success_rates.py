@@ -109,6 +109,7 @@ def _draw_band(draft: Draft, sample: Run, rates: Mapping[str, float]) -> None:
             st.session_state[_REFUSED] = "The backend does not answer; try again when it is back\\."
         else:
             st.session_state.pop(_REFUSED, None)
+            st.toast(f"{counted(len(kept), 'prompt')} are the form's data now\\.", icon=":material/check:")
             st.rerun()
     if _REFUSED in st.session_state:
         st.error(st.session_state[_REFUSED], icon=":material/error:")

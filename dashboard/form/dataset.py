@@ -93,6 +93,7 @@ class Transfer:
     sent: tuple[str, int, int]  # a file's name, its bytes, and those that are on their way
     key: str = field(default_factory=lambda: uuid4().hex)
     upload: Future[Upload] = field(default_factory=Future)
+    pasted: bool = False
     taken: bool = False  # by the form
 
     def send(self, to: Client) -> None:
@@ -113,7 +114,10 @@ def _show_uploader(draft: Draft, path: str) -> None:
     place = f"transfer-{draft.id}-{path}"
     transfer: Transfer | None = st.session_state.get(place)
     under_way = transfer is not None and not transfer.upload.done()
-    turn = transfer.key if transfer else ""  # both are empty after each transfer
+    turn = (
+        transfer.key if transfer else ""
+    )  # the uploader is empty after each transfer, the box once its rows have arrived
+    used = f"{place}-pasted"
     files = st.file_uploader(
         "CSV, TSV, JSON, JSON lines or Parquet",
         accept_multiple_files=True,
@@ -125,7 +129,7 @@ def _show_uploader(draft: Draft, path: str) -> None:
     with st.popover("Paste rows", icon=":material/content_paste:"):
         text = st.text_area(
             "Rows",
-            key=f"{draft.key(f'{path}.pasted')}-{turn}",
+            key=f"{draft.key(f'{path}.pasted')}-{st.session_state.get(used, '')}",
             height=200,
             placeholder="question,answer\n1 + 1,2",
             max_chars=PASTED,
@@ -133,7 +137,7 @@ def _show_uploader(draft: Draft, path: str) -> None:
         pasted = st.button("Use these rows", disabled=under_way or not text.strip())
     if files or pasted:
         sources = [("pasted", io.BytesIO(text.encode()))] if pasted else [(file.name, file) for file in files]
-        st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0))
+        st.session_state[place] = begun = Transfer(sources, (sources[0][0], 0, 0), pasted=pasted)
         # it ends with the process, whatever it waits for
         Thread(target=begun.send, args=(client(),), daemon=True).start()
         wait([begun.upload], timeout=TICK)
@@ -144,6 +148,8 @@ def _show_uploader(draft: Draft, path: str) -> None:
         upload = queued(transfer.upload.result, "The backend does not answer; upload the file again once it is up\\.")
         if upload is not None:
             transfer.taken = True
+            if transfer.pasted:
+                st.session_state[used] = transfer.key
             draft.change(_with_columns(draft, path, upload))
             st.rerun()
 
@@ -194,7 +200,10 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
         "Uploaded before",
         list(uploads),
         index=list(uploads).index(source) if known else None,
-        format_func=lambda one: f"{one_line(uploads[one].name)} · {counted(uploads[one].rows, 'row')}",
+        # with its number: a browser says which one by these words
+        format_func=lambda one: (
+            f"{one_line(uploads[one].name)} · {counted(uploads[one].rows, 'row')} · {one.replace(':', ' ')}"
+        ),
         placeholder="none yet" if not uploads else "choose a file",
         disabled=not uploads,
         key=key,

@@ -90,20 +90,22 @@ def _look(drawn: Sequence[Sequence[RewardFile]]) -> None:
 
 
 def _consequences(draft: Draft, path: str, offered: Mapping[str, OwnReward], function: str) -> dict[str, Json]:
-    """What the choice of a function brings: how it is called, its defaults, and a name if the reward has only its kind's."""
-    file, _, called = function.partition(":")
-    name = file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")
+    """What the choice of a function brings: how it is called, its defaults, and a name unless a person gave one."""
     named: dict[str, Json] = {}
-    if (
-        function
-        and re.fullmatch(r"(python(-\d+)?)?", str(draft.get(f"{path}.name")))
-        and name not in reward_names(draft.config)
-    ):
+    has, name = str(draft.get(f"{path}.name")), _name_of(function)
+    is_ours = re.fullmatch(r"(python(-\d+)?)?", has) or has == _name_of(str(draft.get(f"{path}.function")))
+    if function and is_ours and name not in reward_names(draft.config):
         named = {f"{path}.name": name}
     one = offered.get(function)
     if one is None:
         return {**named, f"{path}.arguments": {}}
     return {**named, f"{path}.unit": one.unit, f"{path}.arguments": dict(one.arguments)}
+
+
+def _name_of(function: str) -> str:
+    """What the form calls a reward by this function."""
+    file, _, called = function.partition(":")
+    return file.removesuffix(".py") if called == "reward" else called.removeprefix("reward_").removesuffix("_reward")
 
 
 def _field(name: str, default: Json) -> Field:

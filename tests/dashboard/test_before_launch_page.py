@@ -218,7 +218,7 @@ def test_where_no_reward_says_what_is_right_a_person_does_and_the_form_keeps_it(
     answer(backend, sample, [1.0] * 4 + [0.5] * 12)
     at.run()
     assert "4 of 16 completions right" in texts(at)
-    at.number_input(key="before-launch-threshold").set_value(0.5).run()
+    next(one for one in at.number_input if str(one.key).startswith("before-launch-threshold")).set_value(0.5).run()
     assert "16 of 16 completions right" in texts(at)
     at.segmented_control(key="part").set_value("Form").run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()

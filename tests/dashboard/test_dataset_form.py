@@ -205,3 +205,10 @@ def test_a_file_is_sent_once(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> No
     send(at, ("mine.csv", SEMICOLONS.encode()))
     at.run()
     assert len(sent) == 1
+
+
+def test_of_two_files_with_one_name_the_newer_one_stays_chosen(at: AppTest, backend: Backend) -> None:
+    for answer in (2, 3):
+        send(at, ("twice.csv", f"prompt,answer\n1 + 1,{answer}\n2 + 2,4\n".encode()))
+    at.run()
+    assert draft_of(at).get("task.source") == f"upload:{backend.client.uploads()[0].id}"

@@ -124,3 +124,10 @@ def test_the_form_is_drawn_again_once_a_file_has_changed_and_not_before(
     assert drawn == ["again"]
     at.run()
     assert "SyntaxError" not in text_of(at)
+
+
+def test_a_name_that_the_form_gave_follows_the_function(open_page: Callable[..., AppTest], backend: Backend) -> None:
+    connect(backend, SHORT)
+    at = with_python(open_page("new-run"))
+    assert choose(at, "short.py:reward")["name"] == "short"
+    assert choose(at, "short.py:reward_rare")["name"] == "rare"

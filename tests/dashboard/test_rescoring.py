@@ -17,6 +17,7 @@ from backend.contract.inspection import GroupScores
 from backend.contract.records import OwnReward, RewardFile, RewardText, Run, RunError
 from dashboard.before_launch.request import ask, files_now
 from dashboard.before_launch.rescoring import _look, changed, difference, suspicions
+from dashboard.components.address import _WRITTEN
 
 OpenPage = Callable[..., AppTest]
 OWN: dict[str, Json] = {"kind": "python", "name": "own", "weight": 1.0, "function": "own.py:reward"}
@@ -358,3 +359,38 @@ def test_rewards_that_changed_in_the_form_are_scored_again_by_a_click(
     assert "The form's rewards changed after this sample was scored." in texts(drawn(at))
     next(button for button in at.button if button.label == "Score again").click().run()
     assert backend.client.run(rescoring(backend, at, first)).config["rewards"]["functions"][0]["weight"] == 2.0  # type: ignore[call-overload,index]
+
+
+@pytest.mark.slow
+def test_an_earlier_sample_that_is_opened_again_stays_as_it_was_until_somebody_wants_more(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, first = sampled
+    tell(backend, with_file("b"))
+    second = rescoring(backend, drawn(at), first)
+    score(backend, second, "b", [0.0, 1.0] * 8)
+    assert "8 of 16 rewards changed" in texts(drawn(at))
+    at.query_params["sample"] = str(first)
+    at.session_state[_WRITTEN] = {}  # as Back does
+    said = texts(drawn(at))
+    assert draft_of(at).sample_id == first
+    assert "of 16 rewards changed" not in said
+    assert "own.py changed since these completions were scored." in said
+    at.button(key="score-by-files-of-now").click().run()
+    assert draft_of(at).sample_id not in (first, second)
+    assert backend.client.run(cast(int, draft_of(at).sample_id)).config["rescores"] == first
+
+
+@pytest.mark.slow
+def test_what_counts_as_right_follows_the_rewards_until_a_person_says_it(
+    backend: Backend, sampled: tuple[AppTest, int]
+) -> None:
+    at, _ = sampled
+    for weight in (0.5, 0.25):
+        draft_of(at).change({"rewards.functions.0.weight": weight})
+        at.run()
+        next(button for button in at.button if button.label == "Score again").click().run()
+        score(backend, cast(int, draft_of(at).sample_id), "a", [1.0] * 16)
+        drawn(at)
+        right = next(one for one in at.number_input if one.label.startswith("Counts as right"))
+        assert right.value == weight

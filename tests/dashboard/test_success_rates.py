@@ -170,10 +170,11 @@ def test_a_band_leaves_what_was_changed_in_the_form_since(open_page: OpenPage, b
     assert not at.error
     now = draft_of(at).get("task")
     assert isinstance(now, dict)
+    (band,) = (upload for upload in backend.client.uploads() if upload.name == "100 to 100 % of sums.jsonl")
     assert now == {
         **task.model_dump(mode="json"),
         **changed,
-        "source": f"upload:{backend.client.uploads()[0].id}",
+        "source": f"upload:{band.id}",
         "shares": {name: shares[name] for name in kept},
     }
 

@@ -19,10 +19,10 @@ from types import FunctionType, ModuleType
 from typing import TypeGuard
 
 LONGEST_FILE = 2**17
-NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
-"""Columns of the data that a call leaves out, as TRL's does."""
+NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "completion_ids"})
+"""Columns of the data that a call leaves out, as TRL's does; at the plural ones TRL fails."""
 
-RESERVED = NO_COLUMNS | {"prompts", "completions", "answer", "trainer_state", "log_extra", "log_metric"}
+RESERVED = NO_COLUMNS | {"answer", "trainer_state", "log_extra", "log_metric"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
 NAMES = "reward, reward_… or …_reward"
@@ -165,6 +165,10 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
     score.
     """
     parameters = inspect.signature(function).parameters
+    if any(one.kind == one.POSITIONAL_ONLY for one in parameters.values()):
+        raise ValueError(
+            f"{function.__name__} takes parameters by their places alone; each is given by its name: leave out the /"
+        )
     if "completion" not in parameters and "completions" not in parameters:
         text = f"{function.__name__} takes neither completion (one text) nor completions (all of a prompt); name a parameter so"
         raise ValueError(text)

@@ -202,6 +202,8 @@ def outcome_of(value: object) -> dict[str, object]:
     """A number is a value; NaN, infinity, None and what no loss could hold leave unscored; all else raises BrokenContract."""
     if value is None:
         return {"error": "reward_value: it returned None, which leaves the completion unscored"}
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
+        value = value.item()  # type: ignore[attr-defined]
     if not isinstance(value, numbers.Real):
         raise BrokenContract("one number for each completion", f"a value of type {kind_and_length(value)}")
     try:

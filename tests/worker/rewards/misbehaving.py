@@ -123,6 +123,8 @@ ACTS: dict[str, Callable[[], object]] = {
     "three scores": lambda: [1.0, 0.5, 0.0],
     "complex": lambda: 1j,
     "array": lambda: np.array([1.0]),
+    "numpy true": lambda: np.bool_(True),
+    "array of no dimension": lambda: np.array(0.25),
     "float32": lambda: np.float32(0.5),
     "bool": lambda: True,
     "one": lambda: 1,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -477,3 +478,20 @@ def test_the_template_is_a_reward(tmp_path: Path, group: bool, want: list[float]
     [own] = offered(file.parent)
     assert own.error is None
     assert own.functions[0].help
+
+
+def test_columns_that_are_called_like_a_call_do_not_stand_in_for_it(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "def reward(completions, **columns):\n    return [len(one) * len(columns['prompts']) for one in completions]\n"
+    )
+    item = replace(RAW, columns={"completions": "a cell", "prompts": "", "answer": 4})
+    assert raws(scored(folder, item, "four", "a", unit="group")) == [8.0, 2.0]
+
+
+def test_a_function_that_takes_parameters_by_their_places_alone_is_not_offered(folder: Path) -> None:
+    (folder / "own.py").write_text("def reward(completion, /):\n    return 1\n")
+    [own] = offered(folder)
+    assert own.functions == []
+    assert own.error == (
+        "own.py, line 1: reward takes parameters by their places alone; each is given by its name: leave out the /"
+    )

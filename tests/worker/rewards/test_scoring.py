@@ -247,7 +247,7 @@ def test_what_is_no_number_breaks_the_contract_and_is_never_broadcast(
 def test_after_a_broken_contract_the_scorer_starts_afresh(act: Callable[..., Scores]) -> None:
     with pytest.raises(RewardContractError):
         act("text", "one", "one")
-    assert raws(act("one", "float32")) == [1.0, 0.5]
+    assert raws(act("one", "float32", "numpy true", "array of no dimension")) == [1.0, 0.5, 1.0, 0.25]
 
 
 def test_too_many_unscored_completions_fail_the_run_with_counts_and_the_first_traceback() -> None:
