@@ -81,7 +81,7 @@ def forecast(
     rate = sum(rates_P) / len(rates_P)
     sizes = sorted({*SIZES, own_size} if 2 <= own_size <= min(map(len, enough)) else SIZES)
     shares = [
-        Share(size, dead_share(right_P, size), dead_share(equal_P, size), dead_share_at_rate(rate, size))
+        Share(size, dead_share(equal_P, size), dead_share(right_P, size), dead_share_at_rate(rate, size))
         for size in sizes
     ]
     return Forecast(rates_P, len(groups) - len(enough), shares)

@@ -121,7 +121,7 @@ def group_size(config: GrpoConfig, facts: Facts) -> Hints:
         text = f"with {size} completions {about} {share:.0%} of the groups are all right or all wrong, which teaches nothing ({known})"
         yield _hint("warning", "sampling.group_size", text, USUAL_GROUP)
     elif success is not None and share > 0.5:
-        text = f"about {share:.0%} of the groups will have equal rewards, which teach nothing: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
+        text = f"about {share:.0%} of the groups will be all right or all wrong, which teaches nothing unless another reward tells them apart: the model is right {success.rate:.1%} of the time ({success.basis}); another task, or a larger group, teaches more"
         yield _hint("warning", "sampling.group_size", text)
 
 
