@@ -251,7 +251,7 @@ def _traced_tokens(config: GrpoConfig) -> int:
 def workers(_config: RunConfig, facts: Facts) -> Hints:
     """No worker would take the run."""
     if not facts.workers:
-        yield _hint("info", None, "no worker is connected: the run waits in the queue until one is")
+        yield _waits(_hint("info", None, "no worker is connected: the run waits in the queue until one is"))
 
 
 def offers(config: RunConfig, facts: Facts) -> Hints:
@@ -264,13 +264,13 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
     missing = [(needs.judges[name], f"judge {name}", "its operator sets GROUPSCOPE_JUDGES") for name in sorted(judges)]
     missing += [(needs.functions[name], f"function {name}", _way_to(name, facts)) for name in sorted(functions)]
     for field, what, how in missing:
-        yield _hint("warning", field, f"no connected worker has the {what}: the run waits until one has; {how}")
+        yield _waits(_hint("warning", field, f"no connected worker has the {what}: the run waits until one has; {how}"))
     if not any(needs.engine in one.engines for one in facts.workers):
         text = f"no connected worker samples with {needs.engine}: the run waits until one does; its operator {OFFERING[needs.engine]}"
-        yield _hint("warning", "sampling.engine", text, "native")
+        yield _waits(_hint("warning", "sampling.engine", text, "native"))
     elif not missing:
         text = "no connected worker has all that the run names (judges, functions, engine): the run waits until one has"
-        yield _hint("warning", None, text)
+        yield _waits(_hint("warning", None, text))
 
 
 def _way_to(function: str, facts: Facts) -> str:
@@ -372,3 +372,8 @@ def _hint(level: Literal["error", "warning", "info"], field: str | None, text: s
     """A message about a field; `value` would settle it."""
     fix = None if field is None or value is None else {field: value}
     return Message(level=level, field=field, text=text, fix=fix)
+
+
+def _waits(message: Message) -> Message:
+    """The same, as one that keeps a run in the queue."""
+    return message.model_copy(update={"waits": True})
