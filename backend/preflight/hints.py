@@ -88,7 +88,7 @@ def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:
             yield _hint("warning", "optimizer.learning_rate", text, float(f"{10 * rate:.3g}"))
         return
     shape = facts.shape_of(config.model.source)
-    tiny, usual = shape is not None and shape.parameters < SMALL, full_rate(shape.parameters if shape else None)[0]
+    tiny, usual = shape is not None and shape.parameters < SMALL, full_rate(shape.parameters if shape else None)
     limit = TINY_RATE_LIMIT if tiny else FULL_RATE_LIMIT
     if rate > limit:
         text = f"full training at {_rate(rate)} often collapses; {_rate(usual)} is what works for {'this' if tiny else 'a pretrained'} model"
