@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from backend.contract import protocol as p
 from backend.contract.grpo import GrpoConfig
+from backend.contract.recipes import SMOLLM2
 from backend.preflight import gather
 from backend.storage.tables import run
 
@@ -92,13 +93,42 @@ def test_numbers_that_measure_nothing_are_no_base_of_an_estimate(backend: Backen
     assert not answer.time.measured
 
 
-@pytest.mark.parametrize("other", [{"task": {"kind": "arithmetic", "operands": 4}}, {"sampling": {"group_size": 4}}])
-def test_steps_of_another_shape_say_nothing_about_time(backend: Backend, other: dict[str, Any]) -> None:
+OTHER_TASK = {"task": {"kind": "arithmetic", "operands": 4}}
+
+
+def test_steps_of_the_same_model_and_sizes_count_whatever_the_task_and_those_of_the_task_first(
+    backend: Backend,
+) -> None:
+    run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0, "reward": 0.9}, {})
+    answer = backend.client.preflight({"kind": "grpo"})
+    time = answer.time
+    assert answer.success_rate is None  # which depends on the task
+    assert time is not None
+    assert time.seconds_per_step == 3.0
+    assert time.basis.startswith("measured here over 2 similar steps of another task on CPU, 2 threads; 5 evaluations")
     run_a_bit(backend, GrpoConfig(), {"step_time": 2.0}, {})
+    run_a_bit(backend, GrpoConfig.model_validate(OTHER_TASK), {"step_time": 3.0}, {})
+    own = backend.client.preflight({"kind": "grpo"}).time
+    assert own is not None
+    assert own.seconds_per_step == 2.0
+    assert "of another task" not in own.basis
+
+
+@pytest.mark.parametrize("other", [{"sampling": {"group_size": 4}}, {"model": {"source": SMOLLM2}}])
+def test_steps_of_another_shape_say_how_fast_the_machine_is(backend: Backend, other: dict[str, Any]) -> None:
+    backend.client.claim(p.ClaimRequest(worker=WORKER))
+    fresh = {
+        name: backend.client.preflight({"kind": "grpo"} | one).time for name, one in (("run", {}), ("asked", other))
+    }
+    assert fresh["run"] is not None
+    assert fresh["asked"] is not None
+    run_a_bit(backend, GrpoConfig(), {"step_time": 5 * fresh["run"].seconds_per_step}, {})
     time = backend.client.preflight({"kind": "grpo"} | other).time
     assert time is not None
     assert not time.measured
-    assert "not measured yet" in time.basis
+    assert time.seconds_per_step == pytest.approx(5 * fresh["asked"].seconds_per_step)
+    assert sum(time.parts.values()) == pytest.approx(time.seconds_per_step)
+    assert "not measured yet: computed from the model's shape at the speed of run 1 on CPU, 2 threads" in time.basis
 
 
 @pytest.mark.parametrize("part", ["sampling", "algorithm", "budget"])
