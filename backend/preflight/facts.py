@@ -54,6 +54,7 @@ class Facts:
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
+    source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
     step_times: StepTimes | None = None
     timed: TimedRun | None = None
     success: Success | None = None

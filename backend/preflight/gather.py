@@ -19,9 +19,10 @@ from backend.contract.config import RUN_CONFIG, RunConfig, data_of
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
-from backend.contract.queries import MetricQuery
+from backend.contract.queries import MetricQuery, SplitQuery
 from backend.contract.records import PHASES
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
 from backend.preflight.duration import evaluations
 from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
@@ -30,6 +31,7 @@ from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
 from backend.uploads import columns
 from backend.uploads import store as uploads
+from backend.uploads.split import COUNTED_BYTES, split
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -58,6 +60,7 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
             *_refused(columns.require_columns, tx, home, config),
         ],
         training_items=_training_items(tx, config),
+        source_items=_source_items(tx, home, config),
         step_times=times,
         timed=_timed_run(tx, [*of_model, *earlier], {one.device for one in alive}) if times is None else None,
         success=_success(tx, similar),
@@ -95,6 +98,22 @@ def _training_items(tx: Connection, config: RunConfig) -> int | None:
         return round(uploads.get(tx, upload_id).rows * (1 - read[1].held_out))
     except NotFound:
         return None
+
+
+def _source_items(tx: Connection, home: Path, config: RunConfig) -> dict[str, int]:
+    """Items to train on by source, of the sources with a share; nothing if the upload is too large to count, or one of them is not in it."""
+    read, upload_id = data_of(config), columns.upload_of(config)
+    if read is None or upload_id is None or not isinstance(read[1], Dataset) or not read[1].shares:
+        return {}
+    data, path = read[1], uploads.path_of(home, upload_id)
+    try:
+        if uploads.get(tx, upload_id).size_bytes > COUNTED_BYTES or not path.exists():
+            return {}
+    except NotFound:
+        return {}
+    query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=data.source_column)
+    found = split(path, query).sources
+    return {name: found[name].train for name in data.shares} if data.shares.keys() <= found.keys() else {}
 
 
 def _newest_runs(tx: Connection) -> Sequence[RowMapping]:

@@ -1,6 +1,6 @@
 """What is worth knowing before a run starts: few things, each with what to do."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from math import lcm
@@ -17,6 +17,7 @@ from backend.contract.recipes import RECIPES
 from backend.contract.records import MOST_MODELS
 from backend.contract.reward import file_of
 from backend.contract.sample import SampleConfig
+from backend.contract.task import Dataset
 from backend.contract.training import ADAMW_STATES, FLOAT32, GIB
 from backend.preflight.facts import Facts
 from backend.preflight.memory import trained_parameters
@@ -71,12 +72,31 @@ def context(config: RunConfig, facts: Facts) -> Hints:
 
 
 def repeats(config: GrpoConfig, facts: Facts) -> Hints:
-    """More prompts than there are items."""
-    asked = config.budget.steps * config.sampling.prompts_per_step
-    if facts.training_items and asked > 2 * facts.training_items:
-        times = asked / facts.training_items
-        text = f"{asked:,} prompts are drawn from {facts.training_items:,} training items: each is asked about {times:.0f} times"
-        yield _hint("info", "budget.steps", text)
+    """More prompts than there are items, in all or of a source with a share."""
+    asked, shares = config.budget.steps * config.sampling.prompts_per_step, _shares(config)
+    items = facts.source_items if shares else {"": facts.training_items or 0}
+    whole = sum(shares.values())
+    times = {name: asked * shares.get(name, 1.0) / (whole or 1.0) / count for name, count in items.items() if count}
+    if max(times.values(), default=0.0) <= 2:
+        return
+    least, most = min(times, key=lambda name: times[name]), max(times, key=lambda name: times[name])
+    text = f"{asked:,} prompts are drawn from {sum(items.values()):,} training items: "
+    if least == most:
+        text += f"each is asked about {_times(times[most])}"
+    else:
+        text += f"by the shares of their sources, each of {least} is asked about {_times(times[least])} and each of {most} about {_times(times[most])}"
+        text += "; the other sources lie between" if len(times) > 2 else ""
+    yield _hint("info", "budget.steps", text)
+
+
+def _times(value: float) -> str:
+    """0.4 times, 7 times, 120 times."""
+    return f"{value:.0f} times" if value >= 1 else f"{value:.1g} times"
+
+
+def _shares(config: GrpoConfig) -> Mapping[str, float]:
+    """The shares of the sources in the prompts; empty if prompts are drawn as the rows are."""
+    return config.task.shares if isinstance(config.task, Dataset) else {}
 
 
 def learning_rate(config: TrainingConfig, facts: Facts) -> Hints:

@@ -165,6 +165,32 @@ def test_a_missing_column_and_a_missing_checkpoint_are_errors_at_their_field(bac
     assert backend.client.preflight({"kind": "grpo", "task": task | {"prompt_column": "question"}}).ok
 
 
+def test_how_often_an_item_is_asked_follows_the_shares_of_the_sources(backend: Backend) -> None:
+    rows = [("mine.csv", number) for number in range(57)] + [("second.csv", 100 + number) for number in range(16)]
+    lines = [f'{{"prompt": "{number}", "answer": "1", "source": "{source}"}}\n' for source, number in rows]
+    upload = backend.client.upload("both.jsonl", "".join(lines).encode())
+    task: dict[str, Any] = {
+        "kind": "dataset",
+        "source": f"upload:{upload.id}",
+        "source_column": "source",
+        "held_out": 0,
+    }
+    budget = {"steps": 100, "eval_every": 0}
+
+    def said(**shares: float) -> list[str]:
+        config = {"kind": "grpo", "task": task | {"shares": shares}, "budget": budget}
+        return [one.text for one in backend.client.preflight(config).messages if one.field == "budget.steps"]
+
+    assert said() == ["1,600 prompts are drawn from 73 training items: each is asked about 22 times"]
+    assert said(**{"mine.csv": 1, "second.csv": 3}) == [
+        "1,600 prompts are drawn from 73 training items: by the shares of their sources, each of mine.csv is asked about 7 times "
+        "and each of second.csv about 75 times"
+    ]
+    only = "1,600 prompts are drawn from 16 training items: each is asked about 100 times"
+    assert said(**{"second.csv": 3}) == [only]
+    assert said(**{"second.csv": 3, "nowhere.csv": 1}) == []
+
+
 def test_the_catalog_offers_every_recipe_model_and_schema(backend: Backend) -> None:
     catalog = backend.client.catalog()
     assert {card.id for card in catalog.recipes} >= {"grpo", "grpo-notebook", "smollm2-arithmetic"}
