@@ -78,13 +78,13 @@ def conclusion(found: Forecast, config: Mapping[str, Json], own_size: int) -> st
         else ""
     )
     will = "be dead (all rewards equal)" if stored_estimator(config).centred else "have equal rewards"
-    about = "about " if own.dead >= LITTLE else ""
-    sentence = f"At group size {own_size} {about}{_share(own.dead)} of the groups will {will}{more}."
-    alike = f"{_share(own.right_or_wrong)} will be all right or all wrong"
+    share = "all" if own.dead == 1 else _share(own.dead) if own.dead < LITTLE else f"about {_share(own.dead)}"
+    sentence = f"At group size {own_size} {share} of the groups will {will}{more}."
+    alike = f" All right or all wrong will be {_share(own.right_or_wrong)}"
     if own.right_or_wrong - own.dead > TOLD_APART:
-        sentence += f" More of them, {alike}, but the rewards differ in some of these."
+        sentence += f"{alike}, but the rewards differ in some of these."
     elif own.dead - own.right_or_wrong > TOLD_APART:
-        sentence += f" Fewer of them, {alike}: some that are partly right have equal rewards, too."
+        sentence += f"{alike}: others have equal rewards, too."
     return sentence
 
 
@@ -253,7 +253,8 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
                 about="Share of dead groups by group size",
             )
             too_low = ", which is too low here: the prompts differ" if found.mean_rate_is_too_low else ""
-            st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.")
+            golden = " Golden: all right or all wrong\\." if found.depends_on_rewards else ""
+            st.caption(f"Dashed: p^G + (1 − p)^G at the mean success rate{too_low}\\.{golden}")
         with said:
             st.metric("Success rate", percent(found.rate), help="The mean over the prompts\\.")
             if len(found.rates_P) < WORTH_A_CHART:

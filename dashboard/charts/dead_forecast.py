@@ -25,6 +25,11 @@ class Share:
     right_or_wrong: float  # all right, or all wrong, whatever their rewards
     at_mean_rate: float  # p^G + (1 − p)^G at the mean rate, too low where prompts differ
 
+    @property
+    def differs(self) -> bool:
+        """Whether right and wrong alone say something else than the rewards."""
+        return abs(self.dead - self.right_or_wrong) > 1e-9
+
 
 def in_percent(share: float) -> str:
     """A forecast share: less than 1 % also where the sample held no such group, since few prompts prove no 0."""
@@ -38,7 +43,7 @@ def dead_forecast_figure(shares: Sequence[Share], own_size: int) -> Figure:
             "size": share.group_size,
             "share": share.dead,
             "shown": in_percent(share.dead).replace(" ", ""),
-            "right_or_wrong": share.right_or_wrong if abs(share.dead - share.right_or_wrong) > 1e-9 else None,
+            "right_or_wrong": share.right_or_wrong if share.differs else None,
             "rate": share.at_mean_rate,
             "own": share.group_size == own_size,
             "colour": INK if share.group_size == own_size else OTHER,

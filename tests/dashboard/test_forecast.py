@@ -112,7 +112,7 @@ def test_the_conclusion_names_the_share_at_the_forms_size_and_what_twice_as_many
     told_apart = results.conclusion(expected([group(*[WRONG] * 8, *[ILL_FORMED] * 7, RIGHT)]), CONFIG, 8)
     assert told_apart == (
         "At group size 8 less than 1 % of the groups will be dead (all rewards equal); at group size 16, less than 1 %. "
-        "More of them, 50 % will be all right or all wrong, but the rewards differ in some of these."
+        "All right or all wrong will be 50 %, but the rewards differ in some of these."
     )
 
 
@@ -122,7 +122,11 @@ def test_a_reward_that_is_always_0_makes_every_group_dead_however_many_are_right
     found = expected([group(RIGHT).model_copy(update={"completions": alike})])
     assert {share.dead for share in found.shares} == {1.0}
     assert list(dead_forecast_figure(found.shares, 8).data["share"]) == [1.0] * 15
-    assert results.conclusion(found, CONFIG, 8).startswith("At group size 8 about 100 % of the groups will be dead")
+    assert found.depends_on_rewards
+    assert results.conclusion(found, CONFIG, 8) == (
+        "At group size 8 all of the groups will be dead (all rewards equal); at group size 16, 100 %. "
+        "All right or all wrong will be less than 1 %: others have equal rewards, too."
+    )
 
 
 @pytest.mark.parametrize(
