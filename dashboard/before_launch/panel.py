@@ -126,7 +126,7 @@ def _how_far(sample: Run) -> tuple[float, str]:
     if sample.status == "queued":
         if not fetch_workers():
             return 0.0, "no worker is connected; start one with `groupscope worker`, and it starts at once"
-        if reasons := request.in_the_way(sample):
+        if reasons := request.in_the_way(sample.id):
             return 0.0, plain("; ".join(reasons))
         return 0.0, "an idle worker starts at once; one that is training starts between two steps"
     if sample.requested in STOPS:

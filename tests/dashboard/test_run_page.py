@@ -10,7 +10,8 @@ from serving import Backend
 from streamlit.testing.v1 import AppTest
 
 from backend.contract import protocol as p
-from backend.contract.records import Progress, RunError
+from backend.contract.base import Json
+from backend.contract.records import Progress, RewardFile, RunError
 from dashboard.format import number
 
 # Whole pages, or processes that have to die: right, but too slow for `make check`.
@@ -103,9 +104,38 @@ def test_a_range_that_is_none_shows_the_whole_run(open_page: Open, trained: int,
     assert not [button for button in at.button if button.key == "zoom-out"]
 
 
+BROKEN = RewardFile(name="right.py", error="right.py, line 1: SyntaxError: '(' was never closed\nmore")
+WITHOUT_IT = recorded.WORKER.model_copy(update={"reward_files": [BROKEN]})
+
+
+@pytest.mark.parametrize(
+    ("worker", "why"),
+    [
+        (None, "No worker is connected: the run waits in the queue until one is."),
+        (
+            WITHOUT_IT,
+            "No connected worker has the function right.py:reward: the run waits until one has; "
+            "right.py, line 1: SyntaxError: '(' was never closed.",
+        ),
+    ],
+)
+def test_a_queued_run_that_no_worker_can_take_says_why_it_waits(
+    open_page: Open, backend: Backend, worker: p.WorkerInfo | None, why: str
+) -> None:
+    own: Json = {"kind": "python", "name": "right", "function": "right.py:reward"}
+    run_id = recorded.queue(backend.client, rewards={"functions": [own]})
+    assert worker is None or backend.client.claim(p.ClaimRequest(worker=worker)) is None
+    at = open_page("run", id=run_id)
+    assert [str(one.value).replace("\\", "") for one in at.warning] == [why]
+    assert figures(at)["Queue"] == "waiting"
+    assert "It waits for a worker that can take it" in shown(at)
+    assert "as soon as a worker is free" not in shown(at)
+
+
 def test_until_the_first_step_is_done_the_page_says_what_is_happening_in_the_place_of_empty_charts(
     open_page: Open, backend: Backend
 ) -> None:
+    assert backend.client.claim(p.ClaimRequest(worker=recorded.WORKER)) is None  # one is connected
     run_id = recorded.queue(backend.client)
     at = open_page("run", id=run_id)
     assert charts(at) == 0
