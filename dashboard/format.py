@@ -12,7 +12,8 @@ MISSING = "–"
 NOT_FINITE = "NaN"
 REWARD = f"Reward, last {REWARD_STEPS}"
 REWARD_HELP = f"The mean of the last {REWARD_STEPS} steps."
-# Within words and after them punctuation stays as it is, since nothing reads it as markup: Streamlit makes names for screen readers from labels as they are written.
+# Within words and after them punctuation stays as it is, since nothing reads it as markup: Streamlit makes
+# names for screen readers from labels as they are written.
 _MARKUP = re.compile(r"((?<![A-Za-z])[-.,')]|(?<![A-Za-z ])\(|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|[!-&*+/:-@\[-^`{-~])")
 # Escaping does not stop Streamlit from linking bare addresses and from turning -> into an arrow; an invisible joiner does.
 _REWRITTEN = re.compile(
