@@ -267,8 +267,9 @@ def _draw_forecast(draft: Draft, sample: Run, found: Forecast | None) -> None:
 
 
 def _draw_groups(sample: Run, summaries: Sequence[GroupSummary]) -> None:
-    """The groups as rows; the one that is opened, as on its own page."""
-    picked = pick_group(summaries, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
+    """The groups as rows; the one that is opened, as on its own page. Their numbers are their places: each report begins again at 0."""
+    rows = [one.model_copy(update={"index": place}) for place, one in enumerate(summaries)]
+    picked = pick_group(rows, highest_reward(sample.config), COLUMNS, key=f"before-launch-groups-{sample.id}")
     if picked is not None:
         write(**{OPENED: picked.id})
     number = number_in_address(OPENED)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from backend.contract.groups import Group
+from backend.contract.groups import Group, GroupState
 from backend.contract.records import TERMINAL, Run
 from dashboard.algorithm.estimators import stored_estimator
 from dashboard.components.address import GROUPS, OVERVIEW, number_in_address, write
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
+from dashboard.format import counted
 from dashboard.session import client, link, pages_of
 from dashboard.status import GROUP
 from dashboard.text import one_line
@@ -48,13 +49,15 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
 
     While the run goes on the buttons through its steps look for the newest one, and only these are drawn again.
     """
-    siblings = step_groups(run.id, run.attempt, group.step)
+    states = step_groups(run.id, run.attempt, group.step)
+    siblings = list(states)
     place = siblings.index(group.id) if group.id in siblings else None
+    probes = sum(state == "probe" for state in states.values())  # their numbers follow the groups'
     of = (
-        f"of {len(siblings)}"
-        if place is not None
-        else ":gray[· superseded: a later attempt resumed from before this step]"
+        f"of {counted(len(states) - probes, 'group')} and {counted(probes, 'probe')}" if probes else f"of {len(states)}"
     )
+    if place is None:
+        of = ":gray[· superseded: a later attempt resumed from before this step]"
     state = GROUP[group.state].markdown
     if group.state == "zero_variance" and not stored_estimator(run.config).centred:
         state = ":gray[:material/drag_handle: equal rewards]"
@@ -130,7 +133,7 @@ def follow_to_step(run: Run, group: Group) -> int:
     step = st.session_state.pop(_ASKED, None)
     if step is None:
         return group.id
-    here, there = (step_groups(run.id, run.attempt, one) for one in (group.step, step))
+    here, there = (list(step_groups(run.id, run.attempt, one)) for one in (group.step, step))
     place = here.index(group.id) if group.id in here else 0
     found = there[min(place, len(there) - 1)] if there else group.id
     _open_group(found)
@@ -138,7 +141,7 @@ def follow_to_step(run: Run, group: Group) -> int:
 
 
 @st.cache_data(ttl=60, max_entries=32, show_spinner=False)
-def step_groups(run_id: int, attempt: int, step: int) -> list[int]:  # noqa: ARG001 — a part of the cache's key
-    """The ids of the step's groups as of the run's attempt, in their order."""
+def step_groups(run_id: int, attempt: int, step: int) -> dict[int, GroupState]:  # noqa: ARG001 — a part of the cache's key
+    """The ids of the step's groups as of the run's attempt, in their order, each with its state."""
     pages = pages_of(lambda cursor: client().groups(run_id, step=step, sort="index", limit=200, cursor=cursor))
-    return [group.id for page in pages for group in page.items]
+    return {group.id: group.state for page in pages for group in page.items}

@@ -160,6 +160,11 @@ def _clock(run: Run, *, waits: bool) -> tuple[str, str]:
         return "Queue", "next" if place == 1 and not waits else words
     if run.status in TERMINAL or run.started_at is None:
         return "Trained for", duration(run.trained_seconds)
+    if run.requested != "nothing":  # the time of the steps that it will not do says nothing
+        return (
+            "Pauses" if run.requested == "pause" else "Stops",
+            "at once" if run.requested == "stop_at_once" else "after this step",
+        )
     if run.progress.step and run.progress.step == run.progress.total_steps:
         return "Time left", "finishing"
     return "Time left", duration(run.progress.eta_seconds)

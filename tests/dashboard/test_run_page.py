@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 import recorded
@@ -183,14 +184,16 @@ def test_a_run_that_is_not_there_is_said_in_words_with_the_way_to_those_that_are
     assert [link.label for link in at.get("page_link")][-1] == "All runs"
 
 
-@pytest.mark.parametrize(("verb", "status"), [("pause", "pausing"), ("stop", "stopping")])
+@pytest.mark.parametrize(("verb", "status", "label"), [("pause", "pausing", "Pauses"), ("stop", "stopping", "Stops")])
 def test_a_button_asks_and_the_page_says_so(
-    open_page: Open, backend: Backend, trained: int, verb: str, status: str
+    open_page: Open, backend: Backend, trained: int, verb: str, status: str, label: str
 ) -> None:
     at = open_page("run", id=trained)
     at.button(key=f"command-{verb}").click().run()
     assert backend.client.run(trained).requested == verb
     assert status in shown(at)
+    assert "Time left" not in figures(at)
+    assert figures(at)[label] == "after this step"
 
 
 def test_a_finished_run_offers_a_clone_and_no_command(open_page: Open, backend: Backend, trained: int) -> None:
@@ -228,6 +231,14 @@ def test_the_configuration_is_the_stored_one(open_page: Open, backend: Backend) 
         "plaintext"
     }  # null, true and false are painted like errors by a highlighter
     assert "16 prompts × 8 completions = 128 completions a step" in shown(at)
+
+
+def test_the_texts_that_scored_a_run_are_named_with_their_attempts(open_page: Open, backend: Backend) -> None:
+    run_id = recorded.scored_by_files(backend.client, ["one", "other", "other", "last"])
+    said = [box.label for box in open_page("run", id=run_id, tab="configuration").expander]
+    hashes = [sha256(text.encode()).hexdigest()[:12] for text in ("last", "other", "one")]
+    attempts = ["since attempt 4", "attempts 2 to 3", "attempt 1"]
+    assert said == [f"**right.py** · {of} · SHA-256 {one}…" for of, one in zip(attempts, hashes, strict=True)]
 
 
 def test_the_log_has_the_newest_line_at_the_bottom_and_filters_by_level(

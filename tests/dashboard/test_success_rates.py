@@ -117,6 +117,11 @@ def measured(open_page: OpenPage, backend: Backend, rates: list[int]) -> tuple[A
     return at, task
 
 
+def numbers(at: AppTest) -> list[int]:
+    """The numbers of the groups in the table."""
+    return [int(number) for number in next(one.value for one in at.dataframe if "group" in one.value)["group"]]
+
+
 RATES = [0] * 10 + [2, 4, 6] * 2 + [8] * 8  # of 8
 
 
@@ -128,10 +133,12 @@ def test_a_measurement_shows_what_can_teach_and_a_bar_its_groups(open_page: Open
     assert "24 groups: 6 live, 18 dead" in said
     assert next(one.value for one in at.metric if one.label == "Can teach") == "6 of 24"
     assert "Group 1 of 24" in said
+    assert numbers(at) == list(range(1, 25))  # though the worker reported them in two parts
     draft_of(at).sample_bar = bar_of(0.25)
     at.run()
     assert "20–30 % right: 2 prompts" in texts(at).replace("*", "")
     assert "Group 1 of 2" in texts(at)
+    assert numbers(at) == [1, 2]
     press(at, "Show all")
     assert "Group 1 of 24" in texts(at)
 
