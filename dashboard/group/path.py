@@ -12,7 +12,6 @@ from dashboard.components.address import GROUPS, OVERVIEW, number_in_address, wr
 from dashboard.components.keys import listen
 from dashboard.components.known_steps import known_steps
 from dashboard.components.live import TICK
-from dashboard.format import counted
 from dashboard.session import client, link, pages_of
 from dashboard.status import GROUP
 from dashboard.text import one_line
@@ -52,12 +51,11 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
     states = step_groups(run.id, run.attempt, group.step)
     siblings = list(states)
     place = siblings.index(group.id) if group.id in siblings else None
-    probes = sum(state == "probe" for state in states.values())  # their numbers follow the groups'
-    of = (
-        f"of {counted(len(states) - probes, 'group')} and {counted(probes, 'probe')}" if probes else f"of {len(states)}"
-    )
-    if place is None:
-        of = ":gray[· superseded: a later attempt resumed from before this step]"
+    alike = [id for id, state in states.items() if (state == "probe") == (group.state == "probe")]
+    kind = "Probe" if group.state == "probe" else "Group"
+    where = f"**{kind} {group.index + 1}** :gray[· superseded: a later attempt resumed from before this step]"
+    if group.id in alike:
+        where = f"**{kind} {alike.index(group.id) + 1}** of {len(alike)}"
     state = GROUP[group.state].markdown
     if group.state == "zero_variance" and not stored_estimator(run.config).centred:
         state = ":gray[:material/drag_handle: equal rewards]"
@@ -67,7 +65,7 @@ def draw_path(run: Run, group: Group, order: list[int]) -> None:
         link("run", f"Run #{run.id}", id=run.id, tab=OVERVIEW.lower())
         st.text(one_line(run.name), width="content")
         link("run", f"Step {group.step}", id=run.id, tab=GROUPS.lower(), step=group.step)
-        st.markdown(f"**Group {group.index + 1}** {of}", width="content")
+        st.markdown(where, width="content")
         st.markdown(state, width="stretch")
         before, after = (len(order) - 1, 0) if turn is None else (turn - 1, turn + 1)
         _draw_pair("completion", _at(order, before), _at(order, after), open_completion)
