@@ -41,6 +41,7 @@ class Facts:
     origin: str | None = None  # the model that a chain of run:<id>@<step> began with
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
+    columns: Sequence[str] | None = None  # of the upload that is read
     step_times: StepTimes | None = None
     success: Success | None = None
     disk_free: int | None = None  # bytes, where the workers' checkpoints and the traces lie; None: on another machine

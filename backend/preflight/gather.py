@@ -16,7 +16,7 @@ from backend.contract.config import RunConfig, TrainingConfig, data_of
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery
-from backend.contract.records import PHASES
+from backend.contract.records import PHASES, Upload
 from backend.contract.sample import SampleConfig
 from backend.errors import Invalid, NotFound
 from backend.preflight.duration import evaluations
@@ -38,6 +38,7 @@ LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
+    data, read = _upload(tx, config), data_of(config)
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     similar = [] if isinstance(config, SampleConfig) else list(_runs_with(tx, config))
     return Facts(
@@ -47,7 +48,8 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
         ],
-        training_items=_training_items(tx, config),
+        training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
+        columns=data.columns if data else None,
         step_times=_step_times(tx, config, similar) if similar else None,
         success=_success(tx, similar),
         disk_free=shutil.disk_usage(home).free if any(files.holds(home, store) for store in stores) else None,
@@ -76,12 +78,10 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     return []
 
 
-def _training_items(tx: Connection, config: RunConfig) -> int | None:
-    read, upload_id = data_of(config), columns.upload_of(config)
-    if read is None or upload_id is None:
-        return None
+def _upload(tx: Connection, config: RunConfig) -> Upload | None:
+    upload_id = columns.upload_of(config)
     try:
-        return round(uploads.get(tx, upload_id).rows * (1 - read[1].held_out))
+        return None if upload_id is None else uploads.get(tx, upload_id)
     except NotFound:
         return None
 
