@@ -26,5 +26,5 @@ def prompt_problem(number: int, messages: Sequence[Json]) -> str | None:
 
 
 def raw_problem(number: int) -> str:
-    """Why the chat of row `number` is no raw prompt."""
+    """Why the chat of row `number` cannot be a raw prompt."""
     return f"the prompt of row {number} is a chat; choose the prompt format chat"

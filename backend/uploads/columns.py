@@ -64,7 +64,7 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
 def _unknown_text(names: list[str], columns: list[str]) -> str:
     places = ", ".join(f"{{{name}}}" for name in names)
     known = ", ".join(f"{{{name}}}" for name in dict.fromkeys(["prompt", *columns]))
-    what = "is no column" if len(names) == 1 else "are no columns"
+    what = "is not a column" if len(names) == 1 else "are not columns"
     return f"{places} {what}: nothing would replace it; there are {known:.500}. For braces as they stand, put spaces inside"
 
 

@@ -37,14 +37,14 @@ def errors(backend: Backend, config: dict[str, Any]) -> list[tuple[str | None, s
     return found
 
 
-def test_a_name_in_braces_that_is_no_column_is_refused_with_the_columns_there_are(backend: Backend) -> None:
+def test_a_name_in_braces_that_is_not_a_column_is_refused_with_the_columns_there_are(backend: Backend) -> None:
     text = "there are {prompt}, {problem}, {answer}, {source}. For braces as they stand, put spaces inside"
     for template in ("Calculate {problm}", "Calculate{problm}", "{problem} {problm}"):
         config = reading(backend, template=template)
-        said = f"{{problm}} is no column: nothing would replace it; {text}"
+        said = f"{{problm}} is not a column: nothing would replace it; {text}"
         assert errors(backend, config) == [("task.template", said)]
     both = errors(backend, reading(backend, template="{problm}? {anser}"))
-    assert both == [("task.template", f"{{problm}}, {{anser}} are no columns: nothing would replace it; {text}")]
+    assert both == [("task.template", f"{{problm}}, {{anser}} are not columns: nothing would replace it; {text}")]
 
 
 @pytest.mark.parametrize(
