@@ -91,7 +91,7 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
                 for row in map(bytes.strip, rows):
                     if row not in (b"", b"{}"):  # an earlier version kept both
                         file.write(named + row[1:] + b"\n")
-        return store.keep(services, body.name, file)
+        return store.keep(services, body.name, file, parts=[part for part, _ in parts])
 
 
 @router.post("/keep", status_code=201)
