@@ -44,6 +44,9 @@ class Draft:
     sample_right: float | None = None  # the reward that counts as right; None: the highest
     sample_band: tuple[int, int] = (20, 80)  # success rates to keep, in percent
     sample_bar: int | None = None  # of the success rates, whose groups are shown; None: of all
+    sample_kept: tuple[Json, frozenset[str]] | None = (
+        None  # the task that reads prompts of the sample alone, and their ids
+    )
     sample_refused: str | None = None
     sample_files: frozenset[tuple[str, str]] | None = None  # files of rewards with their hashes when it was asked for
     changes: Counter[str] = field(default_factory=Counter)  # by path, from outside the widgets; "" is all of it
