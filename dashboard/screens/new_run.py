@@ -102,6 +102,7 @@ def show_page() -> None:
         if preflight is not None:
             show_estimates(draft, preflight, measured(draft))
     with written:
+        follow(draft, workers)
         if show_heading(draft) == BEFORE_LAUNCH:
             draw_before_launch(draft)
             return
@@ -112,7 +113,6 @@ def show_page() -> None:
         for message in preflight.messages if preflight else []:
             if message.field:
                 messages.setdefault(message.field, []).append(message)
-        follow(draft, workers)
         for path, found in own.problems.items():
             messages.setdefault(path, []).extend(found)
         form = Form(draft, messages, suggestions(draft), elsewhere(draft), own.records, own.consequences)
