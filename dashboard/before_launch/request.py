@@ -137,6 +137,7 @@ def _queue(draft: Draft, config: Mapping[str, Json], *, before: int | None) -> N
         draft.sample_refused = "The backend does not answer; nothing was asked\\. Try again when it is back\\."
         return
     draft.sample_id, draft.sample_before, draft.sample_bar = sample.id, before, None
+    draft.kept = draft.config  # with the sample, which the address names
     if before is None:
         draft.sample_kept = None
     write(**{SAMPLE: sample.id})

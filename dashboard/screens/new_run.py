@@ -24,7 +24,7 @@ from dashboard.form.schema import fields_of
 from dashboard.form.sections import elsewhere, show_essentials, show_sections, suggestions, workers_now
 from dashboard.form.start import rewarded_by, show_recipes
 from dashboard.format import plain
-from dashboard.leaving import go
+from dashboard.leaving import ask_before_unload, go
 from dashboard.people.agreement import origin_of, trained_on
 from dashboard.session import client, fetch_catalog, guard, link, queued
 from dashboard.text import one_line
@@ -91,6 +91,7 @@ def show_page() -> None:
         draft.origin = f"recipe={recipe_id}"
         write_only(recipe=recipe_id)
 
+    ask_before_unload(unsaved=draft.config != draft.kept)
     workers = workers_now()
     own = own_rewards(draft, workers)
     written, beside = st.columns([2.5, 1], gap="medium")
