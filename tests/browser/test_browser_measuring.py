@@ -100,6 +100,8 @@ def test_an_edited_reward_scores_the_sampled_groups_again(
     file.write_text("def reward(completion):\n    return float(len(completion) % 2)\n")
     expect(page.get_by_text(re.compile(r"\d+ of 64 rewards changed: the mean went from 0 to"))).to_be_visible()
     file.write_text("def reward(completion):\n    return float(len(completion) % \n")
-    expect(page.get_by_text(re.compile(r"edited\.py, line 2: SyntaxError"))).to_be_visible()
+    broken = page.get_by_text(re.compile(r"edited\.py, line 2: SyntaxError"))
+    expect(broken).to_have_count(2)  # beside the start, too
+    expect(page.locator(".st-key-preflight").locator(broken)).to_be_visible()
     file.write_text("def reward(completion):\n    return 1.0\n")
     expect(page.get_by_text("own is always 1.00: it tells no two completions apart.")).to_be_visible()
