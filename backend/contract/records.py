@@ -311,6 +311,7 @@ class OwnReward(Record):
     help: Annotated[CleanText, cut(2_000)] = ""
     unit: Unit = "completion"
     arguments: Annotated[dict[ShortText, Argument], Field(max_length=32)] = {}
+    needs: Annotated[list[ShortText], Field(max_length=256)] = []  # columns: its parameters without a default
 
 
 class RewardFile(Record):

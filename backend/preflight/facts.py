@@ -55,6 +55,7 @@ class Facts:
     refused: Sequence[Message] = ()  # references of the configuration to what is not there
     training_items: int | None = None
     source_items: Mapping[str, int] = field(default_factory=dict)  # of each source that has a share; empty: not counted
+    columns: Sequence[str] | None = None  # of the upload that is read
     step_times: StepTimes | None = None
     timed: TimedRun | None = None
     success: Success | None = None

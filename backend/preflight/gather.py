@@ -20,7 +20,7 @@ from backend.contract.grpo import GrpoConfig
 from backend.contract.model import checkpoint_of
 from backend.contract.preflight import Message
 from backend.contract.queries import MetricQuery, SplitQuery
-from backend.contract.records import PHASES
+from backend.contract.records import PHASES, Upload
 from backend.contract.sample import SampleConfig
 from backend.contract.task import Dataset
 from backend.errors import Invalid, NotFound
@@ -29,9 +29,9 @@ from backend.preflight.facts import Facts, StepTimes, Success, TimedRun
 from backend.runs import store as runs
 from backend.storage.tables import METRIC_WIDTHS, run, worker
 from backend.telemetry import metrics
-from backend.uploads import columns
+from backend.uploads import columns, reading
 from backend.uploads import store as uploads
-from backend.uploads.split import COUNTED_BYTES, split
+from backend.uploads.reading import COUNTED_BYTES
 
 RUNS_LOOKED_AT = 200
 STEPS_LOOKED_AT = 50
@@ -44,6 +44,7 @@ LONGEST_CHAIN = 50  # of runs that start from each other's checkpoints
 
 def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence: float) -> Facts:
     """What is known that bears on a configuration."""
+    data, read = _upload(tx, config), data_of(config)
     stores = tx.execute(select(worker.c.store).where(worker.c.seen_at >= now - silence)).scalars().all()
     alive = [one for one in workers.recent(tx, now, silence) if one.alive]
     earlier = [] if isinstance(config, SampleConfig) else _newest_runs(tx)
@@ -59,8 +60,9 @@ def gather(tx: Connection, home: Path, config: RunConfig, *, now: float, silence
             *_refused(checkpoints.store_of, tx, config.model_dump(mode="json")),
             *_refused(columns.require_columns, tx, home, config),
         ],
-        training_items=_training_items(tx, config),
-        source_items=_source_items(tx, home, config),
+        training_items=round(data.rows * (1 - read[1].held_out)) if data and read else None,
+        source_items=_source_items(home, config, data),
+        columns=data.columns if data else None,
         step_times=times,
         timed=_timed_run(tx, [*of_model, *earlier], {one.device for one in alive}) if times is None else None,
         success=_success(tx, similar),
@@ -90,29 +92,24 @@ def _refused(look: Callable[..., object], *args: object) -> list[Message]:
     return []
 
 
-def _training_items(tx: Connection, config: RunConfig) -> int | None:
-    read, upload_id = data_of(config), columns.upload_of(config)
-    if read is None or upload_id is None:
-        return None
+def _upload(tx: Connection, config: RunConfig) -> Upload | None:
+    upload_id = columns.upload_of(config)
     try:
-        return round(uploads.get(tx, upload_id).rows * (1 - read[1].held_out))
+        return None if upload_id is None else uploads.get(tx, upload_id)
     except NotFound:
         return None
 
 
-def _source_items(tx: Connection, home: Path, config: RunConfig) -> dict[str, int]:
+def _source_items(home: Path, config: RunConfig, upload: Upload | None) -> dict[str, int]:
     """Items to train on by source, of the sources with a share; nothing if the upload is too large to count, or one of them is not in it."""
-    read, upload_id = data_of(config), columns.upload_of(config)
-    if read is None or upload_id is None or not isinstance(read[1], Dataset) or not read[1].shares:
+    asked = data_of(config)
+    if asked is None or upload is None or not isinstance(asked[1], Dataset) or not asked[1].shares:
         return {}
-    data, path = read[1], uploads.path_of(home, upload_id)
-    try:
-        if uploads.get(tx, upload_id).size_bytes > COUNTED_BYTES or not path.exists():
-            return {}
-    except NotFound:
+    data, path = asked[1], uploads.path_of(home, upload.id)
+    if upload.size_bytes > COUNTED_BYTES or not path.exists():
         return {}
     query = SplitQuery(prompt_column=data.prompt_column, held_out=data.held_out, source_column=data.source_column)
-    found = split(path, query).sources
+    found = reading.read(path, query, tuple(data.shares)).split.sources
     return {name: found[name].train for name in data.shares} if data.shares.keys() <= found.keys() else {}
 
 

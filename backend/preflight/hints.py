@@ -8,7 +8,7 @@ from typing import Literal
 
 from backend.catalog import CARDS
 from backend.contract.base import Json
-from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig
+from backend.contract.config import RUN_CONFIG, RunConfig, TrainingConfig, data_of
 from backend.contract.grpo import GrpoConfig
 from backend.contract.model_shape import ModelShape
 from backend.contract.preference import DpoConfig, RewardModelConfig, SampledPairs
@@ -293,6 +293,25 @@ def offers(config: RunConfig, facts: Facts) -> Hints:
         yield _waits(_hint("warning", None, text))
 
 
+def reward_columns(config: RunConfig, facts: Facts) -> Hints:
+    """A Python reward takes a column that the upload lacks."""
+    described = data_of(config)
+    if facts.columns is None or described is None or not isinstance(described[1], Dataset):
+        return
+    given = {*facts.columns, *(["answer"] if described[1].answer_column is not None else [])}
+    offered = {name: one for worker in facts.workers for name, one in worker.own_rewards.items()}
+    for function, field in needs_of(config.model_dump(mode="json")).functions.items():
+        missing = [name for name in offered[function].needs if name not in given] if function in offered else []
+        if missing:
+            known = ", ".join(facts.columns)
+            text = (
+                f"{function} takes {', '.join(missing)}, and the data has no such column; its columns are {known:.500}"
+            )
+            if "answer" in missing:
+                text += ". The answer column, if one is chosen, is given as answer"
+            yield _hint("warning", field, text)
+
+
 def _way_to(function: str, facts: Facts) -> str:
     """What makes a Python function one that a worker has."""
     file = file_of(function)
@@ -340,6 +359,7 @@ GRPO_RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     small_cap,
     workers,
     offers,
+    reward_columns,
 )
 PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] = (
     model_source,
@@ -349,11 +369,18 @@ PAIR_RULES: tuple[Callable[[RewardModelConfig | DpoConfig, Facts], Hints], ...] 
     disk,
     workers,
     offers,
+    reward_columns,
     context,
     repeated_pairs,
 )
 
-SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (model_source, context, workers, offers)
+SAMPLE_RULES: tuple[Callable[[SampleConfig, Facts], Hints], ...] = (
+    model_source,
+    context,
+    workers,
+    offers,
+    reward_columns,
+)
 
 
 def hints(config: RunConfig, facts: Facts) -> list[Message]:

@@ -18,7 +18,7 @@ from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
-from backend.uploads.split import COUNTED_BYTES, key_of, split
+from backend.uploads.reading import COUNTED_BYTES, prompt_key, read
 
 T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
@@ -91,7 +91,7 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
                 for row in map(bytes.strip, rows):
                     if row not in (b"", b"{}"):  # an earlier version kept both
                         file.write(named + row[1:] + b"\n")
-        return store.keep(services, body.name, file)
+        return store.keep(services, body.name, file, parts=[part for part, _ in parts])
 
 
 @router.post("/keep", status_code=201)
@@ -109,8 +109,8 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
         )
     _, path = _found(services, int(number))
     wanted, column = set(body.ids), body.task.prompt_column
-    held_out = held_out_keys((key_of(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
-    trained = {key_of(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
+    held_out = held_out_keys((prompt_key(row, column) for row in jsonl.rows_of(path)), body.task.held_out)
+    trained = {prompt_key(row, column) for row in jsonl.rows_of(path) if row_id(body.task, row) in wanted} - held_out
     if not trained:
         raise Invalid(
             FieldError("ids", f"no row of upload {number} to train on has one of these ids; measure it again")
@@ -120,7 +120,7 @@ def _band(services: Services, body: r.UploadKeep) -> r.Band:
     sources = set[str]()
     with store.partial_file(services.settings.home) as file:
         for row in jsonl.rows_of(path):
-            key = key_of(row, column)
+            key = prompt_key(row, column)
             chosen = key in trained and row_id(body.task, row) in wanted
             if chosen:
                 sources.add(source_of(body.task.source_column, row))
@@ -153,7 +153,7 @@ def split_upload(services: ServicesDep, upload_id: RowId, query: Annotated[Split
         raise Conflict(
             f"Upload {upload_id} is larger than {COUNTED_BYTES // 2**20} MiB; a run counts its rows when it begins."
         )
-    return split(path, query)
+    return read(path, query).split
 
 
 @router.get("/{upload_id}/content", response_class=LinesFile)

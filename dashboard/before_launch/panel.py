@@ -27,11 +27,12 @@ def draw_before_launch(draft: Draft) -> None:
     named = number_in_address(request.SAMPLE)
     if named is not None and named != draft.sample_id:  # the sample in the address is the form's
         draft.sample_id, draft.sample_before, draft.sample_bar, draft.sample_files = named, None, None, None
+        draft.sample_kept = None
     elif named is None and draft.sample_id is not None:
         write(**{request.SAMPLE: draft.sample_id})
     st.caption(
         "For each of a few prompts a worker samples one group from the form's model, with the form's decoding, and scores it with the "
-        "form's rewards. The prompts are those that the first training step would draw. Nothing is trained."
+        "form's rewards. The prompts are the first that training would draw. Nothing is trained."
     )
     _draw_controls(draft)
     if draft.sample_refused is not None:

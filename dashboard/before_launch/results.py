@@ -153,6 +153,9 @@ def draw_results(draft: Draft, sample: Run) -> None:
             st.info(plain(difference(before, groups)), icon=":material/difference:")
     threshold = _choose_threshold(draft, sample)
     st.markdown(f"**{plain(summary(groups, sample.config, threshold))}**")
+    asked = int(number_at(sample.config, "task_prompts", len(groups)))
+    if sample.config.get("task") and len(groups) < asked:
+        st.caption(f"{count(asked)} prompts were drawn, {count(len(groups))} of them different: each is asked once\\.")
     failed = unscored([one for group in groups for one in group.completions], sample.config)
     if failed is not None:
         said, trace = failed
@@ -172,7 +175,7 @@ def draw_results(draft: Draft, sample: Run) -> None:
 
 
 def measured(draft: Draft) -> Forecast | None:
-    """The forecast of the form's sample, if it is finished and the form has not changed since; None while nobody answers."""
+    """The forecast of the form's sample, if it is finished and the form has not changed since, of a band the prompts that were kept; None while nobody answers."""
     if draft.sample_id is None:
         return None
     try:
@@ -182,7 +185,9 @@ def measured(draft: Draft) -> Forecast | None:
         groups = _fetch(sample.id, sample.progress.total_steps)[1]
     except (Unreachable, ApiError):
         return None
-    return forecast(groups, sample.config, _own_size(draft), _threshold(draft, sample))
+    kept = request.kept_of(draft)
+    read = [group for group in groups if kept is None or group.prompt_id in kept]
+    return forecast(read, sample.config, _own_size(draft), _threshold(draft, sample))
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner=False)

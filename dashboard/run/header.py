@@ -37,6 +37,7 @@ _ADVICE = {
     "worker_lost": "Workers were lost too often. Start one (`groupscope worker`), then press Retry: the run goes on from its "
     "last checkpoint.",
     REWARD_CHANGED: "Configuration shows the text that scored the run so far.",
+    "dataset_prompts": "Mend the rows and upload them again; then clone the run and choose the new upload. A retry reads the same rows.",
     "reward_contract": "A reward function returned something it must not. Fix it, then clone the run.",
     "reward_errors": "Too many completions could not be scored. Open the unscored groups to see each error, fix the reward "
     "function or raise its time limit, then clone the run.",

@@ -153,7 +153,9 @@ def test_a_page_that_is_loaded_again_has_the_result_and_the_form(open_page: Open
     at = open_page("new-run", recipe="rloo")
     at.number_input(key=draft_of(at).key("budget.steps")).set_value(77).run()
     at.text_input(key=draft_of(at).key("name")).set_value("mine").run()
+    assert draft_of(at).config != draft_of(at).kept
     press(at, "Sample before launch")
+    assert draft_of(at).config == draft_of(at).kept
     sample = backend.client.run(cast(int, draft_of(at).sample_id))
     answer(backend, sample, [1.0, 0.1] * 8)
     again = loaded_again(open_page, sample=sample.id, recipe="rloo")

@@ -25,6 +25,8 @@ NO_COLUMNS = frozenset({"prompt", "prompts", "completion", "completions", "compl
 RESERVED = NO_COLUMNS | {"answer", "trainer_state", "log_extra", "log_metric"}
 """Names of parameters that a call fills: with a default or without, no form shows them as settings."""
 
+_NOT_OF_THE_DATA = RESERVED - {"answer"}
+
 NAMES = "reward, reward_… or …_reward"
 """What `_is_own_reward` takes, as people read it."""
 
@@ -161,7 +163,7 @@ def _is_own_reward(module: ModuleType, name: str, found: object) -> TypeGuard[Fu
 
 
 def _signature(function: Callable[..., object]) -> dict[str, object]:
-    """How a function is called, and its settings, of which a form can show each. Raises ValueError for one that takes nothing to
+    """How a function is called, its settings, of which a form can show each, and the columns that it takes. Raises ValueError for one that takes nothing to
     score.
     """
     parameters = inspect.signature(function).parameters
@@ -180,7 +182,15 @@ def _signature(function: Callable[..., object]) -> dict[str, object]:
             isinstance(one.default, bool | int | str) or (isinstance(one.default, float) and math.isfinite(one.default))
         )
     }
-    return {"unit": "completion" if "completion" in parameters else "group", "arguments": settings}
+    needs = [
+        name
+        for name, one in parameters.items()
+        if one.default is one.empty
+        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        and name not in _NOT_OF_THE_DATA
+    ]
+    unit = "completion" if "completion" in parameters else "group"
+    return {"unit": unit, "arguments": settings, "needs": needs}
 
 
 def error_text(error: BaseException, folder: Path | None) -> str:

@@ -90,7 +90,7 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
         "import json\nfrom shared import reward as imported_reward\n"
         "def reward(completion, answer=None, *, most=3, share=0.5, word='x', strict=True, other=None, end=float('inf')):\n"
         '    """Short ones."""\n    return 1\n'
-        "def rare_reward(completions, **columns):\n    return [1] * len(completions)\n"
+        "def rare_reward(completions, topic, *, prompts, log_metric, answer, **columns):\n    return [1] * len(completions)\n"
         "def helper(completion):\n    return 0\n"
     )
     (folder / "shared.py").write_text(GOOD)
@@ -102,8 +102,9 @@ def test_functions_are_offered_with_help_settings_and_the_unit_of_a_call(folder:
             "help": "Short ones.",
             "unit": "completion",
             "arguments": {"most": 3, "share": 0.5, "word": "x", "strict": True},
+            "needs": [],
         },
-        {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}},
+        {"function": "own.py:rare_reward", "help": "", "unit": "group", "arguments": {}, "needs": ["topic", "answer"]},
     ]
     assert [one.function for one in shared.functions] == ["shared.py:reward"]
 
