@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
+from backend.uploads.encoding import encoding_of
 from backend.uploads.jsonl import (
     LONGEST_LINE,
     MOST_COLUMNS,
@@ -32,7 +33,6 @@ from backend.uploads.jsonl import (
 Format = Literal["jsonl", "json", "csv", "parquet"]
 HEAD = 2**20  # bytes that show a format and a separator
 BATCH = 32  # rows of a Parquet file at a time: each may have megabytes
-SAMPLE = 2**18  # bytes that show an encoding
 EMPTY = "The file is empty; its first row names the columns, or each line is a JSON object."
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _PACKED = {
@@ -46,8 +46,6 @@ _PACKED |= {
     b"\xd0\xcf\x11\xe0": "an old Excel file",
 }
 _PACKED |= {b"%PDF": "a PDF", b"\x89PNG": "an image", b"SQLite format 3": "a database"}
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
-_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def read(path: Path, suffix: str) -> tuple[FileFormat, Iterator[NumberedRow]]:
     for magic, what in _PACKED.items():
         if head.startswith(magic):
             raise refused(f"The file is {what}. Save it as CSV, JSON lines or Parquet, unpacked.")
-    encoding = _encoding(path, head)
+    encoding = encoding_of(path, head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
     if not text.strip():
         raise refused(EMPTY)
@@ -94,39 +92,6 @@ def read(path: Path, suffix: str) -> tuple[FileFormat, Iterator[NumberedRow]]:
     separator = None if kind == "lines" else _separator(text)
     words = None if separator is None else SEPARATORS[separator]
     return FileFormat("csv", shown, words), _table(path, encoding, separator)
-
-
-def _encoding(path: Path, head: bytes) -> str:
-    """UTF-8 if the whole file is, apart from a broken byte; otherwise what its byte order mark says, or what its bytes look like."""
-    for mark, encoding in _MARKS.items():
-        if head.startswith(mark):
-            return "utf-8-sig" if encoding == "utf-8" else encoding
-    if head[:SAMPLE].count(0) > len(head[:SAMPLE]) // 5:  # half of the bytes of English in UTF-16
-        even, odd = head[:SAMPLE:2].count(0), head[1:SAMPLE:2].count(0)
-        return "utf-16-be" if even > odd else "utf-16-le"
-    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(HEAD):
-            try:
-                decoder.decode(chunk)
-            except UnicodeDecodeError as error:
-                at += error.start
-                break
-            at += len(chunk)
-        else:
-            return "utf-8"
-        begin = max(0, at - SAMPLE // 2)
-        file.seek(begin)
-        sample = file.read(SAMPLE)
-    sample = sample[sample.find(b"\n") + 1 if begin else 0 : sample.rfind(b"\n") + 1] or sample  # no letter cut in two
-    read = [one for one in sample.decode("utf-8", errors="replace") if one > "\x7f"]
-    if read.count("\ufffd") < len(read) / 2:
-        return "utf-8"  # reading it will find the broken byte, and name the line
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(sample).best()
-    usual = sample.decode("cp1252", errors="replace")  # of several that read it alike, what Windows writes in the West
-    return best.encoding if best is not None and sample.decode(best.encoding, errors="replace") != usual else "cp1252"
 
 
 def _kind(text: str, suffix: str) -> Literal["jsonl", "json", "lines", "table"]:

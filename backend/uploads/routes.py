@@ -19,6 +19,7 @@ from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
+from backend.uploads.encoding import is_guess
 
 T = TypeVar("T")
 router = APIRouter(prefix="/api/v1/uploads", tags=["uploads"])
@@ -83,6 +84,7 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
     if whole > most:
         text = f"the {len(parts)} uploads have {whole:,} bytes in all, and one may have {most:,}; join fewer"
         raise Invalid(FieldError("uploads", text))
+    guess = next((part.encoding for part, _ in parts if is_guess(part.encoding)), None)
     with store.partial_file(services.settings.home) as file:
         for part, path in parts:
             with path.open("rb") as rows:
@@ -92,7 +94,7 @@ def _joined(services: Services, body: r.UploadJoin) -> r.Upload:
                 for row in map(bytes.strip, rows):
                     if row not in (b"", b"{}"):  # an earlier version kept both
                         file.write(named + row[1:] + b"\n")
-        return store.keep(services, body.name, file)
+        return store.keep(services, body.name, file, encoding=guess)
 
 
 @router.post("/keep", status_code=201)
@@ -143,7 +145,8 @@ def list_uploads(services: ServicesDep, query: PageAsked) -> r.Page[r.Upload]:
 def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
     """An upload and its first rows; of long values the beginning."""
     upload, path = _found(services, upload_id)
-    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS))
+    to_check = jsonl.word_beyond_ascii(path) if is_guess(upload.encoding) else None
+    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS), to_check=to_check)
 
 
 @router.get("/{upload_id}/split")

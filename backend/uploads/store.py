@@ -54,11 +54,12 @@ def keep(
     *,
     suffix: str = ".jsonl",
     again: bool = True,
+    encoding: str | None = None,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> r.Upload:
     """Make JSON lines of a partial file, record them as an upload, and move them to their place. A crash in between leaves a file that the next upload replaces.
 
-    What it holds and its `suffix` show its kind. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
+    What it holds and its `suffix` show its kind; `encoding` is that of the files that its rows are from. Unless it is to be kept `again`, an upload of this name that has just this content is answered. Raises Invalid.
     """
     file.flush()
     home, partial = services.settings.home, Path(file.name)
@@ -81,6 +82,7 @@ def keep(
             "rows": found.rows,
             "columns": found.columns,
             **asdict(found.file),
+            "encoding": found.file.encoding or encoding,
             "duplicates": found.duplicates,
             "empty": found.empty,
             "missing": found.missing,
