@@ -164,6 +164,11 @@ def template_columns(template: str, columns: Container[str]) -> list[str]:
     return [name for name in PLACES.findall(template) if name in columns and name != "prompt"]
 
 
+def is_missing(value: Json) -> bool:
+    """Whether a row has no value here: null, an empty text or an empty list."""
+    return value is None or value == "" or value == []
+
+
 def missing_text(column: str, rows: int, first: Sequence[int]) -> str:
     """How many rows have no value in a column, with the numbers of the first."""
     more = f" and {rows - len(first)} more" if rows > len(first) else ""

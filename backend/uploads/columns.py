@@ -1,12 +1,13 @@
 """Whether an upload has what a configuration reads from it."""
 
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from backend.contract.config import RunConfig, data_of
-from backend.contract.task import missing_text, template_columns
+from backend.contract.task import as_text, missing_text, template_columns
 from backend.errors import Invalid
 from backend.field_errors import FieldError
 from backend.storage.tables import upload
@@ -16,6 +17,8 @@ from backend.uploads.store import path_of
 
 NAMING = ("prompt_column", "answer_column", "source_column", "chosen_column", "rejected_column")
 """The fields that name a column."""
+LOOKED_AT = 10_000
+"""Rows that are read to find two different prompts."""
 
 
 def upload_of(config: RunConfig) -> int | None:
@@ -28,7 +31,7 @@ def upload_of(config: RunConfig) -> int | None:
 
 
 def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
-    """Raises Invalid if the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are)."""
+    """Raises Invalid if the upload is not there, or lacks a column in some rows (numbered from 1, as the lines are), or one prompt is all it has and is held out."""
     read, upload_id = data_of(config), upload_of(config)
     if read is None or upload_id is None:
         return
@@ -47,8 +50,23 @@ def require_columns(tx: Connection, home: Path, config: RunConfig) -> None:
             count, first = missing.get(column, (0, [])) if column in found["columns"] else nowhere
             if count:
                 errors.append(FieldError(f"{path}.{name}", missing_text(column, count, first)))
+    if not errors and data.held_out and _prompts(file, data.prompt_column) == 1:
+        what = f"holds out the only prompt that upload {upload_id} has, and nothing is left to train on"
+        errors.append(FieldError(f"{path}.held_out", f"{what}; set it to 0, or upload rows with other prompts"))
     if errors:
         raise Invalid(*errors)
+
+
+@lru_cache(maxsize=256)
+def _prompts(file: Path, column: str) -> int | None:
+    """How many prompts the rows have: 1, 2 for more, or None if too many rows at the beginning have the same."""
+    rows = jsonl.rows_of(file)
+    found = set[str]()
+    for row in islice(rows, LOOKED_AT):
+        found.add(as_text(row.get(column)))
+        if len(found) > 1:
+            return 2
+    return 1 if next(rows, None) is None else None
 
 
 @lru_cache(maxsize=64)
