@@ -236,6 +236,32 @@ def test_files_that_failed_and_hang_now_wait_for_all_others(folder: Path, tmp_pa
         await_files(own, lambda files: files[2].texts != earlier)
 
 
+def test_a_mended_file_does_not_wait_for_files_that_hang(folder: Path, tmp_path: Path) -> None:
+    (folder / "own.py").write_text("def reward(:\n")
+    with RewardFolder(folder) as own:
+        await_files(own, lambda files: files and files[0].error)
+        for name in ("a", "b"):
+            (folder / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\n{HANGS}")
+        await_files(own, lambda _: (tmp_path / "a").exists() and (tmp_path / "b").exists())
+        (folder / "own.py").write_text(GOOD)
+        await_files(own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None)])
+
+
+def test_a_file_that_changes_itself_keeps_no_other_waiting_and_is_offered(folder: Path) -> None:
+    (folder / "well.py").write_text("import time\ntime.sleep(1)\n" + GOOD)
+    (folder / "own.py").write_text(f"import os\nos.utime(__file__)\n{GOOD}")
+    with RewardFolder(folder) as own:
+        await_files(
+            own, lambda files: [(one.name, one.error) for one in files] == [("own.py", None), ("well.py", None)]
+        )
+        earlier = own.files[1].texts
+        (folder / "well.py").write_text("import time\ntime.sleep(1)\nmore = 1\n" + GOOD)
+        await_files(own, lambda files: files[1].texts != earlier)
+        before = own.files[0].texts
+        (folder / "own.py").write_text(f"import os\nos.utime(__file__)\nmore = 1\n{GOOD}")
+        await_files(own, lambda files: files[0].texts != before)
+
+
 def test_an_error_of_the_system_ends_no_watch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     started = subprocess.Popen
