@@ -162,14 +162,16 @@ def _fit(words: Counter[str], languages: Iterable[str], *, most: int) -> float:
 
     def written(alphabet: frozenset[str]) -> int:
         return _letters(
-            Counter({word: n for word, n in plausible.items() if alphabet.issuperset(filter(_beyond, word))})
+            Counter(
+                {
+                    word: n
+                    for word, n in plausible.items()
+                    if alphabet.issuperset(one for one in word if not one.isascii())
+                }
+            )
         )
 
     return max(written(frozenset(one + one.upper())) for one in languages) / (_letters(words) or 1)
-
-
-def _beyond(letter: str) -> bool:
-    return not letter.isascii()
 
 
 def _share(sample: bytes, encoding: str, is_usual: Callable[[str], bool]) -> float:
