@@ -178,6 +178,11 @@ def untrained_text(source: str, known: Iterable[str]) -> str:
     return f"no row to train on is from {source}; the rows are from {', '.join(known):.500}"
 
 
+def is_missing(value: Json) -> bool:
+    """Whether a row has no value here: null, an empty text or an empty list."""
+    return value is None or value == "" or value == []
+
+
 def missing_text(column: str, rows: int, first: Sequence[int]) -> str:
     """How many rows have no value in a column, with the numbers of the first."""
     more = f" and {rows - len(first)} more" if rows > len(first) else ""

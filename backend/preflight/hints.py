@@ -29,6 +29,7 @@ LORA_RATE_LOW = 5e-5
 SMALL_GROUP, USUAL_GROUP = 3, 8
 LEAST_DEAD = 0.5  # the success rate with the fewest dead groups
 TRACED_BYTES = 10  # of a token, compressed: 9.3 in a run of SmolLM2 with the defaults
+ORDER_TOKENS = 8  # of {"order": []}
 WORTH_SAYING = 0.1  # of the free disk
 MANY_TIMES = 10  # a pair seen more often than this is learned by heart
 OFFERING = {
@@ -183,6 +184,19 @@ def learned_scores(config: GrpoConfig, _facts: Facts) -> Hints:
             "remaining differences as large as right and wrong; group_center does not"
         )
         yield _hint("info", "algorithm.advantage", text, {"kind": "group_center"})
+
+
+def short_rankings(config: GrpoConfig, _facts: Facts) -> Hints:
+    """A judge's order of the group that would be cut off."""
+    size = config.sampling.group_size
+    order = ORDER_TOKENS + sum(len(str(number)) + 1 for number in range(1, size + 1))
+    for index, one in enumerate(config.rewards.functions):
+        if one.kind == "ranking" and one.max_tokens < order:
+            text = (
+                f"an order of {size} answers takes about {order} tokens (one for each digit and each comma), and the judge's "
+                f"reply ends after {one.max_tokens}: a reply that is cut off scores nothing"
+            )
+            yield _hint("warning", f"rewards.functions.{index}.max_tokens", text, 2 * order)
 
 
 def no_penalty(config: GrpoConfig, _facts: Facts) -> Hints:
@@ -354,6 +368,7 @@ GRPO_RULES: tuple[Callable[[GrpoConfig, Facts], Hints], ...] = (
     disk,
     no_penalty,
     learned_scores,
+    short_rankings,
     loss_on_policy,
     off_policy,
     small_cap,

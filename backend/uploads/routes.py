@@ -18,6 +18,7 @@ from backend.errors import Conflict, Invalid, NotFound
 from backend.field_errors import FieldError
 from backend.services import PageAsked, RowId, Services, ServicesDep, with_reserve
 from backend.uploads import jsonl, store
+from backend.uploads.encoding import is_guess
 from backend.uploads.reading import COUNTED_BYTES, prompt_key, read
 
 T = TypeVar("T")
@@ -142,7 +143,8 @@ def list_uploads(services: ServicesDep, query: PageAsked) -> r.Page[r.Upload]:
 def preview_upload(services: ServicesDep, upload_id: RowId) -> r.UploadPreview:
     """An upload and its first rows; of long values the beginning."""
     upload, path = _found(services, upload_id)
-    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS))
+    to_check = jsonl.word_beyond_ascii(path) if is_guess(upload.encoding) else None
+    return r.UploadPreview(upload=upload, rows=jsonl.preview(path, PREVIEW_ROWS), to_check=to_check)
 
 
 @router.get("/{upload_id}/split")

@@ -20,6 +20,7 @@ from backend.storage.statements import newest_first
 from backend.storage.tables import run, upload
 from backend.uploads import jsonl
 from backend.uploads.conversion import convert
+from backend.uploads.encoding import is_guess
 
 FOLDER = "uploads"
 GROWTH = 4
@@ -82,7 +83,8 @@ def keep(
             "name": name,
             "rows": found.rows,
             "columns": found.columns,
-            **(_read_alike(parts) or asdict(found.file)),
+            **asdict(found.file),
+            **_read_of(parts),
             "duplicates": found.duplicates,
             "empty": found.empty + sum(part.empty or 0 for part in parts),
             "missing": found.missing,
@@ -95,10 +97,12 @@ def keep(
         return _upload(row)
 
 
-def _read_alike(parts: Sequence[r.Upload]) -> dict[str, str | None] | None:
-    """How all of the parts were read, if that is the same."""
+def _read_of(parts: Sequence[r.Upload]) -> dict[str, str | None]:
+    """How all of the parts were read, if that is the same; else the encoding of one that was guessed, which a person should check."""
     ways = [part.model_dump(include={"format", "encoding", "separator"}) for part in parts]
-    return ways[0] if ways and all(way == ways[0] for way in ways) else None
+    if ways and all(way == ways[0] for way in ways):
+        return ways[0]
+    return {"encoding": part.encoding for part in parts if is_guess(part.encoding)}
 
 
 def clear(home: Path) -> None:

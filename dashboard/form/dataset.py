@@ -221,9 +221,15 @@ def _show_uploads(draft: Draft, path: str) -> Upload | None:
 def _show_first_rows(upload: Upload) -> None:
     """What the file begins with; nothing if the backend cannot say."""
     try:
-        first = client().preview_upload(upload.id).rows
+        preview = client().preview_upload(upload.id)
     except (ApiError, Unreachable):
         return
+    first = preview.rows
+    if preview.to_check is not None:
+        st.warning(
+            f"The file is not UTF-8, and its encoding was guessed: {plain(str(upload.encoding))}\\. Its first word beyond plain "
+            f"letters reads **{plain(preview.to_check)}**; if that is wrong, save the file as UTF-8 and upload it again\\."
+        )
     st.caption(f"{_described(upload)}; the first {len(first)}:")
     rows = [[None if row.get(name) is None else as_text(row[name]) for name in upload.columns] for row in first]
     table = pd.DataFrame(rows, columns=upload.columns, dtype="string")

@@ -55,6 +55,8 @@ def test_it_says_how_a_file_was_read_and_what_is_odd_about_its_rows(at: AppTest)
         in texts(at)
     )
     assert list(at.dataframe[0].value.iloc[1]) == ["Was ist 1 + 1, größer als 1?", "2", "b"]
+    assert "its encoding was guessed: cp1252" in texts(at)
+    assert "reads **größer**" in texts(at)
 
 
 def test_columns_are_offered_and_named_for_the_template(at: AppTest) -> None:

@@ -16,6 +16,7 @@ from backend.contract.task import (
     as_text,
     digest,
     held_out_keys,
+    is_missing,
     missing_text,
     named_sources,
     row_id,
@@ -112,7 +113,7 @@ def require_column(column: str, rows: Sequence[tuple[int, Row]]) -> None:
     if not any(column in row for _, row in rows):
         columns = ", ".join(dict.fromkeys(name for _, row in rows for name in row))
         raise TaskError("dataset_columns", f"the data set has no column {column}; its columns are {columns:.500}")
-    missing = [number for number, row in rows if row.get(column) in (None, "", [])]
+    missing = [number for number, row in rows if is_missing(row.get(column))]
     if missing:
         raise TaskError("dataset_columns", missing_text(column, len(missing), missing[:_ROWS_NAMED]))
 
